@@ -1,0 +1,214 @@
+package decide
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Input is all that a decision may depend on.
+type Input struct {
+	// Pod is the desired pod; nil when no source has it any more (the runtime still may).
+	Pod *v1.Pod
+	// Observed is the newest inspection; never nil.
+	Observed *pod.Observed
+	// Memory is what earlier turns of this pod left; never nil. Decide does not write to it.
+	Memory *Memory
+	// InFlight are the actions that have begun and have no outcome yet.
+	InFlight []pod.Action
+	// Stale is set while Observed began before the newest outcome ended: things may be stopped, nothing started.
+	Stale  bool
+	Node   Node
+	Policy *Policy
+	Now    time.Time
+}
+
+// Node is what the pod needs to know of its node at this moment.
+type Node struct {
+	// NetworkReady is false while the runtime says that the pod network is not set up: only host-network pods
+	// may get a sandbox. NetworkMessage says why, in the runtime's words.
+	NetworkReady   bool
+	NetworkMessage string
+	// SourcesReady is set once every configured source has answered: before that nothing is stopped or removed
+	// for being unwanted.
+	SourcesReady bool
+	// Predecessor is set while another pod of the same full name still has something running or mounted here.
+	Predecessor bool
+}
+
+// Policy is configuration and feature gates, as values.
+type Policy struct {
+	// BackOffInitial and BackOffMax bound CrashLoopBackOff ("10s, 20s, 40s, ... capped at 300 seconds").
+	// BackOffReset is how long a container must run for its back-off to start over (10 minutes).
+	BackOffInitial, BackOffMax, BackOffReset time.Duration
+	// PullBackOffInitial and PullBackOffMax bound ImagePullBackOff.
+	PullBackOffInitial, PullBackOffMax time.Duration
+	// SandboxBackOff and SetUpBackOff are waits after a sandbox or a volume set-up that failed; they double up
+	// to RetryMax.
+	RetryInitial, RetryMax time.Duration
+	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs.
+	DeadContainersPerContainer int
+	// MinGrace is the smallest grace that a kill gets (2 seconds upstream; a force delete has 1 nanosecond).
+	MinGrace time.Duration
+}
+
+// DefaultPolicy has the values that Kubernetes documents.
+func DefaultPolicy() Policy {
+	return Policy{
+		BackOffInitial: 10 * time.Second, BackOffMax: 5 * time.Minute, BackOffReset: 10 * time.Minute,
+		PullBackOffInitial: 10 * time.Second, PullBackOffMax: 5 * time.Minute,
+		RetryInitial: 500 * time.Millisecond, RetryMax: 2 * time.Minute,
+		DeadContainersPerContainer: 1,
+	}
+}
+
+// Stop says that a pod must end before its spec says so. A deletion in the API needs no Stop: it is in the Pod.
+type Stop struct {
+	// Reason and Message become the pod's status.reason and status.message, for example Evicted,
+	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
+	Reason  string
+	Message string
+	// Rejected: the node never admitted the pod; nothing was started.
+	Rejected bool
+	// Grace overrides the spec's grace period when not nil.
+	Grace *time.Duration
+	Since time.Time
+}
+
+// Memory is what one pod's decisions leave for the next, and what a checkpoint keeps across agents. Fields
+// marked (kept) are in the checkpoint; the others are found again.
+type Memory struct {
+	Admitted bool  // (kept) the node accepted the pod
+	Stop     *Stop // (kept) it must end for a reason of the node's
+	// StopBegan is when termination was first planned: the grace period runs from here. (kept)
+	StopBegan time.Time
+	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
+	// successful tear-down. Forgotten: the last act succeeded.
+	SetUp     bool
+	TornDown  bool
+	Forgotten bool
+	// Retry holds the back-off of pod-level verbs that failed: SetUp, RunSandbox, TearDown, StopSandbox...
+	Retry      []Retry
+	Containers []ContainerMemory
+	// LastOutcome is when the newest outcome ended; Observed older than this is stale.
+	LastOutcome time.Time
+}
+
+// Retry is a failed verb and when it may be tried again.
+type Retry struct {
+	Op      pod.Op
+	ID      string
+	Delay   time.Duration
+	Until   time.Time
+	Reason  string
+	Message string
+}
+
+// ContainerMemory is the memory of one container of the spec, by name.
+type ContainerMemory struct {
+	Name string
+	// CrashDelay is the wait that the next restart gets; CrashUntil when the wait that runs now ends. (kept)
+	CrashDelay time.Duration
+	CrashUntil time.Time
+	// CrashedID is the container instance for which CrashUntil was set. (kept)
+	CrashedID string
+	// PulledFor is the spec hash (attempt's image) for which the image is known to be present; ImageRef the
+	// reference the runtime gave. PullDelay, PullUntil: ImagePullBackOff.
+	Pulled    bool
+	ImageRef  string
+	PullDelay time.Duration
+	PullUntil time.Time
+	// Waiting is why it does not run, as the field says it: reason and message of the last failure.
+	WaitingReason  string
+	WaitingMessage string
+	// StartUntil: no new attempt to create before this, after a create or start that failed.
+	StartDelay time.Duration
+	StartUntil time.Time
+	// HighestAttempt that may exist in the runtime (a create whose result is unknown keeps its name reserved).
+	// AttemptKnown tells whether any create was tried.
+	HighestAttempt uint32
+	AttemptKnown   bool
+	// ProbedID is the container to which Started, Ready and Unhealthy belong.
+	ProbedID         string // (kept by the API status)
+	Started          bool
+	Ready            bool
+	Unhealthy        bool // liveness or startup failed: it must be restarted
+	UnhealthyMessage string
+	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed. (kept)
+	PostStartedID   string
+	PostStartFailed bool
+	// PreStoppedID is the container whose preStop hook has been run. (kept)
+	PreStoppedID string
+	// StopFailedUntil delays another StopContainer after one that failed.
+	StopDelay time.Duration
+	StopUntil time.Time
+}
+
+// Container returns the memory of a container, or nil.
+func (m *Memory) Container(name string) *ContainerMemory {
+	for i := range m.Containers {
+		if m.Containers[i].Name == name {
+			return &m.Containers[i]
+		}
+	}
+	return nil
+}
+
+// Ensure returns the memory of a container, made when missing. Only the worker and Note call it.
+func (m *Memory) Ensure(name string) *ContainerMemory {
+	if c := m.Container(name); c != nil {
+		return c
+	}
+	m.Containers = append(m.Containers, ContainerMemory{Name: name})
+	return &m.Containers[len(m.Containers)-1]
+}
+
+// Plan is what to do now.
+type Plan struct {
+	// Do are actions to begin: none of them is in flight, all may begin at once and in any order.
+	Do []pod.Action
+	// Cancel are keys of in-flight actions to cut short.
+	Cancel []pod.Action
+	// WakeAt is when to look again though nothing has happened; zero: never.
+	WakeAt time.Time
+	// Phase is where the pod is on its way.
+	Phase Phase
+	// Why is the reason for Phase, or for waiting: one line for the timeline.
+	Why pod.Why
+}
+
+// Phase is the way of a pod through the agent.
+//
+//	Starting/Running ──► Stopping ──► Stopped ──► Clearing ──► Gone
+//	(desired)            (containers   (nothing    (no source   (nothing is left
+//	                      end)          runs, torn  has it)      anywhere)
+//	                                    down)
+type Phase uint8
+
+// The phases.
+const (
+	PhaseActive   Phase = iota // it should run, or has run to its end by itself with things still to do
+	PhaseStopping              // containers are being ended
+	PhaseStopped               // nothing runs, volumes and cgroup are gone; containers stay for their logs
+	PhaseClearing              // dead containers, sandboxes and directories are being removed
+	PhaseGone                  // nothing is left: the worker may be dropped
+)
+
+// String is the word used in scripts.
+func (p Phase) String() string {
+	switch p {
+	case PhaseActive:
+		return "active"
+	case PhaseStopping:
+		return "stopping"
+	case PhaseStopped:
+		return "stopped"
+	case PhaseClearing:
+		return "clearing"
+	case PhaseGone:
+		return "gone"
+	}
+	return "invalid"
+}

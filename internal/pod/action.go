@@ -1,0 +1,119 @@
+package pod
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Op is a verb. Each has one file in package perform.
+type Op uint8
+
+// The verbs, in the order in which a pod usually meets them.
+const (
+	OpNone            Op = iota
+	OpSetUp              // pod directories, cgroup and volumes; idempotent, also refreshes volumes
+	OpRunSandbox         // RunPodSandbox; Attempt is the sandbox's
+	OpPullImage          // ensure the image of Container; can be cancelled
+	OpStartContainer     // create and start; with ID set, start a container that is already created
+	OpPostStart          // run the postStart hook of container ID; can be cancelled
+	OpPreStop            // run the preStop hook of container ID within Grace; can be cancelled
+	OpStopContainer      // StopContainer of ID with Grace
+	OpStopSandbox        // StopPodSandbox of ID
+	OpTearDown           // unmount volumes, remove the cgroup; everything must have stopped
+	OpRemoveContainer    // remove a dead container and its log
+	OpRemoveSandbox      // remove a stopped sandbox
+	OpForget             // remove pod directories and log directory: the last act
+	OpResize             // UpdateContainerResources of ID
+)
+
+var opNames = [...]string{
+	"none", "set-up", "run-sandbox", "pull-image", "start-container", "post-start", "pre-stop",
+	"stop-container", "stop-sandbox", "tear-down", "remove-container", "remove-sandbox", "forget", "resize",
+}
+
+// String is the word used in scripts, logs and timelines.
+func (op Op) String() string {
+	if int(op) < len(opNames) {
+		return opNames[op]
+	}
+	return fmt.Sprintf("op(%d)", op)
+}
+
+// Cancelable reports whether a started action of this kind may be cut short. CRI calls run to their end.
+func (op Op) Cancelable() bool { return op == OpPullImage || op == OpPostStart || op == OpPreStop }
+
+// Starts reports whether the action brings something into being. While a pod terminates, or while the last
+// inspection is older than the last outcome, no such action may be planned.
+func (op Op) Starts() bool {
+	switch op {
+	case OpSetUp, OpRunSandbox, OpPullImage, OpStartContainer, OpPostStart, OpResize:
+		return true
+	case OpNone, OpPreStop, OpStopContainer, OpStopSandbox, OpTearDown, OpRemoveContainer, OpRemoveSandbox, OpForget:
+		return false
+	}
+	return false
+}
+
+// Why is the reason of a decision, in words a person reads in the timeline. Constant strings, so that a plan at
+// rest allocates nothing.
+type Why string
+
+// Action is one thing to do to one pod. It is comparable: Key makes it a map key, and the in-flight set is a
+// list of them.
+type Action struct {
+	Op        Op
+	Container string // name, for container verbs
+	ID        string // the sandbox or container acted upon; empty for creations
+	Attempt   uint32 // of the sandbox or container that is created
+	Grace     time.Duration
+	Why       Why
+}
+
+// Key is the action without its reason: two actions with one key are the same work.
+func (a Action) Key() Action {
+	a.Why = ""
+	return a
+}
+
+// String prints the action as scripts show it: op, target, attempt, grace, why.
+func (a Action) String() string {
+	var b strings.Builder
+	b.WriteString(a.Op.String())
+	if a.Container != "" {
+		b.WriteString(" " + a.Container)
+	}
+	if a.ID != "" {
+		b.WriteString(" id=" + a.ID)
+	}
+	if a.Op == OpRunSandbox || (a.Op == OpStartContainer && a.ID == "") {
+		fmt.Fprintf(&b, " attempt=%d", a.Attempt)
+	}
+	if a.Op == OpStopContainer || a.Op == OpPreStop {
+		fmt.Fprintf(&b, " grace=%s", a.Grace)
+	}
+	if a.Why != "" {
+		b.WriteString(" (" + string(a.Why) + ")")
+	}
+	return b.String()
+}
+
+// Outcome is how an action went. A failed action is not an error that someone returns: it is input to the next
+// decision.
+type Outcome struct {
+	Action Action
+	Began  time.Time
+	Ended  time.Time
+	// Err is nil when the action did what it says. A cancelled action has Canceled set.
+	Err      error
+	Canceled bool
+	// Unknown is set when the runtime may or may not have done it (deadline, lost connection).
+	Unknown bool
+	// Reason is the field's word for the failure, as it stands in a waiting state or an event: ErrImagePull,
+	// InvalidImageName, ErrImageNeverPull, CreateContainerConfigError, CreateContainerError,
+	// RunContainerError, FailedCreatePodSandBox, FailedMount, PostStartHookError.
+	Reason  string
+	Message string
+	// ID is the sandbox or container that was created, or the image reference that was pulled.
+	ID string
+}

@@ -1,0 +1,74 @@
+package pod
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Ref names one pod. The UID is the identity; namespace and name are for people.
+type Ref struct {
+	Namespace string
+	Name      string
+	UID       types.UID
+}
+
+// RefOf returns the Ref of an API object.
+func RefOf(p *v1.Pod) Ref { return Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }
+
+// String is the form used in logs: namespace/name(uid).
+func (r Ref) String() string {
+	return r.Namespace + "/" + r.Name + "(" + string(r.UID) + ")"
+}
+
+// FullName is the name that two pods of one node must never share while either runs: name_namespace.
+func (r Ref) FullName() string { return r.Name + "_" + r.Namespace }
+
+// Source says who wants a pod to run here.
+type Source uint8
+
+// The sources of pods. Zero means that no source is known (an orphan found in the runtime).
+const (
+	SourceNone Source = iota
+	SourceAPI
+	SourceFile
+	SourceURL
+	SourcePush
+)
+
+// Annotations by which the field marks where a pod came from. A static pod carries AnnotationSource and
+// AnnotationHash; its mirror in the API carries AnnotationMirror.
+const (
+	AnnotationSource = "kubernetes.io/config.source"
+	AnnotationHash   = "kubernetes.io/config.hash"
+	AnnotationSeen   = "kubernetes.io/config.seen"
+	AnnotationMirror = "kubernetes.io/config.mirror"
+)
+
+// String is the value of AnnotationSource.
+func (s Source) String() string {
+	switch s {
+	case SourceAPI:
+		return "api"
+	case SourceFile:
+		return "file"
+	case SourceURL:
+		return "http"
+	case SourcePush:
+		return "push"
+	case SourceNone:
+		return "none"
+	}
+	return "unknown"
+}
+
+// IsStatic reports whether a pod is owned by the node rather than by the API server.
+func IsStatic(p *v1.Pod) bool {
+	src := p.Annotations[AnnotationSource]
+	return src != "" && src != SourceAPI.String()
+}
+
+// IsMirror reports whether an API object only mirrors a static pod.
+func IsMirror(p *v1.Pod) bool {
+	_, ok := p.Annotations[AnnotationMirror]
+	return ok
+}
