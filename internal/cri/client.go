@@ -1,0 +1,142 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxMessage is the largest CRI message accepted: a node with many pods has long lists.
+const maxMessage = 16 << 20
+
+// DefaultTimeout is runtimeRequestTimeout of KubeletConfiguration: "the timeout for all runtime requests except
+// long running requests - pull, logs, exec and attach".
+const DefaultTimeout = 2 * time.Minute
+
+// Dial opens a connection to a CRI endpoint: unix:///path, or a bare absolute path. It does not wait for the
+// runtime to be there; calls fail with a clear error until it is, and succeed once it is.
+func Dial(endpoint string) (*grpc.ClientConn, error) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	params := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}
+	params.Backoff.BaseDelay, params.Backoff.MaxDelay = 100*time.Millisecond, 3*time.Second
+	return grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}),
+		grpc.WithConnectParams(params),
+		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+}
+
+func socketPath(endpoint string) (string, error) {
+	if filepath.IsAbs(endpoint) {
+		return endpoint, nil
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "unix" || !filepath.IsAbs(u.Path) {
+		return "", fmt.Errorf("containerRuntimeEndpoint %q: want unix:///absolute/path/to.sock, for example unix:///run/containerd/containerd.sock", endpoint)
+	}
+	return u.Path, nil
+}
+
+// Config configures a Client.
+type Config struct {
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+	// Timeout bounds every call but the long ones; DefaultTimeout when zero.
+	Timeout time.Duration
+	// ReadTermination reads a container's termination message from the node, given its CRI status; nil: the
+	// runtime's own message stands.
+	ReadTermination func(*runtimeapi.ContainerStatus) string
+}
+
+// Client calls one runtime.
+type Client struct {
+	cfg Config
+}
+
+// New returns a Client. It makes no call.
+func New(cfg Config) *Client {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	return &Client{cfg: cfg}
+}
+
+// Runtime is the underlying port, for callers that speak CRI themselves (stats, streaming).
+func (c *Client) Runtime() runtimeapi.RuntimeServiceClient { return c.cfg.Runtime }
+
+// Images is the underlying image port.
+func (c *Client) Images() runtimeapi.ImageServiceClient { return c.cfg.Images }
+
+func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.cfg.Timeout)
+}
+
+// IsNotFound reports whether the runtime said that the object does not exist.
+func IsNotFound(err error) bool {
+	if err == nil {
+		return false
+	}
+	if status.Code(unwrapStatus(err)) == codes.NotFound {
+		return true
+	}
+	// containerd 1.x wraps the sandbox store's error without a code in some calls.
+	return strings.Contains(err.Error(), "not found") && status.Code(unwrapStatus(err)) == codes.Unknown
+}
+
+// IsUnknown reports whether the call may or may not have had its effect: a deadline, or a lost connection.
+func IsUnknown(err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return true
+	}
+	switch status.Code(unwrapStatus(err)) {
+	case codes.DeadlineExceeded, codes.Canceled, codes.Unavailable:
+		return true
+	}
+	return false
+}
+
+// IsUnimplemented reports whether the runtime does not have the call.
+func IsUnimplemented(err error) bool { return status.Code(unwrapStatus(err)) == codes.Unimplemented }
+
+// Message is the runtime's own words, without gRPC's wrapping.
+func Message(err error) string {
+	if err == nil {
+		return ""
+	}
+	if s, ok := status.FromError(unwrapStatus(err)); ok && s.Message() != "" {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+func unwrapStatus(err error) error {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if _, ok := e.(interface{ GRPCStatus() *status.Status }); ok {
+			return e
+		}
+	}
+	return err
+}

@@ -1,0 +1,249 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// List returns every pod that the runtime holds, shallow: identity, IDs, attempts and states, without what only
+// a status call tells. Began is when the listing began. Objects without a pod UID label belong to somebody else
+// and are left out.
+func (c *Client) List(ctx context.Context) ([]pod.Observed, error) {
+	return c.list(ctx, nil)
+}
+
+func (c *Client) list(ctx context.Context, selector map[string]string) ([]pod.Observed, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	began := time.Now()
+	sandboxes, err := c.cfg.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}})
+	if err != nil {
+		return nil, fmt.Errorf("list pod sandboxes: %w", err)
+	}
+	containers, err := c.cfg.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	return shallow(began, sandboxes.GetItems(), containers.GetContainers()), nil
+}
+
+func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []pod.Observed {
+	index := make(map[types.UID]int, len(sandboxes))
+	out := make([]pod.Observed, 0, len(sandboxes))
+	of := func(ref pod.Ref) *pod.Observed {
+		i, ok := index[ref.UID]
+		if !ok {
+			i = len(out)
+			index[ref.UID] = i
+			out = append(out, pod.Observed{Ref: ref, Began: began})
+		}
+		return &out[i]
+	}
+	for _, s := range sandboxes {
+		m := s.GetMetadata()
+		if m.GetUid() == "" || s.GetLabels()[pod.LabelPodUID] == "" {
+			continue
+		}
+		o := of(pod.Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: types.UID(m.GetUid())})
+		o.Sandboxes = append(o.Sandboxes, pod.Sandbox{
+			ID: s.GetId(), Attempt: m.GetAttempt(), Handler: s.GetRuntimeHandler(),
+			Ready: s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: unixNano(s.GetCreatedAt()),
+		})
+	}
+	for _, r := range containers {
+		l := r.GetLabels()
+		if l[pod.LabelPodUID] == "" {
+			continue
+		}
+		o := of(pod.Ref{Namespace: l[pod.LabelPodNamespace], Name: l[pod.LabelPodName], UID: types.UID(l[pod.LabelPodUID])})
+		o.Containers = append(o.Containers, pod.Container{
+			ID: r.GetId(), Name: r.GetMetadata().GetName(), Attempt: r.GetMetadata().GetAttempt(),
+			SandboxID: r.GetPodSandboxId(), State: stateOf(r.GetState()), CreatedAt: unixNano(r.GetCreatedAt()),
+		})
+	}
+	for i := range out {
+		sortNewestFirst(&out[i])
+	}
+	return out
+}
+
+func sortNewestFirst(o *pod.Observed) {
+	slices.SortFunc(o.Sandboxes, func(a, b pod.Sandbox) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortFunc(o.Containers, func(a, b pod.Container) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// Inspect returns the full state of one pod. What cannot have changed since prev (a container in the same
+// running or exited state, the addresses of a sandbox that is still ready) is taken from prev, which saves one
+// call each; prev may be nil. An object that vanishes between the list and its status is left out.
+func (c *Client) Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error) {
+	began := time.Now()
+	list, err := c.list(ctx, map[string]string{pod.LabelPodUID: string(uid)})
+	if err != nil {
+		return pod.Observed{}, err
+	}
+	o := pod.Observed{Ref: pod.Ref{UID: uid}, Began: began}
+	if prev != nil {
+		o.Ref = prev.Ref
+	}
+	if len(list) > 0 {
+		o = list[0]
+		o.Began = began
+	}
+	if o.Sandboxes, err = c.fillSandboxes(ctx, o.Sandboxes, prev); err != nil {
+		return pod.Observed{}, err
+	}
+	if o.Containers, err = c.fillContainers(ctx, o.Containers, prev); err != nil {
+		return pod.Observed{}, err
+	}
+	return o, nil
+}
+
+func (c *Client) fillSandboxes(ctx context.Context, in []pod.Sandbox, prev *pod.Observed) ([]pod.Sandbox, error) {
+	out := in[:0]
+	for _, s := range in {
+		if p := sandboxByID(prev, s.ID); p != nil && (!s.Ready || (p.Ready && (p.HostNetwork || len(p.IPs) > 0))) {
+			s.IPs, s.HostNetwork = p.IPs, p.HostNetwork
+			out = append(out, s)
+			continue
+		}
+		ctx, cancel := c.deadline(ctx)
+		r, err := c.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.ID})
+		cancel()
+		if IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get status of pod sandbox %s: %w", s.ID, err)
+		}
+		st := r.GetStatus()
+		s.Ready = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		s.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+		if ip := st.GetNetwork().GetIp(); ip != "" && !s.HostNetwork {
+			s.IPs = append(s.IPs, ip)
+			for _, a := range st.GetNetwork().GetAdditionalIps() {
+				s.IPs = append(s.IPs, a.GetIp())
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func sandboxByID(o *pod.Observed, id string) *pod.Sandbox {
+	if o == nil {
+		return nil
+	}
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].ID == id {
+			return &o.Sandboxes[i]
+		}
+	}
+	return nil
+}
+
+func (c *Client) fillContainers(ctx context.Context, in []pod.Container, prev *pod.Observed) ([]pod.Container, error) {
+	out := in[:0]
+	for _, r := range in {
+		if p := prev.ByID(r.ID); p != nil && p.State == r.State && (r.State == pod.StateRunning || r.State == pod.StateExited) {
+			out = append(out, *p)
+			continue
+		}
+		st, err := c.ContainerStatus(ctx, r.ID)
+		if IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c.container(st, r.SandboxID))
+	}
+	return out, nil
+}
+
+func (c *Client) container(st *runtimeapi.ContainerStatus, sandboxID string) pod.Container {
+	a := st.GetAnnotations()
+	r := pod.Container{
+		ID: st.GetId(), Name: st.GetMetadata().GetName(), Attempt: st.GetMetadata().GetAttempt(), SandboxID: sandboxID,
+		State: stateOf(st.GetState()), CreatedAt: unixNano(st.GetCreatedAt()),
+		StartedAt: unixNano(st.GetStartedAt()), FinishedAt: unixNano(st.GetFinishedAt()),
+		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
+		Image: st.GetImage().GetImage(), ImageRef: st.GetImageRef(), ImageID: st.GetImageId(),
+		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
+	}
+	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
+		r.Image = spec
+	}
+	if s, err := strconv.ParseInt(a[pod.AnnotationPodGracePeriod], 10, 64); err == nil && s >= 0 {
+		r.Grace = time.Duration(s) * time.Second
+	}
+	if r.State == pod.StateExited && c.cfg.ReadTermination != nil {
+		if m := c.cfg.ReadTermination(st); m != "" || r.ExitCode == 0 {
+			r.Message = m
+		}
+	}
+	return r
+}
+
+func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return pod.StateCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return pod.StateRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return pod.StateExited
+	case runtimeapi.ContainerState_CONTAINER_UNKNOWN:
+		return pod.StateUnknown
+	}
+	return pod.StateUnknown
+}
+
+// unixNano converts CRI's time; CRI says 0 for "not yet".
+func unixNano(n int64) time.Time {
+	if n <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n)
+}
+
+// Watch subscribes to container events and calls hint with the UID of each pod concerned, until ctx ends or the
+// stream breaks. hint must not block: "a reader that stops draining stalls the runtime for everyone".
+// IsUnimplemented tells a runtime without events.
+func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(uid types.UID)) error {
+	stream, err := c.cfg.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return fmt.Errorf("subscribe to container events: %w", err)
+	}
+	subscribed()
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("receive container event: %w", err)
+		}
+		if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
+			hint(types.UID(uid))
+			continue
+		}
+		for _, s := range e.GetContainersStatuses() {
+			if uid := s.GetLabels()[pod.LabelPodUID]; uid != "" {
+				hint(types.UID(uid))
+				break
+			}
+		}
+	}
+}

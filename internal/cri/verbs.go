@@ -1,0 +1,194 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version returns the runtime's name and version.
+func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	v, err := c.cfg.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "v1"})
+	if err != nil {
+		return nil, fmt.Errorf("get runtime version: %w", err)
+	}
+	return v, nil
+}
+
+// Status returns the runtime's conditions and handlers.
+func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	s, err := c.cfg.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("get runtime status: %w", err)
+	}
+	return s, nil
+}
+
+// CgroupDriver asks the runtime which cgroup driver it uses ("KubeletCgroupDriverFromCRI"); ok is false when the
+// runtime does not say.
+func (c *Client) CgroupDriver(ctx context.Context) (driver string, ok bool) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err != nil || r.GetLinux() == nil {
+		return "", false
+	}
+	if r.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		return "systemd", true
+	}
+	return "cgroupfs", true
+}
+
+// UpdatePodCIDR hands the node's pod CIDR to the runtime.
+func (c *Client) UpdatePodCIDR(ctx context.Context, cidr string) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.cfg.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}},
+	})
+	if err != nil {
+		return fmt.Errorf("update runtime pod CIDR to %s: %w", cidr, err)
+	}
+	return nil
+}
+
+// RunSandbox creates and starts a sandbox. It takes twice the usual deadline: the network is set up in it.
+func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.Timeout)
+	defer cancel()
+	r, err := c.cfg.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+	if err != nil {
+		return "", fmt.Errorf("run pod sandbox: %w", err)
+	}
+	if r.GetPodSandboxId() == "" {
+		return "", fmt.Errorf("run pod sandbox: the runtime returned no sandbox ID")
+	}
+	return r.GetPodSandboxId(), nil
+}
+
+// StopSandbox stops a sandbox and takes its network down. Idempotent.
+func (c *Client) StopSandbox(ctx context.Context, id string) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.cfg.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	if err != nil && !IsNotFound(err) {
+		return fmt.Errorf("stop pod sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// RemoveSandbox removes a stopped sandbox. Idempotent.
+func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.cfg.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	if err != nil && !IsNotFound(err) {
+		return fmt.Errorf("remove pod sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// CreateContainer creates a container in a sandbox.
+func (c *Client) CreateContainer(ctx context.Context, sandboxID string, cfg *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: cfg, SandboxConfig: sandbox})
+	if err != nil {
+		return "", fmt.Errorf("create container: %w", err)
+	}
+	if r.GetContainerId() == "" {
+		return "", fmt.Errorf("create container: the runtime returned no container ID")
+	}
+	return r.GetContainerId(), nil
+}
+
+// StartContainer starts a created container.
+func (c *Client) StartContainer(ctx context.Context, id string) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	if _, err := c.cfg.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		return fmt.Errorf("start container %s: %w", id, err)
+	}
+	return nil
+}
+
+// StopContainer sends the stop signal, waits up to grace (whole seconds, rounded up), then kills. Idempotent.
+// The deadline leaves the runtime its usual time beyond the grace.
+func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, grace+c.cfg.Timeout)
+	defer cancel()
+	seconds := int64((grace + time.Second - 1) / time.Second)
+	_, err := c.cfg.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds})
+	if err != nil && !IsNotFound(err) {
+		return fmt.Errorf("stop container %s: %w", id, err)
+	}
+	return nil
+}
+
+// RemoveContainer removes a container that has ended. Idempotent.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err != nil && !IsNotFound(err) {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}
+
+// UpdateResources changes a running container's Linux resources.
+func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi.LinuxContainerResources) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: res})
+	if err != nil {
+		return fmt.Errorf("update resources of container %s: %w", id, err)
+	}
+	return nil
+}
+
+// ReopenLog makes the runtime reopen a container's log file after rotation.
+func (c *Client) ReopenLog(ctx context.Context, id string) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	if _, err := c.cfg.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+		return fmt.Errorf("reopen log of container %s: %w", id, err)
+	}
+	return nil
+}
+
+// ExecSync runs a command in a container and returns its output. A zero timeout means none but ctx's. The exit
+// code is valid only without an error.
+func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout+c.cfg.Timeout)
+		defer cancel()
+	}
+	seconds := int64((timeout + time.Second - 1) / time.Second)
+	r, err := c.cfg.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("exec in container %s: %w", id, err)
+	}
+	return r.GetStdout(), r.GetStderr(), r.GetExitCode(), nil
+}
+
+// ContainerStatus returns CRI's own status of a container.
+func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return nil, fmt.Errorf("get status of container %s: %w", id, err)
+	}
+	if r.GetStatus() == nil {
+		return nil, fmt.Errorf("get status of container %s: the runtime returned none", id)
+	}
+	return r.GetStatus(), nil
+}
