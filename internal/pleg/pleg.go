@@ -1,0 +1,427 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Runtime is what the generator asks of a container runtime. All calls may run concurrently, Inspect for
+// different pods only.
+type Runtime interface {
+	// List returns every pod, shallow: IDs, attempts and states.
+	List(ctx context.Context) ([]pod.Observed, error)
+	// Inspect returns the whole state of one pod; prev may be nil.
+	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
+	// Watch blocks while subscribed to events; hint must not block. An error for which Unsupported holds means
+	// that the runtime has no events.
+	Watch(ctx context.Context, subscribed func(), hint func(types.UID)) error
+}
+
+// Config configures a Generator. Zero durations take the defaults of New.
+type Config struct {
+	Runtime Runtime
+	// Unsupported tells an error of Watch that will not go away by trying again.
+	Unsupported func(error) bool
+	// Notify is called after an inspection that was asked for or that found a change. It must not block.
+	Notify func(uid types.UID)
+	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
+	OnEvent func(Event)
+	// OnRelist, when set, is told how long each relist took and whether it succeeded.
+	OnRelist func(took time.Duration, err error)
+	// Period is the relist period without events (1 s); EventPeriod with them (1 min).
+	Period, EventPeriod time.Duration
+	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
+	Threshold time.Duration
+	// Parallel bounds concurrent inspections (16).
+	Parallel int
+	Log      *slog.Logger
+}
+
+// Generator keeps the pod cache. Create it with New, then Run it.
+type Generator struct {
+	cfg Config
+
+	mu       sync.Mutex
+	entries  map[types.UID]*entry
+	relisted time.Time // when the last completed relist began
+	finished time.Time // when it ended
+	begun    time.Time // when Run began
+	lastErr  error     // of the last relist
+	events   bool      // subscribed
+	marked   map[types.UID]bool
+	running  int
+
+	kick   chan struct{}
+	relist chan struct{}
+}
+
+// entry is one pod of the cache. obs is never nil and never written to after it is published.
+type entry struct {
+	obs        *pod.Observed
+	stamp      time.Time
+	inspecting time.Time // zero: none under way
+	asked      bool      // somebody waits for the inspection under way or marked
+	failed     error
+}
+
+// New returns a Generator; it does no IO.
+func New(cfg Config) *Generator {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&cfg.Period, time.Second)
+	def(&cfg.EventPeriod, time.Minute)
+	def(&cfg.Threshold, 3*time.Minute)
+	if cfg.Parallel == 0 {
+		cfg.Parallel = 16
+	}
+	return &Generator{
+		cfg: cfg, entries: map[types.UID]*entry{}, marked: map[types.UID]bool{},
+		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1),
+	}
+}
+
+// Get returns the newest inspection of a pod (never nil) and its stamp. A zero stamp: not known yet.
+func (g *Generator) Get(uid types.UID) (*pod.Observed, time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e, ok := g.entries[uid]; ok {
+		return e.obs, e.stamp
+	}
+	return &pod.Observed{Ref: pod.Ref{UID: uid}, Began: g.relisted}, g.relisted
+}
+
+// List returns the newest inspection of every pod that the runtime holds.
+func (g *Generator) List() []*pod.Observed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]*pod.Observed, 0, len(g.entries))
+	for _, e := range g.entries {
+		if !e.obs.Empty() {
+			out = append(out, e.obs)
+		}
+	}
+	return out
+}
+
+// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed.
+func (g *Generator) Inspect(uid types.UID) {
+	g.mu.Lock()
+	g.mark(uid, true)
+	g.mu.Unlock()
+}
+
+// Relist asks for a relist now.
+func (g *Generator) Relist() {
+	select {
+	case g.relist <- struct{}{}:
+	default:
+	}
+}
+
+// Healthy returns nil while relists succeed. The error is made for the node's Ready condition.
+func (g *Generator) Healthy() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last := g.finished
+	if last.IsZero() {
+		last = g.begun
+		if g.lastErr != nil {
+			return fmt.Errorf("PLEG is not healthy: pleg has yet to be successful: %w", g.lastErr)
+		}
+		if last.IsZero() {
+			return errors.New("PLEG is not healthy: pleg has yet to be successful")
+		}
+	}
+	if age := time.Since(last); age > max(g.cfg.Threshold, 2*g.period()) {
+		return fmt.Errorf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v", age.Round(time.Second), g.cfg.Threshold)
+	}
+	return nil
+}
+
+// Synced reports whether the runtime has been listed once.
+func (g *Generator) Synced() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.relisted.IsZero()
+}
+
+// Hung returns the pods whose inspection has been under way for longer than d.
+func (g *Generator) Hung(d time.Duration) []pod.Ref {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []pod.Ref
+	for uid, e := range g.entries {
+		if !e.inspecting.IsZero() && time.Since(e.inspecting) > d {
+			ref := e.obs.Ref
+			ref.UID = uid
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+func (g *Generator) period() time.Duration {
+	if g.events {
+		return g.cfg.EventPeriod
+	}
+	return g.cfg.Period
+}
+
+// Run keeps the cache until ctx ends.
+func (g *Generator) Run(ctx context.Context) error {
+	g.mu.Lock()
+	g.begun = time.Now()
+	g.mu.Unlock()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { g.subscribe(ctx) })
+	wg.Go(func() { g.relistLoop(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-g.kick:
+			g.dispatch(ctx, &wg)
+		}
+	}
+}
+
+// mark is called with the lock held.
+func (g *Generator) mark(uid types.UID, asked bool) {
+	g.marked[uid] = g.marked[uid] || asked
+	g.wake()
+}
+
+func (g *Generator) wake() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// dispatch starts an inspection for every marked pod that has none under way, up to the bound.
+func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for uid, asked := range g.marked {
+		if g.running >= g.cfg.Parallel {
+			return // the end of an inspection kicks again
+		}
+		e := g.entry(uid)
+		if !e.inspecting.IsZero() {
+			continue // its end kicks again
+		}
+		delete(g.marked, uid)
+		e.inspecting, e.asked = time.Now(), asked
+		g.running++
+		prev := e.obs
+		wg.Go(func() { g.inspect(ctx, uid, prev) })
+	}
+}
+
+// entry is called with the lock held.
+func (g *Generator) entry(uid types.UID) *entry {
+	e, ok := g.entries[uid]
+	if !ok {
+		e = &entry{obs: &pod.Observed{Ref: pod.Ref{UID: uid}, Began: g.relisted}, stamp: g.relisted}
+		g.entries[uid] = e
+	}
+	return e
+}
+
+func (g *Generator) inspect(ctx context.Context, uid types.UID, prev *pod.Observed) {
+	obs, err := g.cfg.Runtime.Inspect(ctx, uid, prev)
+	g.mu.Lock()
+	e := g.entry(uid)
+	asked := e.asked
+	e.inspecting, e.asked = time.Time{}, false
+	g.running--
+	old, changed := e.obs, false
+	if err != nil {
+		if e.failed == nil && ctx.Err() == nil {
+			g.cfg.Log.Warn("pod inspection failed", "pod", old.Ref, "err", err)
+		}
+		e.failed = err
+		if ctx.Err() == nil {
+			time.AfterFunc(g.cfg.Period, g.Relist) // which marks the failed again
+		}
+	} else {
+		e.failed = nil
+		changed = !same(old, &obs)
+		e.obs, e.stamp = &obs, obs.Began
+	}
+	if len(g.marked) > 0 {
+		g.wake()
+	}
+	g.mu.Unlock()
+	if changed && g.cfg.OnEvent != nil {
+		for _, ev := range diff(old, &obs) {
+			g.cfg.OnEvent(ev)
+		}
+	}
+	if (changed || asked) && g.cfg.Notify != nil {
+		g.cfg.Notify(uid)
+	}
+}
+
+// same compares what was seen, not when.
+func same(a, b *pod.Observed) bool {
+	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
+}
+
+// alike compares a cached pod with a shallow listing of it.
+func alike(cached, listed *pod.Observed) bool {
+	return slices.EqualFunc(cached.Sandboxes, listed.Sandboxes, func(a, b pod.Sandbox) bool {
+		return a.ID == b.ID && a.Ready == b.Ready
+	}) && slices.EqualFunc(cached.Containers, listed.Containers, func(a, b pod.Container) bool {
+		return a.ID == b.ID && a.State == b.State
+	})
+}
+
+func (g *Generator) relistLoop(ctx context.Context) {
+	for {
+		g.relistOnce(ctx)
+		g.mu.Lock()
+		wait := g.period()
+		if g.lastErr != nil {
+			wait = g.cfg.Period
+		}
+		g.mu.Unlock()
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		case <-g.relist:
+			t.Stop()
+		}
+	}
+}
+
+func (g *Generator) relistOnce(ctx context.Context) {
+	began := time.Now()
+	pods, err := g.cfg.Runtime.List(ctx)
+	if g.cfg.OnRelist != nil {
+		g.cfg.OnRelist(time.Since(began), err)
+	}
+	if err != nil {
+		g.mu.Lock()
+		first := g.lastErr == nil
+		g.lastErr = err
+		g.mu.Unlock()
+		if first && ctx.Err() == nil {
+			g.cfg.Log.Error("relist failed; trying again", "err", err)
+		}
+		return
+	}
+	gone, first := g.merge(began, pods)
+	if g.cfg.Notify == nil {
+		return
+	}
+	for _, old := range gone {
+		if g.cfg.OnEvent != nil {
+			for _, ev := range diff(old, &pod.Observed{Ref: old.Ref}) {
+				g.cfg.OnEvent(ev)
+			}
+		}
+		g.cfg.Notify(old.Ref.UID)
+	}
+	if first {
+		g.cfg.Notify("")
+	}
+}
+
+// merge takes a listing into the cache and returns the pods that are gone, and whether it was the first.
+func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Observed, first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	listed := make(map[types.UID]bool, len(pods))
+	for i := range pods {
+		uid := pods[i].Ref.UID
+		listed[uid] = true
+		e := g.entry(uid)
+		if e.failed == nil && alike(e.obs, &pods[i]) {
+			if began.After(e.stamp) {
+				e.stamp = began
+			}
+			continue
+		}
+		g.mark(uid, false)
+	}
+	for uid, e := range maps.All(g.entries) {
+		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
+			continue
+		}
+		if !e.obs.Empty() {
+			gone = append(gone, e.obs)
+		}
+		delete(g.entries, uid)
+	}
+	first = g.relisted.IsZero()
+	g.relisted, g.finished, g.lastErr = began, time.Now(), nil
+	return gone, first
+}
+
+// subscribe keeps one subscription to the runtime's events, with a relist after each.
+func (g *Generator) subscribe(ctx context.Context) {
+	said := false
+	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {
+		began := time.Now()
+		err := g.cfg.Runtime.Watch(ctx, func() {
+			g.setEvents(true)
+			g.Relist()
+		}, func(uid types.UID) {
+			g.mu.Lock()
+			g.mark(uid, false)
+			g.mu.Unlock()
+		})
+		g.setEvents(false)
+		if ctx.Err() != nil {
+			return
+		}
+		if g.cfg.Unsupported != nil && g.cfg.Unsupported(err) {
+			if !said {
+				g.cfg.Log.Info("the runtime has no container events; relisting", "period", g.cfg.Period)
+			}
+			said, delay = true, time.Minute
+		} else if time.Since(began) > 10*time.Second {
+			delay = 100 * time.Millisecond
+			g.cfg.Log.Warn("container event stream broke; subscribing again", "err", err)
+		}
+		g.Relist()
+		t := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (g *Generator) setEvents(on bool) {
+	g.mu.Lock()
+	g.events = on
+	g.mu.Unlock()
+}
+
+// HasEvents reports whether the runtime's event stream is open.
+func (g *Generator) HasEvents() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.events
+}

@@ -1,0 +1,223 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// world is a runtime that a test moves by hand.
+type world struct {
+	mu      sync.Mutex
+	pods    map[types.UID]pod.Observed
+	hang    map[types.UID]bool
+	events  chan types.UID // nil: the runtime has none
+	lists   int
+	listErr error
+}
+
+var errNoEvents = errors.New("unimplemented")
+
+func (w *world) List(context.Context) ([]pod.Observed, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lists++
+	if w.listErr != nil {
+		return nil, w.listErr
+	}
+	var out []pod.Observed
+	for _, p := range w.pods {
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (pod.Observed, error) {
+	began := time.Now()
+	w.mu.Lock()
+	p, hang := w.pods[uid], w.hang[uid]
+	w.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return pod.Observed{}, ctx.Err()
+	}
+	p.Ref.UID, p.Began = uid, began
+	return p, nil
+}
+
+func (w *world) Watch(ctx context.Context, subscribed func(), hint func(types.UID)) error {
+	if w.events == nil {
+		return errNoEvents
+	}
+	subscribed()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case uid := <-w.events:
+			hint(uid)
+		}
+	}
+}
+
+func (w *world) set(uid types.UID, ready bool, st pod.ContainerState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods[uid] = pod.Observed{Ref: pod.Ref{UID: uid},
+		Sandboxes:  []pod.Sandbox{{ID: "s-" + string(uid), Ready: ready}},
+		Containers: []pod.Container{{ID: "c-" + string(uid), Name: "app", State: st}}}
+}
+
+type harness struct {
+	*Generator
+	w      *world
+	mu     sync.Mutex
+	told   []types.UID
+	events []string
+}
+
+func start(t *testing.T, w *world) *harness {
+	t.Helper()
+	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
+	h := &harness{w: w}
+	h.Generator = New(Config{Runtime: w, Log: slog.New(slog.DiscardHandler),
+		Unsupported: func(err error) bool { return errors.Is(err, errNoEvents) },
+		Notify:      func(uid types.UID) { h.mu.Lock(); h.told = append(h.told, uid); h.mu.Unlock() },
+		OnEvent:     func(e Event) { h.mu.Lock(); h.events = append(h.events, e.String()); h.mu.Unlock() }})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return h
+}
+
+func TestRelistFindsAContainerThatDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{})
+		h.w.set("a", true, pod.StateRunning)
+		time.Sleep(1500 * time.Millisecond)
+		h.w.set("a", false, pod.StateExited)
+		time.Sleep(time.Second)
+		want := []string{"&{a ContainerStarted s-a}", "&{a ContainerStarted c-a}", "&{a ContainerDied s-a}", "&{a ContainerDied c-a}"}
+		if d := cmp.Diff(want, h.events); d != "" {
+			t.Errorf("events (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{events: make(chan types.UID)})
+		time.Sleep(time.Second)
+		before := h.w.lists
+		h.w.set("a", true, pod.StateRunning)
+		h.w.events <- "a"
+		synctest.Wait()
+		if o, _ := h.Get("a"); len(o.Containers) != 1 {
+			t.Fatalf("the hint was not followed: %+v", o)
+		}
+		time.Sleep(30 * time.Second)
+		if got := h.w.lists - before; got > 1 {
+			t.Errorf("%d relists in 30 s with events", got)
+		}
+	})
+}
+
+// "An entry is stamped with when its inspection began", and asking always ends in a newer stamp.
+func TestAskingAdvancesTheStamp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{events: make(chan types.UID)})
+		time.Sleep(time.Second)
+		asked := time.Now()
+		time.Sleep(time.Millisecond)
+		h.Inspect("nobody")
+		synctest.Wait()
+		if _, stamp := h.Get("nobody"); !stamp.After(asked) {
+			t.Errorf("stamp %v is not after %v", stamp, asked)
+		}
+		if d := cmp.Diff([]types.UID{"", "nobody"}, h.told); d != "" {
+			t.Errorf("told (-want +got):\n%s", d)
+		}
+	})
+}
+
+// "A completed relist advances the stamp of every pod, absent ones too, but not of those whose own inspection
+// failed."
+func TestAHungPodIsNamedAndHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{})
+		h.w.set("bad", true, pod.StateRunning)
+		h.w.set("good", true, pod.StateRunning)
+		time.Sleep(1500 * time.Millisecond)
+		h.w.mu.Lock()
+		h.w.hang["bad"] = true
+		h.w.mu.Unlock()
+		_, badStamp := h.Get("bad")
+		h.w.set("bad", true, pod.StateExited)
+		h.w.set("good", true, pod.StateExited)
+		time.Sleep(10 * time.Second)
+		if o, _ := h.Get("good"); o.Containers[0].State != pod.StateExited {
+			t.Error("good was not inspected")
+		}
+		if _, s := h.Get("bad"); s.After(badStamp.Add(2 * time.Second)) {
+			t.Errorf("the stamp of a pod that could not be inspected went on from %v to %v", badStamp, s)
+		}
+		if hung := h.Hung(5 * time.Second); len(hung) != 1 || hung[0].UID != "bad" {
+			t.Errorf("hung = %v", hung)
+		}
+		if err := h.Healthy(); err != nil {
+			t.Errorf("one hung pod made the node unhealthy: %v", err)
+		}
+	})
+}
+
+func TestARuntimeThatCannotListIsUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{})
+		time.Sleep(2 * time.Second)
+		h.w.mu.Lock()
+		h.w.listErr = errors.New("connection refused")
+		h.w.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if err := h.Healthy(); err != nil {
+			t.Fatalf("unhealthy before the threshold: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if h.Healthy() == nil {
+			t.Error("still healthy after the threshold")
+		}
+	})
+}
+
+func TestAPodThatVanishesIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{})
+		h.w.set("a", true, pod.StateRunning)
+		time.Sleep(1500 * time.Millisecond)
+		h.w.mu.Lock()
+		delete(h.w.pods, "a")
+		h.w.mu.Unlock()
+		h.told = nil
+		time.Sleep(time.Second)
+		if o, _ := h.Get("a"); !o.Empty() {
+			t.Errorf("still cached: %+v", o)
+		}
+		if d := cmp.Diff([]types.UID{"a"}, h.told); d != "" {
+			t.Errorf("told (-want +got):\n%s", d)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Target receives the pods of a source. Calls of one source come one at a time.
+type Target interface {
+	// Replace puts the whole state of the source.
+	Replace(src pod.Source, pods []*v1.Pod)
+	Upsert(src pod.Source, p *v1.Pod)
+	Delete(src pod.Source, p *v1.Pod)
+}
+
+// API watches the pods that are bound to a node: "spec.nodeName" is the field selector, and the Node authorizer
+// lets a node's identity watch no others.
+type API struct {
+	Client   kubernetes.Interface
+	NodeName string
+	Target   Target
+	// Observe, when set, sees each object too (the status writer takes it as a newer base).
+	Observe func(*v1.Pod)
+}
+
+// Run lists and watches until ctx ends; an unreachable server is tried again with back-off, and what was seen
+// stays.
+func (a *API) Run(ctx context.Context) error {
+	selector := fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()
+	pods := a.Client.CoreV1().Pods(metav1.NamespaceAll)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return pods.Watch(ctx, o)
+		},
+	}
+	r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, &sink{a}, cache.ReflectorOptions{
+		Name: "pods of " + a.NodeName, MinWatchTimeout: 5 * time.Minute})
+	r.RunWithContext(ctx)
+	return nil
+}
+
+// sink is the store that a reflector fills: it keeps nothing itself.
+type sink struct{ a *API }
+
+var _ cache.ReflectorStore = (*sink)(nil)
+
+func (s *sink) Add(obj any) error { return s.Update(obj) }
+
+func (s *sink) Update(obj any) error {
+	p, err := s.take(obj)
+	if err != nil {
+		return err
+	}
+	s.a.Target.Upsert(pod.SourceAPI, p)
+	return nil
+}
+
+func (s *sink) Delete(obj any) error {
+	p, ok := obj.(*v1.Pod)
+	if !ok {
+		return fmt.Errorf("delete pod of the API source: unexpected %T", obj)
+	}
+	s.a.Target.Delete(pod.SourceAPI, p)
+	return nil
+}
+
+func (s *sink) Replace(objs []any, _ string) error {
+	pods := make([]*v1.Pod, 0, len(objs))
+	for _, o := range objs {
+		p, err := s.take(o)
+		if err != nil {
+			return err
+		}
+		pods = append(pods, p)
+	}
+	s.a.Target.Replace(pod.SourceAPI, pods)
+	return nil
+}
+
+func (s *sink) Resync() error { return nil }
+
+// take drops what no node needs: managed fields are half of a small pod's bytes.
+func (s *sink) take(obj any) (*v1.Pod, error) {
+	p, ok := obj.(*v1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("read pod of the API source: unexpected %T", obj)
+	}
+	p.ManagedFields = nil
+	if s.a.Observe != nil {
+		s.a.Observe(p)
+	}
+	return p, nil
+}
