@@ -1,0 +1,35 @@
+package crispec
+
+import "fmt"
+
+// The reasons that an Error carries: the words of waiting states and events.
+const (
+	// ReasonContainerConfig is a container that cannot be described to the runtime.
+	ReasonContainerConfig = "CreateContainerConfigError"
+	// ReasonSandboxConfig is a sandbox that cannot be described to the runtime.
+	ReasonSandboxConfig = "FailedCreatePodSandBox"
+)
+
+// Error says why a message cannot be made. Reason is what stands in the container's waiting state or in the
+// pod's event; Error is its message. A missing object may appear: the same input may succeed later.
+type Error struct {
+	Reason  string
+	Message string
+	Err     error // the cause, where there is one
+}
+
+// Error is the message alone: reason and message are shown side by side everywhere.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func containerErr(format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Reason: ReasonContainerConfig, Message: err.Error(), Err: err}
+}
+
+func sandboxErr(format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Reason: ReasonSandboxConfig, Message: err.Error(), Err: err}
+}

@@ -1,0 +1,59 @@
+package crispec
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/dump"
+)
+
+// specHashVersion names the list of fields below. A container with a hash of another version is not comparable:
+// SameSpec takes it for unchanged, because an upgrade restarts nothing.
+const specHashVersion = "1-"
+
+// SpecHash is a hash over what makes a running container another one: its name, image, command, args, working
+// directory and literal environment. The API lets only the image change; a pod from a file, a URL or a push may
+// keep its UID and change any of these. Resources are not in it: they change in place.
+func SpecHash(_ *v1.Pod, c *v1.Container) string {
+	h := fnv.New64a()
+	field := func(key string, values ...string) {
+		// Lengths keep apart what concatenation would make one.
+		fmt.Fprintf(h, "%s[%d]", key, len(values))
+		for _, v := range values {
+			fmt.Fprintf(h, "%d:%s", len(v), v)
+		}
+	}
+	field("name", c.Name)
+	field("image", c.Image)
+	field("command", c.Command...)
+	field("args", c.Args...)
+	field("workingDir", c.WorkingDir)
+	for i := range c.Env {
+		if c.Env[i].ValueFrom == nil {
+			field("env", c.Env[i].Name, c.Env[i].Value)
+		}
+	}
+	return specHashVersion + strconv.FormatUint(h.Sum64(), 16)
+}
+
+// SameSpec compares the hash that a container carries with the one its spec has now. An absent hash, or one of
+// another version, compares as equal.
+func SameSpec(carried, now string) bool {
+	return carried == now || !strings.HasPrefix(carried, specHashVersion)
+}
+
+// KubeletHash is the value that upstream's kubelet puts under AnnotationKubeletHash: a 32-bit FNV-1a, in
+// hexadecimal, over the dump of the JSON of name and image.
+func KubeletHash(c *v1.Container) string {
+	raw, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
+	if err != nil {
+		return "" // strings always encode
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%v", dump.ForHash(raw))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}

@@ -1,0 +1,52 @@
+package crispec
+
+import "time"
+
+// DefaultCPUPeriod is the CFS period where the configuration names none.
+const DefaultCPUPeriod = 100 * time.Millisecond
+
+// Policy is what messages depend on besides the pod: configuration and facts of the machine, as values.
+type Policy struct {
+	// CPUCFSQuota is KubeletConfiguration.cpuCFSQuota: CPU limits become CFS quotas.
+	CPUCFSQuota bool
+	// CPUCFSPeriod is KubeletConfiguration.cpuCFSQuotaPeriod; zero means DefaultCPUPeriod.
+	CPUCFSPeriod time.Duration
+	// SeccompDefault is KubeletConfiguration.seccompDefault: RuntimeDefault instead of Unconfined where a pod
+	// says nothing.
+	SeccompDefault bool
+	// SeccompRoot is where Localhost profiles lie: <root-dir>/seccomp.
+	SeccompRoot string
+	// CgroupV2 is set on a machine with the unified hierarchy.
+	CgroupV2 bool
+	// SingleProcessOOMKill is KubeletConfiguration.singleProcessOOMKill. False on cgroup v2 kills all processes
+	// of a container together (memory.oom.group).
+	SingleProcessOOMKill bool
+	// MemoryCapacity is the machine's memory in bytes; oom_score_adj of burstable pods depends on it.
+	MemoryCapacity int64
+	// SwapCapacity is the machine's swap in bytes, SwapController whether swap can be limited per cgroup, and
+	// LimitedSwap is memorySwap.swapBehavior LimitedSwap (anything else is NoSwap).
+	SwapCapacity   int64
+	SwapController bool
+	LimitedSwap    bool
+	// HugePageSizes are the page sizes of the machine as the kernel's cgroup files name them: 2MB, 1GB.
+	HugePageSizes []string
+	// MaskedPaths are machine-dependent paths masked besides the fixed ones (thermal_throttle of each CPU).
+	MaskedPaths []string
+	// ClusterDomain is KubeletConfiguration.clusterDomain.
+	ClusterDomain string
+}
+
+// DefaultPolicy has the values that KubeletConfiguration documents as defaults. Facts of the machine are zero.
+func DefaultPolicy() Policy {
+	return Policy{
+		CPUCFSQuota: true, CPUCFSPeriod: DefaultCPUPeriod,
+		SeccompRoot: "/var/lib/kubelet/seccomp", ClusterDomain: "cluster.local",
+	}
+}
+
+func (p *Policy) period() int64 {
+	if p.CPUCFSPeriod < time.Microsecond {
+		return DefaultCPUPeriod.Microseconds()
+	}
+	return p.CPUCFSPeriod.Microseconds()
+}

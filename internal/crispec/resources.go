@@ -1,0 +1,159 @@
+package crispec
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The kernel's bounds of CPU shares, and the smallest CFS quota in microseconds.
+const (
+	MinShares = 2
+	maxShares = 262144
+	minQuota  = 1000
+)
+
+// CPUShares are the cgroup v1 shares of a CPU request in thousandths: 1024 per CPU, within the kernel's bounds.
+func CPUShares(milli int64) int64 {
+	switch {
+	case milli <= 0:
+		return MinShares
+	case milli >= maxShares:
+		return maxShares // 1000/1024 of this many millicores is above the bound already
+	}
+	return min(max(milli*1024/1000, MinShares), maxShares)
+}
+
+// CPUQuota is the CFS quota of a CPU limit in thousandths, in microseconds per period; 0: no limit is set.
+func CPUQuota(milli, period int64) int64 {
+	if milli <= 0 {
+		return 0
+	}
+	const most = 1 << 40 // a billion cores: beyond it the product would overflow
+	return max(min(milli, most)*min(period, 1_000_000)/1000, minQuota)
+}
+
+// limitOf is a container's limit, else the pod's ("when the container-level limit is not set, the pod-level
+// limit is used").
+func limitOf(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
+	q := c.Resources.Limits[name]
+	if q.IsZero() && p.Spec.Resources != nil {
+		q = p.Spec.Resources.Limits[name]
+	}
+	return q
+}
+
+// ContainerResources are the cgroup settings of one container: for its creation, and for UpdateContainerResources
+// when it is resized in place.
+func ContainerResources(p *v1.Pod, c *v1.Container, policy *Policy) *runtimeapi.LinuxContainerResources {
+	cpuLimit, memoryLimit := limitOf(p, c, v1.ResourceCPU), limitOf(p, c, v1.ResourceMemory)
+	request, ok := c.Resources.Requests[v1.ResourceCPU]
+	if !ok {
+		request = cpuLimit
+	}
+	r := policy.cgroup(request.MilliValue(), cpuLimit.MilliValue(), memoryLimit.Value())
+	r.OomScoreAdj = OOMScoreAdj(p, c, policy.MemoryCapacity)
+	r.HugepageLimits = hugepages(p, c, policy.HugePageSizes)
+	policy.swap(r, p, c)
+	return r
+}
+
+func (p *Policy) cgroup(request, limit, memory int64) *runtimeapi.LinuxContainerResources {
+	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(request)}
+	if memory > 0 {
+		r.MemoryLimitInBytes = memory
+	}
+	if p.CPUCFSQuota {
+		r.CpuPeriod = p.period()
+		r.CpuQuota = CPUQuota(limit, r.CpuPeriod)
+	}
+	if p.CgroupV2 && !p.SingleProcessOOMKill {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// swap limits what a container may swap. NoSwap: nothing. LimitedSwap: burstable pods get swap in proportion to
+// their memory request, unless the request equals the limit.
+func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.Container) {
+	if !p.SwapController {
+		return
+	}
+	if !p.CgroupV2 {
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // memory and swap together: no swap above the limit
+		return
+	}
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	var bytes int64
+	if p.LimitedSwap && !IsCritical(pod) && QOS(pod) == v1.PodQOSBurstable && request.Cmp(*limit) != 0 &&
+		p.MemoryCapacity > 0 && request.Value() > 0 && request.Value() <= p.MemoryCapacity {
+		bytes = int64(float64(request.Value()) / float64(p.MemoryCapacity) * float64(p.SwapCapacity))
+	}
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	r.Unified["memory.swap.max"] = strconv.FormatInt(bytes, 10)
+}
+
+// hugepages limits every page size of the machine: to what the container, else the pod, says, and else to zero.
+func hugepages(p *v1.Pod, c *v1.Container, sizes []string) []*runtimeapi.HugepageLimit {
+	limits := map[string]uint64{}
+	read := func(list v1.ResourceList) {
+		for name, q := range list {
+			if size, ok := HugePageSize(name); ok && q.Value() >= 0 {
+				limits[size] = uint64(q.Value())
+			}
+		}
+	}
+	if p.Spec.Resources != nil {
+		read(p.Spec.Resources.Limits)
+	}
+	read(c.Resources.Limits)
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: size, Limit: limits[size]})
+	}
+	return out
+}
+
+// HugePageSize is the kernel's name (2MB, 1GB) of the page size of a resource hugepages-<size>.
+func HugePageSize(name v1.ResourceName) (string, bool) {
+	const prefix = v1.ResourceHugePagesPrefix
+	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
+		return "", false
+	}
+	q, err := resource.ParseQuantity(string(name[len(prefix):]))
+	if err != nil {
+		return "", false
+	}
+	n := q.Value()
+	if n <= 0 || n&(n-1) != 0 {
+		return "", false // page sizes are powers of two
+	}
+	units := [...]string{"B", "KB", "MB", "GB", "TB", "PB"}
+	i := 0
+	for n >= 1024 && i < len(units)-1 {
+		n, i = n/1024, i+1
+	}
+	return strconv.FormatInt(n, 10) + units[i], true
+}
+
+// SandboxResources are the sums of the pod's containers, and the overhead of its runtime class: what a runtime
+// needs that sizes a virtual machine when the sandbox is made.
+func SandboxResources(p *v1.Pod, policy *Policy) (resources, overhead *runtimeapi.LinuxContainerResources) {
+	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)
+	request, ok := requests[v1.ResourceCPU]
+	if !ok {
+		request = *limits.Cpu()
+	}
+	resources = policy.cgroup(request.MilliValue(), limits.Cpu().MilliValue(), limits.Memory().Value())
+	overhead = &runtimeapi.LinuxContainerResources{}
+	if o := p.Spec.Overhead; o != nil {
+		overhead = policy.cgroup(o.Cpu().MilliValue(), o.Cpu().MilliValue(), o.Memory().Value())
+	}
+	return resources, overhead
+}
