@@ -1,0 +1,270 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Store is a directory of keys and certificates. The zero value is not usable: Dir and Now are required.
+type Store struct {
+	Dir string
+	Now func() time.Time
+	// Life of authorities and leaves that this store makes.
+	AuthorityLife, LeafLife time.Duration
+	// Margin: what expires sooner than this counts as expired.
+	Margin time.Duration
+}
+
+// Leaf says what a certificate has to be. Its files are Name.crt and Name.key.
+type Leaf struct {
+	Name         string
+	CommonName   string
+	Organization []string
+	DNSNames     []string
+	IPs          []net.IP
+	Server       bool
+	Client       bool
+}
+
+// Pair is where a certificate and its key lie.
+type Pair struct{ Cert, Key string }
+
+// Authority signs leaves. Its files are Name.crt and Name.key.
+type Authority struct {
+	Pair
+	// Made says that this call of Store.Authority made it, so that everything it signed earlier is worthless.
+	Made  bool
+	store *Store
+	cert  *x509.Certificate
+	key   crypto.Signer
+}
+
+// Authority returns the authority called name, made when there is no usable one.
+func (s *Store) Authority(name string) (*Authority, error) {
+	pair := s.pair(name)
+	cert, key, err := load(pair)
+	if err == nil && cert.IsCA && s.fresh(cert) {
+		return &Authority{Pair: pair, store: s, cert: cert, key: key}, nil
+	}
+	key, err = newKey()
+	if err != nil {
+		return nil, err
+	}
+	now := s.Now()
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(now.UnixNano()),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(s.AuthorityLife),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		DNSNames:              []string{name},
+	}
+	cert, err = s.sign(pair, template, template, key, key)
+	if err != nil {
+		return nil, fmt.Errorf("make authority %s: %w", name, err)
+	}
+	return &Authority{Pair: pair, Made: true, store: s, cert: cert, key: key}, nil
+}
+
+// Ensure returns the leaf's files, made when what is there cannot be used.
+func (a *Authority) Ensure(leaf Leaf) (Pair, error) {
+	pair := a.store.pair(leaf.Name)
+	if cert, _, err := load(pair); err == nil && a.store.fresh(cert) && a.signed(cert) && leaf.matches(cert) {
+		return pair, nil
+	}
+	key, err := newKey()
+	if err != nil {
+		return Pair{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return Pair{}, fmt.Errorf("make serial of %s: %w", leaf.Name, err)
+	}
+	now := a.store.Now()
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: leaf.CommonName, Organization: leaf.Organization},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(a.store.LeafLife),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage:           leaf.usages(),
+		BasicConstraintsValid: true,
+		DNSNames:              leaf.DNSNames,
+		IPAddresses:           leaf.IPs,
+	}
+	if _, err := a.store.sign(pair, template, a.cert, key, a.key); err != nil {
+		return Pair{}, fmt.Errorf("make certificate %s: %w", leaf.Name, err)
+	}
+	return pair, nil
+}
+
+// KeyPair returns Name.key and its public half Name.pub: what signs service account tokens.
+func (s *Store) KeyPair(name string) (private, public string, err error) {
+	private, public = filepath.Join(s.Dir, name+".key"), filepath.Join(s.Dir, name+".pub")
+	key, err := loadKey(private)
+	if err != nil {
+		if key, err = newKey(); err != nil {
+			return "", "", err
+		}
+		if err = writeKey(private, key); err != nil {
+			return "", "", err
+		}
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return "", "", fmt.Errorf("encode public key %s: %w", name, err)
+	}
+	return private, public, WriteFile(public, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o644)
+}
+
+func (s *Store) pair(name string) Pair {
+	return Pair{Cert: filepath.Join(s.Dir, name+".crt"), Key: filepath.Join(s.Dir, name+".key")}
+}
+
+func (s *Store) fresh(cert *x509.Certificate) bool {
+	now := s.Now()
+	return !now.Before(cert.NotBefore) && now.Add(s.Margin).Before(cert.NotAfter)
+}
+
+func (s *Store) sign(pair Pair, template, parent *x509.Certificate, key, signer crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return nil, err
+	}
+	// Key first: a certificate whose key is the older one is found out by load and made again.
+	if err := writeKey(pair.Key, key); err != nil {
+		return nil, err
+	}
+	if err := WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+func (a *Authority) signed(cert *x509.Certificate) bool {
+	return cert.CheckSignatureFrom(a.cert) == nil
+}
+
+func (l Leaf) usages() []x509.ExtKeyUsage {
+	var usages []x509.ExtKeyUsage
+	if l.Server {
+		usages = append(usages, x509.ExtKeyUsageServerAuth)
+	}
+	if l.Client {
+		usages = append(usages, x509.ExtKeyUsageClientAuth)
+	}
+	return usages
+}
+
+func (l Leaf) matches(cert *x509.Certificate) bool {
+	if cert.Subject.CommonName != l.CommonName || !slices.Equal(cert.Subject.Organization, l.Organization) ||
+		!slices.Equal(cert.ExtKeyUsage, l.usages()) {
+		return false
+	}
+	for _, name := range l.DNSNames {
+		if !slices.Contains(cert.DNSNames, name) {
+			return false
+		}
+	}
+	for _, ip := range l.IPs {
+		if !slices.ContainsFunc(cert.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// load reads a certificate and its key and makes sure that they belong together.
+func load(pair Pair) (*x509.Certificate, crypto.Signer, error) {
+	data, err := os.ReadFile(pair.Cert)
+	if err != nil {
+		return nil, nil, err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, nil, fmt.Errorf("read certificate %s: no PEM certificate", pair.Cert)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read certificate %s: %w", pair.Cert, err)
+	}
+	key, err := loadKey(pair.Key)
+	if err != nil {
+		return nil, nil, err
+	}
+	public, ok := cert.PublicKey.(*ecdsa.PublicKey)
+	if !ok || !public.Equal(key.Public()) {
+		return nil, nil, fmt.Errorf("read certificate %s: its key is not %s", pair.Cert, pair.Key)
+	}
+	return cert, key, nil
+}
+
+func loadKey(path string) (crypto.Signer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("read key %s: no PEM block", path)
+	}
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+func newKey() (crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	return key, nil
+}
+
+func writeKey(path string, key crypto.Signer) error {
+	private, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return errors.New("write key: not an ECDSA key")
+	}
+	der, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		return fmt.Errorf("encode key %s: %w", path, err)
+	}
+	return WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// WriteFile replaces path by rename, so that no reader and no crash sees half of it.
+func WriteFile(path string, data []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone after the rename
+	if _, err := tmp.Write(data); err != nil {
+		return errors.Join(err, tmp.Close())
+	}
+	if err := errors.Join(tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
