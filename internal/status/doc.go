@@ -1,0 +1,19 @@
+// Package status writes pod status to the API server.
+//
+// Contract: the caller says what the status of a pod should be (Set), as often as it likes and without waiting,
+// and what the watch saw (Observe); the Writer makes the API say it, and deletes a pod once its last status has
+// been acknowledged. Only the newest status of a pod counts: what was not sent when a newer one came is never sent.
+//
+// Invariants:
+//
+//   - One request in flight per pod, up to Parallel pods at once. No goroutine and no timer for a pod at rest.
+//   - No GET before a PATCH. The base of the patch is the newer of the last answer and the watched object.
+//   - A patch carries the UID: it never changes another pod of the same name. NotFound or a UID conflict ends the
+//     pod's writer; a status conflict or a validation error costs one GET and is named in the log.
+//   - Conditions of other owners are never sent. Lists of IPs are sent whole.
+//   - A terminal phase in the API is never left, and never turned into the other terminal phase.
+//   - The delete (grace 0, UID precondition) comes after the final status has been acknowledged.
+//   - What the API server would not keep (a field behind a disabled feature) is not sent again and again: after an
+//     acknowledgement only a newer status, or an object that someone else changed, causes another request.
+//   - Readiness, phase, addresses and deletion go before everything else, which waits at most maxAge longer.
+package status

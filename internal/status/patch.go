@@ -1,0 +1,264 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ownership says who may write a condition type.
+type ownership uint8
+
+const (
+	foreign ownership = iota // another component's: never sent
+	shared                   // ours when we have it, kept when we do not
+	owned                    // ours: absent from the wanted status means removed
+)
+
+// owner tells who writes conditions of type t.
+func owner(t v1.PodConditionType) ownership {
+	switch t {
+	case v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+		return owned
+	case v1.PodScheduled, v1.DisruptionTarget:
+		return shared
+	}
+	return foreign
+}
+
+// terminal reports whether a phase is never left: "Succeeded: all containers in the pod have terminated in
+// success, and will not be restarted".
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// merge is want as it may stand in the API over base: what others own is taken from base, what the API never
+// changes back stays. Neither argument is changed; the result shares memory with both.
+func merge(base, want *v1.PodStatus) v1.PodStatus {
+	out := *want
+	if terminal(base.Phase) && out.Phase != base.Phase {
+		out.Phase, out.Reason, out.Message = base.Phase, base.Reason, base.Message
+	}
+	if base.QOSClass != "" {
+		out.QOSClass = base.QOSClass
+	}
+	if base.StartTime != nil {
+		out.StartTime = base.StartTime
+	}
+	if out.NominatedNodeName == "" {
+		out.NominatedNodeName = base.NominatedNodeName
+	}
+	// The resource claim controller and the scheduler write these.
+	out.ResourceClaimStatuses = base.ResourceClaimStatuses
+	out.ExtendedResourceClaimStatus = base.ExtendedResourceClaimStatus
+	out.NodeAllocatableResourceClaimStatuses = base.NodeAllocatableResourceClaimStatuses
+	out.Conditions = mergeConditions(base.Conditions, want.Conditions)
+	return out
+}
+
+// mergeConditions keeps the order of base, so that a status that says the same compares as the same.
+func mergeConditions(base, want []v1.PodCondition) []v1.PodCondition {
+	out := make([]v1.PodCondition, 0, len(base)+len(want))
+	for i := range base {
+		b := &base[i]
+		own := owner(b.Type)
+		w := condition(want, b.Type)
+		switch {
+		case own == foreign, own == shared && w == nil:
+			out = append(out, *b)
+		case w != nil:
+			c := *w
+			if c.Status == b.Status {
+				c.LastTransitionTime = b.LastTransitionTime
+			}
+			c.LastProbeTime = b.LastProbeTime
+			out = append(out, c)
+		}
+	}
+	for i := range want {
+		if owner(want[i].Type) != foreign && condition(base, want[i].Type) == nil {
+			out = append(out, want[i])
+		}
+	}
+	return out
+}
+
+func condition(cs []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
+	if i := slices.IndexFunc(cs, func(c v1.PodCondition) bool { return c.Type == t }); i >= 0 {
+		return &cs[i]
+	}
+	return nil
+}
+
+// normalize returns a copy of s as the API would give it back: times in whole seconds, and every condition with
+// a time of transition.
+func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
+	s = s.DeepCopy()
+	seconds := func(t *metav1.Time) {
+		if t != nil && !t.IsZero() {
+			*t = metav1.NewTime(t.Truncate(time.Second))
+		}
+	}
+	seconds(s.StartTime)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		if c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = metav1.NewTime(now)
+		}
+		seconds(&c.LastTransitionTime)
+		seconds(&c.LastProbeTime)
+	}
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, st := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
+				if st.Running != nil {
+					seconds(&st.Running.StartedAt)
+				}
+				if st.Terminated != nil {
+					seconds(&st.Terminated.StartedAt)
+					seconds(&st.Terminated.FinishedAt)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// keepTransitions gives conditions that have not changed their status the time of the last change.
+func keepTransitions(before, now []v1.PodCondition) {
+	for i := range now {
+		if b := condition(before, now[i].Type); b != nil && b.Status == now[i].Status {
+			now[i].LastTransitionTime = b.LastTransitionTime
+		}
+	}
+}
+
+// differs reports whether the API, which says base, has to be told want.
+func differs(base, want *v1.PodStatus) bool {
+	m := merge(base, want)
+	return !equality.Semantic.DeepEqual(&m, base)
+}
+
+// urgent reports whether the difference is one that other components act upon: readiness, phase, addresses.
+// The rest is for reading.
+func urgent(base, want *v1.PodStatus) bool {
+	m := merge(base, want)
+	if m.Phase != base.Phase || m.PodIP != base.PodIP || len(m.PodIPs) != len(base.PodIPs) {
+		return true
+	}
+	for _, t := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.DisruptionTarget} {
+		b, w := condition(base.Conditions, t), condition(m.Conditions, t)
+		if (b == nil) != (w == nil) || (b != nil && b.Status != w.Status) {
+			return true
+		}
+	}
+	return false
+}
+
+// buildPatch returns the strategic merge patch that turns base into want for the pod with this UID, or nil when
+// there is nothing to say.
+func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
+	merged := merge(base, want)
+	from, err := object(base)
+	if err != nil {
+		return nil, fmt.Errorf("encode pod status from the API: %w", err)
+	}
+	to, err := object(&merged)
+	if err != nil {
+		return nil, fmt.Errorf("encode pod status: %w", err)
+	}
+	conditions := diffConditions(list(from["conditions"]), list(to["conditions"]))
+	delete(from, "conditions")
+	delete(to, "conditions")
+	status := diffObjects(from, to)
+	for _, ips := range []string{"podIPs", "hostIPs"} {
+		if v, ok := status[ips]; ok {
+			// Merging by key would keep an address that the pod no longer has.
+			status[ips] = append([]any{map[string]any{"$patch": "replace"}}, list(v)...)
+		}
+	}
+	if len(conditions) > 0 {
+		status["conditions"] = conditions
+	}
+	if len(status) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+}
+
+// object is v as JSON sees it.
+func object(v any) (map[string]any, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	return out, json.Unmarshal(raw, &out)
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+// diffObjects is the merge patch from one object to another: null removes, objects are merged, all else is whole.
+func diffObjects(from, to map[string]any) map[string]any {
+	out := map[string]any{}
+	for k := range from {
+		if _, ok := to[k]; !ok {
+			out[k] = nil
+		}
+	}
+	for k, t := range to {
+		f, ok := from[k]
+		if ok && reflect.DeepEqual(f, t) {
+			continue
+		}
+		fm, fok := f.(map[string]any)
+		tm, tok := t.(map[string]any)
+		if fok && tok {
+			out[k] = diffObjects(fm, tm)
+			continue
+		}
+		out[k] = t
+	}
+	return out
+}
+
+// diffConditions lists the conditions to send: they are merged by type, so unchanged and foreign ones stay out.
+func diffConditions(from, to []any) []any {
+	byType := func(l []any, t any) map[string]any {
+		for _, c := range l {
+			if m, ok := c.(map[string]any); ok && m["type"] == t {
+				return m
+			}
+		}
+		return nil
+	}
+	var out []any
+	for _, c := range to {
+		m, _ := c.(map[string]any)
+		f := byType(from, m["type"])
+		if reflect.DeepEqual(f, m) {
+			continue
+		}
+		for k := range f {
+			if _, ok := m[k]; !ok {
+				m[k] = nil
+			}
+		}
+		out = append(out, m)
+	}
+	for _, c := range from {
+		if m, _ := c.(map[string]any); byType(to, m["type"]) == nil {
+			out = append(out, map[string]any{"$patch": "delete", "type": m["type"]})
+		}
+	}
+	return out
+}

@@ -1,0 +1,213 @@
+package status
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// job is what one turn sends: a snapshot taken under the lock.
+type job struct {
+	base    *v1.Pod
+	want    *v1.PodStatus
+	version uint64
+	patch   bool
+	remove  bool
+}
+
+// answer is how a turn went. At most one of pod, deleted, gone and err says so.
+type answer struct {
+	pod     *v1.Pod // the object after the PATCH
+	deleted bool
+	gone    bool
+	err     error
+	fresh   *v1.Pod // read after a refusal
+	refused bool    // the API will not take this content, or a precondition failed
+}
+
+// turn sends one request for e, which nobody else touches meanwhile, and says what comes next.
+func (w *Writer) turn(e *entry) {
+	w.mu.Lock()
+	j := job{base: e.base, want: e.want, version: e.version}
+	if !e.ended && e.want != nil {
+		j.patch, j.remove = e.needsPatch(), e.needsDelete()
+	}
+	w.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(w.ctx, w.cfg.Timeout)
+	var a answer
+	switch {
+	case j.patch:
+		a = w.patch(ctx, e, j)
+	case j.remove:
+		a = w.delete(ctx, e)
+	}
+	cancel()
+	w.finish(e, j, a)
+}
+
+// patch tells the API the status of j.
+func (w *Writer) patch(ctx context.Context, e *entry, j job) answer {
+	body, err := buildPatch(e.ref.UID, &j.base.Status, j.want)
+	if err != nil {
+		return answer{err: err, refused: true}
+	}
+	if body == nil {
+		return answer{pod: j.base}
+	}
+	p, err := w.cfg.Client.CoreV1().Pods(e.ref.Namespace).Patch(ctx, e.ref.Name,
+		types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return w.classify(ctx, e, err)
+	}
+	if p.UID != e.ref.UID {
+		return answer{gone: true}
+	}
+	return answer{pod: p}
+}
+
+// delete removes the finished pod from the API at once.
+func (w *Writer) delete(ctx context.Context, e *entry) answer {
+	now := int64(0)
+	err := w.cfg.Client.CoreV1().Pods(e.ref.Namespace).Delete(ctx, e.ref.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(e.ref.UID)),
+	})
+	if err != nil {
+		return w.classify(ctx, e, err)
+	}
+	return answer{deleted: true}
+}
+
+// classify says what an error of the API means. What cannot be known from the error alone costs one GET.
+func (w *Writer) classify(ctx context.Context, e *entry, err error) answer {
+	switch {
+	case apierrors.IsNotFound(err), uidConflict(err):
+		return answer{gone: true}
+	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
+		return answer{err: err}
+	}
+	a := answer{err: err, refused: true}
+	p, getErr := w.cfg.Client.CoreV1().Pods(e.ref.Namespace).Get(ctx, e.ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(getErr):
+		return answer{gone: true}
+	case getErr != nil:
+		a.err = fmt.Errorf("%w (and reading the pod: %w)", err, getErr)
+	case p.UID != e.ref.UID:
+		return answer{gone: true}
+	default:
+		a.fresh = p
+	}
+	return a
+}
+
+// uidConflict reports whether a request met another pod of the same name. The API server says so in words only;
+// where the words change, the GET finds out.
+func uidConflict(err error) bool {
+	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
+}
+
+// finish takes the answer of a turn into account and schedules the next. Callbacks run without the lock.
+func (w *Writer) finish(e *entry, j job, a answer) {
+	now := time.Now()
+	var synced time.Duration = -1
+	w.mu.Lock()
+	w.inFlight--
+	e.inFlight, e.wrote = false, now
+	if e.ended { // forgotten meanwhile
+		w.mu.Unlock()
+		return
+	}
+	switch {
+	case a.gone, a.deleted:
+		w.end(e)
+	case a.err != nil:
+		w.failed(e, j, a, now)
+	case a.pod != nil:
+		synced = e.acknowledge(j, a.pod, now)
+		w.recovered(now)
+		w.schedule(e, now)
+	default:
+		w.schedule(e, now)
+	}
+	w.mu.Unlock()
+
+	switch {
+	case a.gone:
+		w.cfg.OnGone(e.ref.UID)
+	case a.deleted:
+		w.cfg.OnDeleted(e.ref.UID)
+	case synced >= 0:
+		w.cfg.Synced(synced)
+	}
+}
+
+// acknowledge notes that the API has taken version j; it returns how long that took, or -1.
+func (e *entry) acknowledge(j job, p *v1.Pod, now time.Time) time.Duration {
+	if e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion) {
+		e.base = p
+	}
+	e.failures, e.rejected = 0, 0
+	e.acked, e.echo = j.version, &p.Status
+	took := now.Sub(e.since)
+	if e.version != j.version {
+		e.since = now
+	} else if !differs(&p.Status, e.want) {
+		e.want = &p.Status // one copy in memory instead of two
+	}
+	return took
+}
+
+// failed arranges another try.
+func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
+	if w.ctx.Err() != nil {
+		return // we end; the next agent writes it
+	}
+	if a.fresh != nil {
+		e.observe(a.fresh)
+	}
+	if a.refused && e.version != j.version {
+		w.schedule(e, now) // a newer status may be acceptable
+		return
+	}
+	e.failures++
+	if !a.refused {
+		delay := min(retryInitial<<min(e.failures-1, 20), retryMax)
+		if !w.outage {
+			w.outage = true
+			w.cfg.Log.Warn("cannot write pod status, will retry", "pod", e.ref.String(), "retryIn", delay, "err", a.err)
+		}
+		w.wait(e, now.Add(delay))
+		return
+	}
+	delay := min(retryInitial<<min(e.failures-1, 20), rejectMax)
+	if e.rejected != j.version {
+		e.rejected = j.version
+		w.cfg.Log.Warn("the API server refused a pod status, will retry",
+			"pod", e.ref.String(), "phase", j.want.Phase, "retryIn", delay, "err", a.err)
+	}
+	w.wait(e, now.Add(delay))
+}
+
+// recovered ends the back-off of pods that wait for the API server: it answers again.
+func (w *Writer) recovered(now time.Time) {
+	if !w.outage {
+		return
+	}
+	w.outage = false
+	w.cfg.Log.Info("pod status is written again", "waiting", w.waiting.Len())
+	for _, e := range w.waiting.entries {
+		if e.failures > 0 && e.rejected == 0 && e.key.After(now) {
+			e.key = now
+		}
+	}
+	heap.Init(&w.waiting)
+	w.nudge()
+}

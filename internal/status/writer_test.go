@@ -1,0 +1,454 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func aPod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "1"},
+		Status:     v1.PodStatus{Phase: v1.PodPending, QOSClass: v1.PodQOSBurstable},
+	}
+}
+
+func running(ready v1.ConditionStatus, message string) v1.PodStatus {
+	return v1.PodStatus{Phase: v1.PodRunning, Message: message,
+		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}}}
+}
+
+// rig is a writer that runs inside the bubble of one test.
+type rig struct {
+	*Writer
+	api *api
+	log bytes.Buffer
+
+	mu      sync.Mutex
+	deleted []types.UID
+	gone    []types.UID
+	synced  int
+}
+
+func inBubble(t *testing.T, a *api, parallel int, f func(t *testing.T, r *rig)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{api: a}
+		r.Writer = New(Config{
+			Client: a.client(t), Parallel: parallel, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+			OnDeleted: func(u types.UID) { r.mu.Lock(); r.deleted = append(r.deleted, u); r.mu.Unlock() },
+			OnGone:    func(u types.UID) { r.mu.Lock(); r.gone = append(r.gone, u); r.mu.Unlock() },
+			Synced:    func(time.Duration) { r.mu.Lock(); r.synced++; r.mu.Unlock() },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		f(t, r)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func (r *rig) expect(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(want, r.api.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnePatchNoGet(t *testing.T) {
+	p := aPod("a")
+	inBubble(t, newAPI(p), 1, func(t *testing.T, r *rig) {
+		for range 3 {
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+			time.Sleep(time.Minute)
+		}
+		r.Observe(r.api.get("a"))
+		r.expect(t, "PATCH a Running ready=True")
+		if r.synced != 1 {
+			t.Errorf("synced %d times, want 1", r.synced)
+		}
+		if got := r.api.get("a").Status.QOSClass; got != v1.PodQOSBurstable {
+			t.Errorf("QOS class became %q", got)
+		}
+	})
+}
+
+func TestNewestWins(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.latency = time.Second
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		for i := range 50 {
+			r.Set(Desired{Pod: p, Status: running("True", fmt.Sprint("m", i))})
+			time.Sleep(70 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		r.expect(t, "PATCH a Running ready=True m0", "PATCH a Running ready=True m14", "PATCH a Running ready=True m28",
+			"PATCH a Running ready=True m42", "PATCH a Running ready=True m49")
+		if a.overlap {
+			t.Error("two requests of one pod were in flight at once")
+		}
+	})
+}
+
+func TestManyPodsInParallelBounded(t *testing.T) {
+	a := newAPI()
+	a.latency = time.Second
+	var pods []*v1.Pod
+	for i := range 100 {
+		p := aPod(fmt.Sprint("p", i))
+		a.pods[p.Name] = p
+		pods = append(pods, p)
+	}
+	inBubble(t, a, 16, func(t *testing.T, r *rig) {
+		began := time.Now()
+		for _, p := range pods {
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+		}
+		for len(a.requests()) < 100 {
+			time.Sleep(time.Second)
+		}
+		if a.most != 16 {
+			t.Errorf("%d requests at once, want 16", a.most)
+		}
+		if took := time.Since(began); took > 9*time.Second {
+			t.Errorf("100 pods took %s at 1 s each and 16 at once", took)
+		}
+		synctest.Wait()
+		r.Writer.mu.Lock()
+		defer r.Writer.mu.Unlock()
+		if r.workers != 0 {
+			t.Errorf("%d workers left at rest", r.workers)
+		}
+	})
+}
+
+func TestReadinessAndDeletionBeforeCosmetics(t *testing.T) {
+	a := newAPI()
+	a.latency = 10 * time.Millisecond
+	pods := map[string]*v1.Pod{}
+	for _, n := range []string{"x", "c1", "c2", "c3", "ready", "dead"} {
+		p := aPod(n)
+		p.Status = *normalize(ptr(running("False", "")), time.Unix(0, 0))
+		if n == "dead" {
+			now := metav1.Now()
+			p.DeletionTimestamp, p.Status.Phase = &now, v1.PodFailed
+		}
+		a.pods[n], pods[n] = p, p
+	}
+	inBubble(t, a, 1, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: pods["x"], Status: running("True", "")})
+		synctest.Wait() // the only worker is busy with x
+		for _, n := range []string{"c1", "c2", "c3"} {
+			r.Set(Desired{Pod: pods[n], Status: running("False", "cosmetic")})
+		}
+		r.Set(Desired{Pod: pods["ready"], Status: running("True", "")})
+		r.Set(Desired{Pod: pods["dead"], Status: pods["dead"].Status, Final: true})
+		time.Sleep(time.Second)
+		r.expect(t, "PATCH x Running ready=True", "PATCH ready Running ready=True", "DELETE dead",
+			"PATCH c1 Running ready=False cosmetic", "PATCH c2 Running ready=False cosmetic",
+			"PATCH c3 Running ready=False cosmetic")
+	})
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCosmeticsAreNotStarved(t *testing.T) {
+	a := newAPI()
+	a.latency = time.Second
+	old := aPod("old")
+	old.Status = *normalize(ptr(running("False", "")), time.Unix(0, 0))
+	a.pods["old"] = old
+	inBubble(t, a, 1, func(t *testing.T, r *rig) {
+		for i := range 10 {
+			p := aPod(fmt.Sprint("p", i))
+			a.mu.Lock()
+			a.pods[p.Name] = p
+			a.mu.Unlock()
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+			if i == 0 {
+				r.Set(Desired{Pod: old, Status: running("False", "cosmetic")})
+			}
+			time.Sleep(900 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		for i, line := range a.requests() {
+			if strings.HasPrefix(line, "PATCH old") {
+				if i > 4 {
+					t.Errorf("the cosmetic status came as number %d", i)
+				}
+				return
+			}
+		}
+		t.Error("the cosmetic status was never sent")
+	})
+}
+
+func TestFinalStatusThenDelete(t *testing.T) {
+	p := aPod("a")
+	now := metav1.Now()
+	p.DeletionTimestamp = &now
+	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: v1.PodStatus{Phase: v1.PodSucceeded}, Final: true})
+		r.expect(t, "PATCH a Succeeded", "DELETE a")
+		if diff := cmp.Diff([]types.UID{"uid-a"}, r.deleted); diff != "" {
+			t.Error(diff)
+		}
+		r.Set(Desired{Pod: p, Status: running("True", ""), Final: true})
+		r.expect(t, "PATCH a Succeeded", "DELETE a")
+		r.Forget("uid-a")
+		if len(r.pods) != 0 {
+			t.Errorf("%d pods remembered", len(r.pods))
+		}
+	})
+}
+
+func TestFinalWaitsForDeletionTimestamp(t *testing.T) {
+	p := aPod("a")
+	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: v1.PodStatus{Phase: v1.PodFailed}, Final: true})
+		r.expect(t, "PATCH a Failed")
+		r.Observe(r.api.change("a", func(p *v1.Pod) { p.DeletionTimestamp = ptr(metav1.Now()) }))
+		r.expect(t, "PATCH a Failed", "DELETE a")
+	})
+}
+
+func TestMirrorIsNotDeleted(t *testing.T) {
+	p := aPod("a")
+	p.Annotations = map[string]string{"kubernetes.io/config.mirror": "h"}
+	p.DeletionTimestamp = ptr(metav1.Now())
+	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: v1.PodStatus{Phase: v1.PodFailed}, Final: true})
+		r.expect(t, "PATCH a Failed")
+	})
+}
+
+func TestOtherUIDEndsTheWriter(t *testing.T) {
+	old := aPod("a")
+	successor := aPod("a")
+	successor.UID = "other"
+	inBubble(t, newAPI(successor), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: old, Status: running("True", "")})
+		time.Sleep(time.Hour)
+		r.expect(t, "PATCH a other uid")
+		if diff := cmp.Diff([]types.UID{"uid-a"}, r.gone); diff != "" {
+			t.Error(diff)
+		}
+		if r.api.get("a").Status.Phase != v1.PodPending {
+			t.Error("the successor's status was written")
+		}
+	})
+}
+
+func TestNotFoundEndsTheWriter(t *testing.T) {
+	p := aPod("a")
+	inBubble(t, newAPI(), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		synctest.Wait()
+		r.Set(Desired{Pod: p, Status: running("False", "")})
+		time.Sleep(time.Hour)
+		r.expect(t, "PATCH a not found")
+		if diff := cmp.Diff([]types.UID{"uid-a"}, r.gone); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestOutageLosesNothing(t *testing.T) {
+	a := newAPI()
+	var mu sync.Mutex
+	down := true
+	a.fail = func(string, string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if down {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	var pods []*v1.Pod
+	for i := range 20 {
+		p := aPod(fmt.Sprint("p", i))
+		a.pods[p.Name] = p
+		pods = append(pods, p)
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		for _, p := range pods {
+			r.Set(Desired{Pod: p, Status: running("False", "")})
+		}
+		time.Sleep(10 * time.Minute)
+		for _, p := range pods {
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+		}
+		tries := len(a.requests())
+		if tries < 20*60 || tries > 20*80 {
+			t.Errorf("%d tries in ten minutes for 20 pods, want about one per 10 s and pod", tries)
+		}
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		for _, p := range pods {
+			if got := describe(&a.get(p.Name).Status); got != "Running ready=True" {
+				t.Errorf("%s says %s", p.Name, got)
+			}
+		}
+		if n := strings.Count(r.log.String(), "cannot write pod status"); n != 1 {
+			t.Errorf("the outage was logged %d times:\n%s", n, r.log.String())
+		}
+	})
+}
+
+func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.fail = func(method, name string) error {
+		if method == http.MethodPatch {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		r.expect(t, "PATCH a failed", "GET a")
+		if !strings.Contains(r.log.String(), "ns/a(uid-a)") {
+			t.Errorf("the pod is not named: %s", r.log.String())
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(a.requests()); n > 60 {
+			t.Errorf("%d requests in an hour for a status that is refused", n)
+		}
+		if n := strings.Count(r.log.String(), "\n"); n != 1 {
+			t.Errorf("logged %d times, want 1", n)
+		}
+		a.mu.Lock()
+		a.fail = nil
+		a.mu.Unlock()
+		r.Set(Desired{Pod: p, Status: running("True", "changed")}) // is not held back
+		synctest.Wait()
+		if got := describe(&a.get("a").Status); got != "Running ready=True changed" {
+			t.Errorf("status is %s", got)
+		}
+	})
+}
+
+func TestConflictIsRetriedOverAFreshObject(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	first := true
+	a.fail = func(method, name string) error {
+		if method == http.MethodPatch && first {
+			first = false
+			return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, errors.New("the object has been modified"))
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(time.Second)
+		r.expect(t, "PATCH a failed", "GET a", "PATCH a Running ready=True")
+	})
+}
+
+func TestRepairsWhatAnotherOverwrote(t *testing.T) {
+	p := aPod("a")
+	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		synctest.Wait()
+		r.Observe(r.api.change("a", func(p *v1.Pod) { p.Status.Conditions[0].Status = "False" }))
+		time.Sleep(2 * time.Second)
+		r.expect(t, "PATCH a Running ready=True", "PATCH a Running ready=True")
+		// Another owner's condition is not ours to repair.
+		r.Observe(r.api.change("a", func(p *v1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: "example.com/gate", Status: "True"})
+		}))
+		time.Sleep(time.Minute)
+		r.Set(Desired{Pod: p, Status: running("False", "")})
+		r.expect(t, "PATCH a Running ready=True", "PATCH a Running ready=True", "PATCH a Running ready=False")
+		for _, b := range r.api.bodies {
+			if strings.Contains(b, "example.com/gate") {
+				t.Errorf("another owner's condition was sent: %s", b)
+			}
+		}
+		if condition(r.api.get("a").Status.Conditions, "example.com/gate") == nil {
+			t.Error("another owner's condition is gone")
+		}
+	})
+}
+
+func TestServerThatDropsAFieldIsNotAskedForEver(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.mutate = func(p *v1.Pod) { p.Status.ObservedGeneration = 0 }
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		s := running("True", "")
+		s.ObservedGeneration = 7
+		for range 5 {
+			r.Set(Desired{Pod: p, Status: s})
+			time.Sleep(time.Minute)
+			r.Observe(a.get("a"))
+		}
+		r.expect(t, "PATCH a Running ready=True")
+	})
+}
+
+func TestTerminalPhaseIsNeverLeft(t *testing.T) {
+	p := aPod("a")
+	p.Status.Phase, p.Status.Reason = v1.PodFailed, "Evicted"
+	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
+		for _, s := range []v1.PodStatus{running("False", ""), {Phase: v1.PodSucceeded}} {
+			r.Set(Desired{Pod: p, Status: s})
+			time.Sleep(time.Minute)
+			if got := r.api.get("a").Status; got.Phase != v1.PodFailed || got.Reason != "Evicted" {
+				t.Errorf("after %s the API says %s %s", s.Phase, got.Phase, got.Reason)
+			}
+		}
+	})
+}
+
+func TestStaleObjectIsNotTheBase(t *testing.T) {
+	p := aPod("a")
+	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		synctest.Wait()
+		r.Observe(p) // a watch that lags shows the object from before the PATCH
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(time.Minute)
+		r.expect(t, "PATCH a Running ready=True")
+	})
+}
+
+func TestHungRequestEnds(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.latency = time.Hour
+	inBubble(t, a, 1, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(29 * time.Second)
+		a.mu.Lock()
+		a.latency = 0
+		a.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		r.expect(t, "PATCH a Running ready=True")
+	})
+}
