@@ -1,0 +1,117 @@
+package admit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Shortage is a resource that does not suffice for a pod. CPU is in thousandths, the rest in units.
+type Shortage struct {
+	Resource  v1.ResourceName
+	Requested int64
+	Used      int64
+	Capacity  int64
+}
+
+// Reason is OutOf and the resource's name.
+func (s Shortage) Reason() string { return ReasonOutOf + string(s.Resource) }
+
+// String is the message that users know.
+func (s Shortage) String() string {
+	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.Resource, s.Requested, s.Used, s.Capacity)
+}
+
+// Missing is how much has to become free.
+func (s Shortage) Missing() int64 { return s.Requested - (s.Capacity - s.Used) }
+
+// Shortages lists the resources of which the node has too little left for a pod beside others: pods first, then
+// cpu, memory, ephemeral-storage, then the rest by name. An extended resource that the node does not list is not
+// counted: it may be the cluster's and not the node's. A resize is checked with the same function: p with the new
+// resources, others without it.
+func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
+	var out []Shortage
+	allocatable := node.Status.Allocatable
+	if n := allocatable.Pods().Value(); int64(len(others))+1 > n {
+		out = append(out, Shortage{Resource: v1.ResourcePods, Requested: 1, Used: int64(len(others)), Capacity: n})
+	}
+	requests := requestsOf(p)
+	if len(requests) == 0 {
+		return out
+	}
+	used := v1.ResourceList{}
+	for _, o := range others {
+		for name, q := range requestsOf(o) {
+			if _, ok := requests[name]; ok {
+				sum := used[name]
+				sum.Add(q)
+				used[name] = sum
+			}
+		}
+	}
+	for _, name := range inOrder(requests) {
+		capacity, known := allocatable[name]
+		if !known && isExtended(name) {
+			continue
+		}
+		s := Shortage{
+			Resource: name, Requested: amount(name, requests[name]),
+			Used: amount(name, used[name]), Capacity: amount(name, capacity),
+		}
+		if s.Requested > 0 && s.Requested > s.Capacity-s.Used {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// requestsOf are the requests of a pod with its overhead, less those that nodes do not count.
+func requestsOf(p *v1.Pod) v1.ResourceList {
+	out := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	maps.DeleteFunc(out, func(name v1.ResourceName, q resource.Quantity) bool {
+		return q.IsZero() || !(isBasic(name) || isScalar(name))
+	})
+	return out
+}
+
+func isBasic(name v1.ResourceName) bool {
+	return name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
+}
+
+// isScalar: counted as whole numbers: huge pages, attachable volumes, and all names with a domain.
+func isScalar(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) ||
+		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || strings.Contains(string(name), "/")
+}
+
+// isExtended: with a domain that is not Kubernetes' own.
+func isExtended(name v1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+func inOrder(list v1.ResourceList) []v1.ResourceName {
+	names := slices.Collect(maps.Keys(list))
+	rank := func(n v1.ResourceName) int {
+		return slices.Index([]v1.ResourceName{v1.ResourceEphemeralStorage, v1.ResourceMemory, v1.ResourceCPU}, n)
+	}
+	slices.SortFunc(names, func(a, b v1.ResourceName) int {
+		if d := rank(b) - rank(a); d != 0 {
+			return d
+		}
+		return strings.Compare(string(a), string(b))
+	})
+	return names
+}
+
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
