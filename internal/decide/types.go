@@ -19,7 +19,11 @@ type Input struct {
 	// InFlight are the actions that have begun and have no outcome yet.
 	InFlight []pod.Action
 	// Stale is set while Observed began before the newest outcome ended: things may be stopped, nothing started.
-	Stale  bool
+	// Decide also finds it out by itself from Memory.LastOutcome and from an Observed that was never inspected.
+	Stale bool
+	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
+	// container without one here, or observed without one, is never restarted for a changed definition.
+	Hashes map[string]string
 	Node   Node
 	Policy *Policy
 	Now    time.Time
@@ -50,7 +54,7 @@ type Policy struct {
 	RetryInitial, RetryMax time.Duration
 	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs.
 	DeadContainersPerContainer int
-	// MinGrace is the smallest grace that a kill gets (2 seconds upstream; a force delete has 1 nanosecond).
+	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over or zero (2 s).
 	MinGrace time.Duration
 }
 
@@ -61,6 +65,7 @@ func DefaultPolicy() Policy {
 		PullBackOffInitial: 10 * time.Second, PullBackOffMax: 5 * time.Minute,
 		RetryInitial: 500 * time.Millisecond, RetryMax: 2 * time.Minute,
 		DeadContainersPerContainer: 1,
+		MinGrace:                   2 * time.Second,
 	}
 }
 
@@ -84,6 +89,22 @@ type Memory struct {
 	Stop     *Stop // (kept) it must end for a reason of the node's
 	// StopBegan is when termination was first planned: the grace period runs from here. (kept)
 	StopBegan time.Time
+	// StopGrace is the shortest grace period that this termination was ever given, from StopBegan. (kept)
+	StopGrace time.Duration
+	// Finished: every container has run to its end. It is never run again, whatever the runtime loses. (kept)
+	Finished bool
+	// Orphaned: no source had it any more when its end began. It goes until nothing is left, also when a
+	// source names it again meanwhile; only then may it begin anew, with a new Memory. (kept)
+	Orphaned bool
+	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin
+	// again with the first init container. (kept)
+	RestartingAll bool
+	// RestartedAll: that has happened, so that a container missing in the runtime is one that has to start,
+	// whatever the API status says of it. (kept)
+	RestartedAll bool
+	// StartTime is when the node first knew the pod: status.startTime, from which activeDeadlineSeconds runs.
+	// The worker sets it, from the API status where that has one. (kept)
+	StartTime time.Time
 	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
 	// successful tear-down. Forgotten: the last act succeeded.
 	SetUp     bool
@@ -92,8 +113,14 @@ type Memory struct {
 	// Retry holds the back-off of pod-level verbs that failed: SetUp, RunSandbox, TearDown, StopSandbox...
 	Retry      []Retry
 	Containers []ContainerMemory
-	// LastOutcome is when the newest outcome ended; Observed older than this is stale.
+	// LastOutcome is when the newest outcome ended that may have changed what the runtime holds of this pod;
+	// Observed older than this is stale. (Volumes, pulls and hooks change nothing there.)
 	LastOutcome time.Time
+	// SandboxAttempt is the highest sandbox attempt that may exist in the runtime.
+	SandboxAttempt      uint32
+	SandboxAttemptKnown bool
+	// StoppedSandboxes are those that StopPodSandbox was done for: not ready may also mean died.
+	StoppedSandboxes []string
 }
 
 // Retry is a failed verb and when it may be tried again.
@@ -114,18 +141,22 @@ type ContainerMemory struct {
 	CrashUntil time.Time
 	// CrashedID is the container instance for which CrashUntil was set. (kept)
 	CrashedID string
-	// PulledFor is the spec hash (attempt's image) for which the image is known to be present; ImageRef the
-	// reference the runtime gave. PullDelay, PullUntil: ImagePullBackOff.
-	Pulled    bool
-	ImageRef  string
-	PullDelay time.Duration
-	PullUntil time.Time
+	// Pulled: the image is known to be present for the next start. ImageRef is the reference the runtime gave.
+	// PulledImage is the image, as the spec asks for it, to which these and the back-off belong.
+	// PullDelay is the ImagePullBackOff that runs until PullUntil.
+	Pulled      bool
+	PulledImage string
+	ImageRef    string
+	PullDelay   time.Duration
+	PullUntil   time.Time
 	// Waiting is why it does not run, as the field says it: reason and message of the last failure.
 	WaitingReason  string
 	WaitingMessage string
 	// StartUntil: no new attempt to create before this, after a create or start that failed.
 	StartDelay time.Duration
 	StartUntil time.Time
+	// StartFailedID is a container that was created and could not be started: it is not tried again.
+	StartFailedID string
 	// HighestAttempt that may exist in the runtime (a create whose result is unknown keeps its name reserved).
 	// AttemptKnown tells whether any create was tried.
 	HighestAttempt uint32
@@ -139,11 +170,18 @@ type ContainerMemory struct {
 	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed. (kept)
 	PostStartedID   string
 	PostStartFailed bool
-	// PreStoppedID is the container whose preStop hook has been run. (kept)
+	// PreStoppedID is the container whose preStop hook has been run, PreStopTook how long it took. (kept)
 	PreStoppedID string
-	// StopFailedUntil delays another StopContainer after one that failed.
+	PreStopTook  time.Duration
+	// StopID is the container that StopContainer was last done for; Stopped if it succeeded. The next one waits
+	// until StopUntil.
+	StopID    string
+	Stopped   bool
 	StopDelay time.Duration
 	StopUntil time.Time
+	// ReplacedID is a container that was stopped because its definition changed: it starts again whatever the
+	// restart policy says. (kept)
+	ReplacedID string
 }
 
 // Container returns the memory of a container, or nil.
@@ -177,6 +215,29 @@ type Plan struct {
 	Phase Phase
 	// Why is the reason for Phase, or for waiting: one line for the timeline.
 	Why pod.Why
+
+	// What this decision settles beyond this turn: Remember stores it in Memory.
+
+	// Stop is set in the turn in which the pod's own deadline has passed.
+	Stop *Stop
+	// Ending is set while the pod ends; StopBegan and StopGrace are the clock of its grace period.
+	Ending    bool
+	StopBegan time.Time
+	StopGrace time.Duration
+	Finished  bool
+	Orphaned  bool
+	// RestartingAll is the new value of Memory.RestartingAll.
+	RestartingAll bool
+	// Crashes are container ends seen for the first time, with the wait that each gets.
+	Crashes []Crash
+}
+
+// Crash is the end of one container instance that has to be started again.
+type Crash struct {
+	Name  string
+	ID    string
+	Until time.Time     // when it may start again
+	Next  time.Duration // the wait that the end after this one will get
 }
 
 // Phase is the way of a pod through the agent.

@@ -1,0 +1,67 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// next doubles a wait within bounds.
+func next(delay, initial, most time.Duration) time.Duration {
+	if delay <= 0 {
+		return min(initial, most)
+	}
+	return min(2*delay, most)
+}
+
+// crashUntil is when a container that ended may start again. The first end since it ran well has no wait;
+// then 10 s, doubled up to the bound ("after the initial crash Kubernetes applies an exponential backoff delay").
+func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
+	if cm.CrashedID == c.ID {
+		return cm.CrashUntil
+	}
+	pol := t.in.Policy
+	delay := cm.CrashDelay
+	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
+		delay = 0
+	}
+	if t.changed(c) { // the wait was earned by another definition
+		delay = 0
+	}
+	delay = min(delay, pol.BackOffMax)
+	from := c.FinishedAt
+	if from.IsZero() || from.After(t.in.Now) {
+		from = t.in.Now
+	}
+	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
+	for i := range t.plan.Crashes {
+		if t.plan.Crashes[i].ID == c.ID {
+			return t.plan.Crashes[i].Until
+		}
+	}
+	t.plan.Crashes = append(t.plan.Crashes, crash)
+	return crash.Until
+}
+
+// due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.
+func (t *turn) due(op pod.Op, id string) bool {
+	for i := range t.in.Memory.Retry {
+		r := &t.in.Memory.Retry[i]
+		if r.Op == op && r.ID == id && t.in.Now.Before(r.Until) {
+			t.wake(r.Until)
+			t.wait(WhyBackOff)
+			return false
+		}
+	}
+	return true
+}
+
+// passed reports whether a moment has come, and otherwise wakes the pod when it comes.
+func (t *turn) passed(at time.Time) bool {
+	if t.in.Now.Before(at) {
+		t.wake(at)
+		t.wait(WhyBackOff)
+		return false
+	}
+	return true
+}

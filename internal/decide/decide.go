@@ -1,0 +1,203 @@
+package decide
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Decide says what to do now. It reads everything and writes nothing; at rest it allocates nothing.
+func Decide(in *Input) Plan {
+	t := turn{in: in, none: ContainerMemory{}}
+	t.stale = in.Stale || in.Observed.Began.IsZero() || in.Observed.Began.Before(in.Memory.LastOutcome)
+	t.plan.RestartingAll = in.Memory.RestartingAll
+	if why := t.end(); why != "" {
+		t.terminate(why)
+		return t.plan
+	}
+	if in.Pod == nil { // unwanted, but the sources have not all answered
+		t.plan.Why = WhySources
+		return t.plan
+	}
+	t.active()
+	return t.plan
+}
+
+// turn is one decision in the making.
+type turn struct {
+	in      *Input
+	plan    Plan
+	stale   bool
+	ending  bool         // the whole pod ends: nothing may start
+	sandbox *pod.Sandbox // the one containers may run in, or nil
+	none    ContainerMemory
+	waiting pod.Why // the first reason why something that is due has not begun
+}
+
+// active drives a pod that should run.
+func (t *turn) active() {
+	in := t.in
+	t.plan.Phase = PhaseActive
+	if !in.Memory.Admitted && len(in.Observed.Sandboxes) == 0 {
+		t.plan.Why = WhyNotAdmitted
+		return
+	}
+	t.wakeForDeadline()
+	t.ensureSetUp()
+	t.ensureSandbox()
+	switch {
+	case t.sandbox == nil && t.plan.Why == WhyNetwork:
+	case t.restartAll():
+	default:
+		t.stopStrays()
+		t.containers()
+	}
+	t.prune()
+	t.sayWhy()
+}
+
+// sayWhy gives the plan its one line.
+func (t *turn) sayWhy() {
+	switch {
+	case t.plan.Why != "":
+	case len(t.plan.Do) > 0:
+		t.plan.Why = t.plan.Do[0].Why
+	case t.in.Node.Predecessor:
+		t.plan.Why = WhyPredecessor
+	case len(t.in.InFlight) > 0:
+		t.plan.Why = WhyWaiting
+	case t.waiting != "":
+		t.plan.Why = t.waiting
+	case t.stale:
+		t.plan.Why = WhyInspect
+	default:
+		t.plan.Why = WhyRunning
+	}
+}
+
+// begin plans an action unless it is in flight or may not begin now. It reports whether it was planned.
+func (t *turn) begin(a pod.Action) bool {
+	if a.Op.Starts() && (t.stale || t.ending || t.in.Node.Predecessor) {
+		return false
+	}
+	key := a.Key()
+	for _, f := range t.in.InFlight {
+		if f.Key() == key {
+			return false
+		}
+	}
+	t.plan.Do = append(t.plan.Do, a)
+	return true
+}
+
+// cancel cuts an in-flight action short. It may be said again each turn until the outcome is there.
+func (t *turn) cancel(a pod.Action, why pod.Why) {
+	a.Why = why
+	t.plan.Cancel = append(t.plan.Cancel, a)
+}
+
+// wake asks for a turn at a moment that has not come yet.
+func (t *turn) wake(at time.Time) {
+	if !at.After(t.in.Now) {
+		return
+	}
+	if t.plan.WakeAt.IsZero() || at.Before(t.plan.WakeAt) {
+		t.plan.WakeAt = at
+	}
+}
+
+// wait notes why something that is due has not begun.
+func (t *turn) wait(why pod.Why) {
+	if t.waiting == "" {
+		t.waiting = why
+	}
+}
+
+// memory is what is remembered of a container; never nil, never to be written.
+func (t *turn) memory(name string) *ContainerMemory {
+	if cm := t.in.Memory.Container(name); cm != nil {
+		return cm
+	}
+	return &t.none
+}
+
+// busy reports whether any action of this kind is in flight.
+func (t *turn) busy(op pod.Op) bool {
+	for i := range t.in.InFlight {
+		if t.in.InFlight[i].Op == op {
+			return true
+		}
+	}
+	return false
+}
+
+// busyName reports whether an action of this kind is in flight for a container name.
+func (t *turn) busyName(op pod.Op, name string) bool {
+	for i := range t.in.InFlight {
+		if t.in.InFlight[i].Op == op && t.in.InFlight[i].Container == name {
+			return true
+		}
+	}
+	return false
+}
+
+// busyID returns the action of this kind that is in flight for an ID, or nil.
+func (t *turn) busyID(op pod.Op, id string) *pod.Action {
+	for i := range t.in.InFlight {
+		if t.in.InFlight[i].Op == op && t.in.InFlight[i].ID == id {
+			return &t.in.InFlight[i]
+		}
+	}
+	return nil
+}
+
+// alive reports whether a container has to be stopped before anything may take its place. One of unknown state
+// counts as dead after a stop that succeeded: the runtime promised that it is gone.
+func (t *turn) alive(c *pod.Container) bool {
+	switch c.State {
+	case pod.StateRunning:
+		return true
+	case pod.StateUnknown:
+		cm := t.memory(c.Name)
+		return cm.StopID != c.ID || !cm.Stopped
+	case pod.StateCreated, pod.StateExited:
+		return false
+	}
+	return false
+}
+
+// aliveNamed reports whether any instance of a container is alive.
+func (t *turn) aliveNamed(name string) bool {
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if c.Name == name && t.alive(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// specOf returns the spec of a container of any kind, or nil.
+func specOf(p *v1.Pod, name string) *v1.Container {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Spec.Containers {
+		if p.Spec.Containers[i].Name == name {
+			return &p.Spec.Containers[i]
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Name == name {
+			return &p.Spec.InitContainers[i]
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+			return c
+		}
+	}
+	return nil
+}

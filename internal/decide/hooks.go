@@ -1,0 +1,54 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// running looks after a container that runs: it is restarted when its definition changed, a probe or its postStart
+// hook failed; else its hook is run.
+func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
+	why := pod.Why("")
+	switch {
+	case t.changed(inst):
+		why = WhyChanged
+	case t.stopping(inst.ID) != nil:
+		why = t.stopping(inst.ID).Why
+	case cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
+		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
+	case cm.ProbedID == inst.ID && cm.Unhealthy:
+		why = WhyLiveness
+		if !cm.Started && c.StartupProbe != nil {
+			why = WhyStartup
+		}
+	case cm.PostStartedID == inst.ID && cm.PostStartFailed:
+		why = WhyPostStartFailed
+	}
+	if why != "" {
+		t.kill(inst, t.restartGrace(c, inst, cm), why)
+		return stepBusy
+	}
+	if !PostStartDone(c, cm, inst) {
+		t.begin(pod.Action{Op: pod.OpPostStart, Container: c.Name, ID: inst.ID, Why: WhyPostStart})
+		return stepBusy
+	}
+	return stepUp
+}
+
+// stopping returns the in-flight action that ends a container, or nil.
+func (t *turn) stopping(id string) *pod.Action {
+	if a := t.busyID(pod.OpStopContainer, id); a != nil {
+		return a
+	}
+	return t.busyID(pod.OpPreStop, id)
+}
+
+// preStop reports whether a container has a preStop hook, by its spec or by its own annotation.
+func (t *turn) preStop(c *pod.Container) bool {
+	if c.PreStop {
+		return true
+	}
+	spec := specOf(t.in.Pod, c.Name)
+	return spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+}

@@ -1,0 +1,146 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// mains drives the main containers, all at once; one with a postStart hook holds those after it until the hook
+// is done or cannot be waited for.
+func (t *turn) mains() {
+	hold := false
+	for i := range t.in.Pod.Spec.Containers {
+		c := &t.in.Pod.Spec.Containers[i]
+		inst := t.in.Observed.Newest(c.Name)
+		why := WhyNeverStarted
+		if inst == nil {
+			if code, lost := t.lost(c.Name); lost {
+				if !MayRestart(&t.in.Pod.Spec, c, code) {
+					continue
+				}
+				why = WhyLost
+			}
+		}
+		s := t.drive(c, inst, why, hold)
+		if s == stepBusy && c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+			hold = true
+		}
+	}
+}
+
+// ephemeral starts each ephemeral container once ("ephemeral containers ... are never automatically restarted").
+func (t *turn) ephemeral() {
+	for i := range t.in.Pod.Spec.EphemeralContainers {
+		c := (*v1.Container)(&t.in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		inst := t.in.Observed.Newest(c.Name)
+		if inst == nil {
+			if _, lost := t.lost(c.Name); !lost && t.sandbox != nil {
+				t.drive(c, nil, WhyEphemeral, false)
+			}
+			continue
+		}
+		if inst.State == pod.StateCreated && t.inSandbox(inst) {
+			t.drive(c, inst, WhyEphemeral, false)
+		}
+	}
+}
+
+// lost finds a container that the API status knows to have run and the runtime knows no more (its state was
+// wiped, or someone removed it). It counts as ended: with the code that was reported, else as killed.
+func (t *turn) lost(name string) (exit int32, lost bool) {
+	st := statusOf(&t.in.Pod.Status, name)
+	if st == nil || t.in.Memory.RestartedAll {
+		return 0, false
+	}
+	switch {
+	case st.State.Terminated != nil:
+		return st.State.Terminated.ExitCode, true
+	case st.State.Running != nil:
+		return 137, true
+	case st.LastTerminationState.Terminated != nil:
+		return st.LastTerminationState.Terminated.ExitCode, true
+	}
+	return 0, false
+}
+
+// finished says why no container of the pod will ever run again, or nothing.
+func (t *turn) finished() pod.Why {
+	if t.in.Memory.Finished {
+		return WhyFinished
+	}
+	// An old inspection may miss what was just started.
+	if t.stale || t.busy(pod.OpStartContainer) || t.busy(pod.OpRunSandbox) || t.in.Memory.RestartingAll {
+		return ""
+	}
+	sb, _ := JudgeSandbox(t.in.Pod, t.in.Observed)
+	t.sandbox = sb
+	defer func() { t.sandbox = nil }()
+	if t.restartAllTriggered() {
+		return ""
+	}
+	if t.initFailed() {
+		return WhyInitFailed
+	}
+	if t.mainsEnded() {
+		return WhyFinished
+	}
+	if sb == nil && len(t.in.Observed.Sandboxes) > 0 && !t.mayReplaceSandbox() {
+		return WhyCannotRestart
+	}
+	return ""
+}
+
+func (t *turn) mainsEnded() bool {
+	for i := range t.in.Pod.Spec.Containers {
+		c := &t.in.Pod.Spec.Containers[i]
+		inst := t.in.Observed.Newest(c.Name)
+		if inst == nil {
+			code, lost := t.lost(c.Name)
+			if !lost || MayRestart(&t.in.Pod.Spec, c, code) {
+				return false
+			}
+			continue
+		}
+		if inst.State == pod.StateCreated || t.alive(inst) || t.memory(c.Name).ReplacedID == inst.ID ||
+			MayRestart(&t.in.Pod.Spec, c, exitCode(inst)) {
+			return false
+		}
+	}
+	return true
+}
+
+// initFailed reports whether an init container failed for good ("if a Pod's init container fails and the Pod has a
+// restartPolicy of Never, Kubernetes treats the overall Pod as failed").
+func (t *turn) initFailed() bool {
+	inits := t.in.Pod.Spec.InitContainers
+	if len(inits) == 0 || t.initialized() {
+		return false
+	}
+	for i := range inits {
+		c := &inits[i]
+		inst := t.in.Observed.Newest(c.Name)
+		if IsSidecar(c) || inst == nil || inst.State == pod.StateCreated || inst.State == pod.StateRunning || t.alive(inst) {
+			continue
+		}
+		if code := exitCode(inst); code != 0 && !MayRestart(&t.in.Pod.Spec, c, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not
+// once anything of it has run.
+func (t *turn) mayReplaceSandbox() bool {
+	spec := &t.in.Pod.Spec
+	if spec.RestartPolicy != v1.RestartPolicyNever || len(t.in.Observed.Containers) == 0 {
+		return true
+	}
+	for i := range spec.Containers {
+		if rp := spec.Containers[i].RestartPolicy; rp != nil && *rp != v1.ContainerRestartPolicyNever {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,193 @@
+package decide
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Note folds the outcome of an action into memory. p may be nil.
+func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) {
+	switch o.Action.Op {
+	case pod.OpSetUp:
+		m.SetUp = o.Err == nil && !o.Unknown
+		m.TornDown = false
+		m.noteRetry(o, pol, m.SetUp)
+	case pod.OpTearDown:
+		m.TornDown = o.Err == nil
+		if m.TornDown {
+			m.SetUp = false
+		}
+		m.noteRetry(o, pol, m.TornDown)
+	case pod.OpForget:
+		m.Forgotten = o.Err == nil
+		m.noteRetry(o, pol, m.Forgotten)
+	case pod.OpRunSandbox:
+		m.noteSandbox(o, pol)
+	case pod.OpStopSandbox:
+		if o.Err == nil && !slices.Contains(m.StoppedSandboxes, o.Action.ID) {
+			m.StoppedSandboxes = append(m.StoppedSandboxes, o.Action.ID)
+		}
+		// Also after a success: a sandbox that stays ready is not stopped again at once.
+		m.noteRetry(o, pol, false)
+	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
+		if o.Err == nil {
+			m.StoppedSandboxes = slices.DeleteFunc(m.StoppedSandboxes, func(id string) bool { return id == o.Action.ID })
+		}
+		m.noteRetry(o, pol, false)
+	case pod.OpPullImage:
+		m.Ensure(o.Action.Container).notePull(p, o, pol)
+	case pod.OpStartContainer:
+		m.Ensure(o.Action.Container).noteStart(o, pol)
+	case pod.OpPostStart:
+		m.Ensure(o.Action.Container).notePostStart(o)
+	case pod.OpPreStop:
+		cm := m.Ensure(o.Action.Container)
+		cm.PreStoppedID, cm.PreStopTook = o.Action.ID, max(o.Ended.Sub(o.Began), 0)
+	case pod.OpStopContainer:
+		m.Ensure(o.Action.Container).noteStop(o, pol)
+	case pod.OpResize, pod.OpNone:
+	}
+	if changesRuntime(o.Action.Op) && o.Ended.After(m.LastOutcome) {
+		m.LastOutcome = o.Ended
+	}
+}
+
+// changesRuntime reports whether an action may change what an inspection of the pod shows.
+func changesRuntime(op pod.Op) bool {
+	switch op {
+	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpStopSandbox,
+		pod.OpRemoveContainer, pod.OpRemoveSandbox, pod.OpResize:
+		return true
+	case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpTearDown, pod.OpForget:
+		return false
+	}
+	return true
+}
+
+// noteRetry sets, or on success drops, the wait before the same verb on the same thing.
+func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
+	// Waits long over say nothing any more: what they were for is gone.
+	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
+		same := r.Op == o.Action.Op && r.ID == o.Action.ID
+		return (same && ok) || (!same && o.Ended.Sub(r.Until) > pol.RetryMax)
+	})
+	if ok {
+		return
+	}
+	for i := range m.Retry {
+		if r := &m.Retry[i]; r.Op == o.Action.Op && r.ID == o.Action.ID {
+			r.again(o, next(r.Delay, pol.RetryInitial, pol.RetryMax))
+			return
+		}
+	}
+	m.Retry = append(m.Retry, Retry{Op: o.Action.Op, ID: o.Action.ID})
+	m.Retry[len(m.Retry)-1].again(o, pol.RetryInitial)
+}
+
+func (r *Retry) again(o pod.Outcome, delay time.Duration) {
+	r.Delay, r.Until, r.Reason, r.Message = delay, o.Ended.Add(delay), o.Reason, o.Message
+	if r.Message == "" && o.Err != nil {
+		r.Message = o.Err.Error()
+	}
+}
+
+// noteSandbox: also a sandbox that was made sets a wait, so that one that dies at once is not made again and
+// again without pause. It is forgotten once a sandbox has lived longer than the longest wait.
+func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
+	if o.Err == nil || o.Unknown || o.ID != "" {
+		m.SandboxAttempt, m.SandboxAttemptKnown = max(m.SandboxAttempt, o.Action.Attempt), true
+	}
+	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
+		return r.Op == pod.OpRunSandbox && o.Began.Sub(r.Until) > pol.RetryMax
+	})
+	o.Action.ID = ""
+	m.noteRetry(o, pol, false)
+}
+
+func (cm *ContainerMemory) notePull(p *v1.Pod, o pod.Outcome, pol *Policy) {
+	if o.Canceled {
+		return
+	}
+	image := ""
+	if c := specOf(p, cm.Name); c != nil {
+		image = c.Image
+	}
+	if cm.PulledImage != image {
+		cm.PullDelay = 0
+	}
+	cm.PulledImage = image
+	if o.Err == nil {
+		cm.Pulled, cm.ImageRef = true, o.ID
+		cm.PullDelay, cm.PullUntil = 0, time.Time{}
+		cm.WaitingReason, cm.WaitingMessage = "", ""
+		return
+	}
+	cm.Pulled = false
+	cm.PullDelay = next(cm.PullDelay, pol.PullBackOffInitial, pol.PullBackOffMax)
+	cm.PullUntil = o.Ended.Add(cm.PullDelay)
+	cm.waiting(o, "ErrImagePull")
+}
+
+func (cm *ContainerMemory) waiting(o pod.Outcome, fallback string) {
+	cm.WaitingReason, cm.WaitingMessage = o.Reason, o.Message
+	if cm.WaitingReason == "" {
+		cm.WaitingReason = fallback
+	}
+	if cm.WaitingMessage == "" && o.Err != nil {
+		cm.WaitingMessage = o.Err.Error()
+	}
+}
+
+func (cm *ContainerMemory) noteStart(o pod.Outcome, pol *Policy) {
+	if o.Err == nil || o.Unknown || o.ID != "" || o.Action.ID != "" {
+		cm.HighestAttempt, cm.AttemptKnown = max(cm.HighestAttempt, o.Action.Attempt), true
+	}
+	cm.Pulled = false // the next start asks for its image again, as the pull policy says
+	if o.Err == nil && !o.Unknown {
+		cm.WaitingReason, cm.WaitingMessage = "", ""
+		cm.StartDelay, cm.StartUntil, cm.StartFailedID = 0, time.Time{}, ""
+		if id := o.ID; id != "" && cm.ProbedID != id {
+			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy, cm.UnhealthyMessage = id, false, false, false, ""
+		}
+		return
+	}
+	cm.StartDelay = next(cm.StartDelay, pol.RetryInitial, pol.RetryMax)
+	cm.StartUntil = o.Ended.Add(cm.StartDelay)
+	fallback := "CreateContainerError"
+	if !o.Unknown {
+		if id := o.ID; id != "" {
+			cm.StartFailedID, fallback = id, "RunContainerError"
+		} else if o.Action.ID != "" {
+			cm.StartFailedID, fallback = o.Action.ID, "RunContainerError"
+		}
+	}
+	cm.waiting(o, fallback)
+}
+
+func (cm *ContainerMemory) notePostStart(o pod.Outcome) {
+	if o.Canceled {
+		return
+	}
+	cm.PostStartedID, cm.PostStartFailed = o.Action.ID, o.Err != nil
+	if o.Err != nil {
+		cm.waiting(o, "PostStartHookError")
+	}
+}
+
+func (cm *ContainerMemory) noteStop(o pod.Outcome, pol *Policy) {
+	id := o.Action.ID
+	if cm.StopID != id {
+		cm.StopDelay, cm.Stopped = 0, false
+	}
+	cm.StopID = id
+	cm.Stopped = cm.Stopped || (o.Err == nil && !o.Unknown)
+	cm.StopDelay = next(cm.StopDelay, pol.RetryInitial, pol.RetryMax)
+	cm.StopUntil = o.Ended.Add(cm.StopDelay)
+	if o.Action.Why == WhyChanged {
+		cm.ReplacedID = id
+	}
+}

@@ -1,0 +1,66 @@
+package decide
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// MayRestart says whether a container that ended with this code is started again: its own rules first, then its
+// own restart policy, then the pod's ("restartPolicy ... Always, OnFailure, and Never. The default value is
+// Always").
+func MayRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
+	if c.RestartPolicy != nil {
+		if rule := MatchingRule(c, exitCode); rule != nil {
+			switch rule.Action {
+			case v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers:
+				return true
+			}
+		}
+		switch *c.RestartPolicy {
+		case v1.ContainerRestartPolicyAlways:
+			return true
+		case v1.ContainerRestartPolicyOnFailure:
+			return exitCode != 0
+		case v1.ContainerRestartPolicyNever:
+			return false
+		}
+	}
+	switch spec.RestartPolicy {
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyAlways:
+		return true
+	}
+	return true
+}
+
+// MatchingRule returns the first restart rule of a container that an exit code matches, or nil.
+func MatchingRule(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
+	for i := range c.RestartPolicyRules {
+		rule := &c.RestartPolicyRules[i]
+		if rule.ExitCodes == nil {
+			continue
+		}
+		in := slices.Contains(rule.ExitCodes.Values, exitCode)
+		switch rule.ExitCodes.Operator {
+		case v1.ContainerRestartRuleOnExitCodesOpIn:
+			if in {
+				return rule
+			}
+		case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+			if !in {
+				return rule
+			}
+		}
+	}
+	return nil
+}
+
+// IsSidecar reports whether an init container is a sidecar: one that keeps running beside the main containers
+// ("init containers with restartPolicy Always").
+func IsSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}

@@ -1,0 +1,236 @@
+package decide
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// end says why the whole pod has to end, or nothing. Once it has begun to end it never comes back.
+func (t *turn) end() pod.Why {
+	in := t.in
+	if in.Pod == nil {
+		if in.Node.SourcesReady || in.Memory.Orphaned {
+			t.plan.Orphaned = true
+			return WhyUnwanted
+		}
+		return ""
+	}
+	switch {
+	case in.Memory.Orphaned:
+		t.plan.Orphaned = true
+		return WhyUnwanted
+	case in.Memory.Stop != nil && in.Memory.Stop.Rejected:
+		return WhyRejected
+	case in.Pod.DeletionTimestamp != nil:
+		return WhyDeleted
+	case in.Memory.Stop != nil && in.Memory.Stop.Reason == ReasonDeadlineExceeded:
+		return WhyDeadline
+	case in.Memory.Stop != nil:
+		return WhyStopped
+	case in.Pod.Status.Phase == v1.PodFailed || in.Pod.Status.Phase == v1.PodSucceeded:
+		return WhyTerminal
+	}
+	if why := t.finished(); why != "" {
+		t.plan.Finished = true
+		return why
+	}
+	if at := t.deadline(); !at.IsZero() && !in.Now.Before(at) {
+		t.plan.Stop = &Stop{Reason: ReasonDeadlineExceeded, Message: MessageDeadlineExceeded, Since: in.Now}
+		return WhyDeadline
+	}
+	if !in.Memory.StopBegan.IsZero() { // its reason is gone, the end is not
+		return WhyStopped
+	}
+	return ""
+}
+
+// deadline is when the pod's own time is over; zero: never.
+func (t *turn) deadline() time.Time {
+	ads := t.in.Pod.Spec.ActiveDeadlineSeconds
+	if ads == nil {
+		return time.Time{}
+	}
+	start := t.in.Memory.StartTime
+	if st := t.in.Pod.Status.StartTime; st != nil && (start.IsZero() || st.Time.Before(start)) {
+		start = st.Time
+	}
+	if start.IsZero() {
+		return time.Time{}
+	}
+	return start.Add(seconds(*ads))
+}
+
+func (t *turn) wakeForDeadline() {
+	if at := t.deadline(); !at.IsZero() {
+		t.wake(at)
+	}
+}
+
+// terminate ends the pod: containers within the grace period, then sandboxes, then volumes and cgroup; what is
+// left stays for its logs until no source has the pod.
+func (t *turn) terminate(why pod.Why) {
+	t.ending = true
+	t.plan.Ending = true
+	t.plan.Phase = PhaseStopping
+	t.plan.Why = why
+	t.graceClock()
+	t.cancelForEnd()
+	alive := t.stopAlive(why)
+	switch {
+	case alive:
+		if left := t.left(); left > 0 {
+			t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
+		}
+		return
+	case t.busy(pod.OpRunSandbox) || t.busy(pod.OpStartContainer) || t.stale:
+		return
+	case t.neverBegan():
+	case t.stopSandboxes(why):
+		return
+	case !t.in.Memory.TornDown:
+		if !t.busy(pod.OpSetUp) && !t.busy(pod.OpTearDown) && t.due(pod.OpTearDown, "") {
+			t.begin(pod.Action{Op: pod.OpTearDown, Why: WhyTearDown})
+		}
+		return
+	}
+	if t.plan.Orphaned {
+		t.clear()
+		return
+	}
+	t.plan.Phase = PhaseStopped
+	t.prune()
+}
+
+// neverBegan: a rejected pod has nothing to tear down.
+func (t *turn) neverBegan() bool {
+	m := t.in.Memory
+	return m.Stop != nil && m.Stop.Rejected && !m.SetUp && !t.plan.Orphaned && t.in.Observed.Empty() && len(t.in.InFlight) == 0
+}
+
+// cancelForEnd cuts short what would only bring the pod up.
+func (t *turn) cancelForEnd() {
+	for _, a := range t.in.InFlight {
+		if a.Op == pod.OpPullImage || (a.Op == pod.OpPostStart && t.in.Observed.ByID(a.ID) == nil) {
+			t.cancel(a, WhyEndingCancel)
+		}
+	}
+}
+
+// graceClock starts or continues the clock of the grace period. It may only become shorter.
+func (t *turn) graceClock() {
+	m := t.in.Memory
+	t.plan.StopBegan, t.plan.StopGrace = m.StopBegan, m.StopGrace
+	if m.StopBegan.IsZero() {
+		t.plan.StopBegan = t.in.Now
+		t.plan.StopGrace = t.podGrace()
+		return
+	}
+	if t.in.Pod != nil {
+		t.plan.StopGrace = min(m.StopGrace, t.podGrace())
+	}
+}
+
+// podGrace is the grace period as everyone who ends the pod wants it now: the shortest counts.
+func (t *turn) podGrace() time.Duration {
+	in := t.in
+	if in.Pod == nil {
+		return t.orphanGrace()
+	}
+	grace := specGrace(&in.Pod.Spec)
+	if s := in.Pod.DeletionGracePeriodSeconds; s != nil {
+		grace = seconds(*s)
+	}
+	if in.Memory.Stop != nil && in.Memory.Stop.Grace != nil {
+		grace = min(grace, max(*in.Memory.Stop.Grace, 0))
+	}
+	return grace
+}
+
+// orphanGrace is what the containers themselves say: no object is left to ask.
+func (t *turn) orphanGrace() time.Duration {
+	grace, said := time.Duration(0), false
+	for i := range t.in.Observed.Containers {
+		if c := &t.in.Observed.Containers[i]; c.Grace >= 0 && t.alive(c) {
+			grace, said = max(grace, c.Grace), true
+		}
+	}
+	if !said {
+		return DefaultGrace
+	}
+	return grace
+}
+
+// left is the rest of the pod's grace period.
+func (t *turn) left() time.Duration {
+	return t.plan.StopBegan.Add(t.plan.StopGrace).Sub(t.in.Now)
+}
+
+// graceShrank reports whether this turn is the first to know of a shorter grace period.
+func (t *turn) graceShrank() bool {
+	return t.ending && !t.in.Memory.StopBegan.IsZero() && t.plan.StopGrace < t.in.Memory.StopGrace
+}
+
+// stopAlive ends every living container, sidecars last and in reverse order ("sidecar containers ... terminate
+// after the last main container has fully terminated, in the opposite order of their appearance"). It reports
+// whether any is alive.
+func (t *turn) stopAlive(why pod.Why) bool {
+	alive := false
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if !t.alive(c) {
+			continue
+		}
+		alive = true
+		left := t.left()
+		if !t.ending {
+			left = t.restartGrace(specOf(t.in.Pod, c.Name), c, t.memory(c.Name))
+		} else if t.in.Pod == nil && c.Grace >= 0 {
+			left = min(left, t.plan.StopBegan.Add(c.Grace).Sub(t.in.Now))
+		}
+		t.killInTurn(c, left, why, t.blocked(c))
+	}
+	return alive
+}
+
+// blocked reports whether a sidecar has to outlive another container that is alive.
+func (t *turn) blocked(c *pod.Container) bool {
+	rank := t.sidecarRank(c.Name)
+	if rank < 0 {
+		return false
+	}
+	for i := range t.in.Observed.Containers {
+		o := &t.in.Observed.Containers[i]
+		if o.Name == c.Name || !t.alive(o) || t.isEphemeral(o.Name) {
+			continue
+		}
+		if other := t.sidecarRank(o.Name); other < 0 || other > rank {
+			return true
+		}
+	}
+	return false
+}
+
+// sidecarRank is the place of a sidecar among the init containers; -1: it is none.
+func (t *turn) sidecarRank(name string) int {
+	if t.in.Pod == nil {
+		return -1
+	}
+	for i := range t.in.Pod.Spec.InitContainers {
+		if c := &t.in.Pod.Spec.InitContainers[i]; c.Name == name && IsSidecar(c) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (t *turn) isEphemeral(name string) bool {
+	for i := range t.in.Pod.Spec.EphemeralContainers {
+		if t.in.Pod.Spec.EphemeralContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
