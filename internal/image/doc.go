@@ -1,0 +1,14 @@
+// Package image makes sure that the image of a container is present: it asks the runtime, and pulls where the
+// pull policy says so, with the credentials of the pod's imagePullSecrets and of the node.
+//
+// Contract: Ensure blocks its caller until the image is there, its context ends or the pull failed. It writes no
+// event and keeps no back-off: it returns facts and the field's reason (ErrImagePull, ErrImageNeverPull,
+// InvalidImageName, ImageInspectError, RegistryUnavailable, SignatureValidationFailed) for the caller to use.
+//
+// Invariants:
+//
+//   - One pull per image, runtime handler and set of credentials at a time; all that want it share it. It is
+//     cancelled when the last of them has gone, and has ended when that Ensure returns.
+//   - At most MaxParallel pulls at once, first come first served.
+//   - Credentials are found again for every pull: a secret that was changed counts at once.
+package image

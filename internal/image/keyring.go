@@ -1,0 +1,183 @@
+package image
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// keyring holds registry credentials by the place they are for.
+type keyring struct{ keys []key }
+
+// key is one credential: host may have wildcards per label ("*.example.com"), path is a prefix.
+type key struct {
+	host, port, path string
+	auth             *runtimeapi.AuthConfig
+}
+
+// dockerHub are the hosts that mean the registry of images without a host.
+const dockerHub = "index.docker.io"
+
+// entry is one place of a docker configuration.
+type entry struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+	Auth     string `json:"auth"` // base64 of username:password; wins over both
+}
+
+// addSecret takes the credentials out of a secret of type kubernetes.io/dockerconfigjson or dockercfg. Secrets of
+// other types have none.
+func (k *keyring) addSecret(s *v1.Secret) error {
+	var err error
+	switch s.Type {
+	case v1.SecretTypeDockerConfigJson:
+		err = k.addConfig(s.Data[v1.DockerConfigJsonKey])
+	case v1.SecretTypeDockercfg:
+		err = k.addLegacy(s.Data[v1.DockerConfigKey])
+	}
+	if err != nil {
+		return fmt.Errorf("read registry credentials from secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return nil
+}
+
+// addConfig takes the credentials out of a docker config.json.
+func (k *keyring) addConfig(raw []byte) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	var c struct {
+		Auths map[string]entry `json:"auths"`
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return hideContent(err)
+	}
+	return k.add(c.Auths)
+}
+
+// addLegacy takes the credentials out of a .dockercfg.
+func (k *keyring) addLegacy(raw []byte) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	var c map[string]entry
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return hideContent(err)
+	}
+	return k.add(c)
+}
+
+// hideContent keeps what stands in a secret out of messages.
+func hideContent(err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("it is not JSON (at byte %d)", syntax.Offset)
+	}
+	return errors.New("it is not a docker configuration: auths must map registries to objects with auth, or username and password")
+}
+
+func (k *keyring) add(auths map[string]entry) error {
+	for place, e := range auths {
+		auth := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password}
+		if e.Auth != "" {
+			user, password, err := decodeAuth(e.Auth)
+			if err != nil {
+				return fmt.Errorf("registry %q: %w", place, err)
+			}
+			auth.Username, auth.Password = user, password
+		}
+		if !strings.HasPrefix(place, "https://") && !strings.HasPrefix(place, "http://") {
+			place = "https://" + place
+		}
+		u, err := url.Parse(place)
+		if err != nil {
+			continue // one unusable place does not spoil the others
+		}
+		p := u.Path
+		for _, version := range []string{"/v1/", "/v2/"} { // they mean the host
+			if strings.HasPrefix(p, version) {
+				p = p[len(version)-1:]
+			}
+		}
+		if p == "/" {
+			p = ""
+		}
+		k.keys = append(k.keys, key{host: u.Hostname(), port: u.Port(), path: p, auth: auth})
+	}
+	return nil
+}
+
+// decodeAuth reads base64(username:password), padded or not.
+func decodeAuth(s string) (user, password string, err error) {
+	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(s), "="))
+	if err != nil {
+		return "", "", errors.New("field auth is not base64")
+	}
+	user, password, ok := strings.Cut(string(raw), ":")
+	if !ok {
+		return "", "", errors.New("field auth must be base64 of username:password")
+	}
+	return user, strings.TrimRight(password, "\x00"), nil
+}
+
+// lookup returns the credentials for a repository (host/path), the more specific place first, in the order they
+// were added within one place.
+func (k *keyring) lookup(repo string) []*runtimeapi.AuthConfig {
+	host, p, _ := strings.Cut(repo, "/")
+	port := ""
+	if h, pt, err := net.SplitHostPort(host); err == nil {
+		host, port = h, pt
+	}
+	var found []key
+	for _, c := range k.keys {
+		if c.matches(host, port, "/"+p) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 && host == "docker.io" {
+		for _, c := range k.keys {
+			if c.host == dockerHub && c.path == "" {
+				found = append(found, c)
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b key) int {
+		return strings.Compare(b.host+":"+b.port+b.path, a.host+":"+a.port+a.path)
+	})
+	var out []*runtimeapi.AuthConfig
+	for _, c := range found {
+		if !slices.ContainsFunc(out, func(a *runtimeapi.AuthConfig) bool {
+			return a.Username == c.auth.Username && a.Password == c.auth.Password
+		}) {
+			out = append(out, c.auth)
+		}
+	}
+	return out
+}
+
+// matches: "*.kubernetes.io will not match kubernetes.io", each label of the host is a pattern of its own; ports
+// must be equal; the path is a prefix.
+func (c key) matches(host, port, repoPath string) bool {
+	if c.port != port || !strings.HasPrefix(repoPath, c.path) {
+		return false
+	}
+	want, got := strings.Split(c.host, "."), strings.Split(host, ".")
+	if len(want) != len(got) {
+		return false
+	}
+	for i := range want {
+		if ok, err := path.Match(want[i], got[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
