@@ -192,3 +192,14 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 	}
 	return r.GetStatus(), nil
 }
+
+// ImageStatus returns the runtime's description of an image, or nil when it is not present.
+func (c *Client) ImageStatus(ctx context.Context, ref string) (*runtimeapi.Image, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+	if err != nil {
+		return nil, fmt.Errorf("get status of image %s: %w", ref, err)
+	}
+	return r.GetImage(), nil
+}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // Op is a verb. Each has one file in package perform.
@@ -116,4 +118,26 @@ type Outcome struct {
 	Message string
 	// ID is the sandbox or container that was created, or the image reference that was pulled.
 	ID string
+}
+
+// Job is one action with all that performing it may need. Pod is nil for a pod that no source has any more:
+// then only what ends or removes something can be asked for.
+type Job struct {
+	Ref      Ref
+	Pod      *v1.Pod
+	Observed *Observed
+	Action   Action
+	// ImageRef is the image reference that the runtime gave for the container's image, where known.
+	ImageRef string
+}
+
+// TouchesRuntime reports whether the action changes what an inspection of the runtime shows.
+func (op Op) TouchesRuntime() bool {
+	switch op {
+	case OpRunSandbox, OpStartContainer, OpStopContainer, OpStopSandbox, OpRemoveContainer, OpRemoveSandbox, OpResize:
+		return true
+	case OpNone, OpSetUp, OpPullImage, OpPostStart, OpPreStop, OpTearDown, OpForget:
+		return false
+	}
+	return false
 }

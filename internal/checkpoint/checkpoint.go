@@ -1,0 +1,81 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/decide"
+)
+
+const fileName = "wherry-checkpoint.json"
+
+// version is written into each file: a file of another version is read as absent.
+const version = 1
+
+// Dir keeps checkpoints under <Root>/pods/<uid>/.
+type Dir struct {
+	Root string
+}
+
+type file struct {
+	Version int            `json:"version"`
+	Memory  *decide.Memory `json:"memory"`
+}
+
+func (d Dir) path(uid types.UID) string { return filepath.Join(d.Root, "pods", string(uid), fileName) }
+
+// Load returns the kept memory of a pod, or nil when there is none.
+func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
+	raw, err := os.ReadFile(d.path(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	var f file
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, fmt.Errorf("read checkpoint %s (delete it to go on without): %w", d.path(uid), err)
+	}
+	if f.Version != version {
+		return nil, nil
+	}
+	return f.Memory, nil
+}
+
+// Save replaces the checkpoint of a pod. The old one stays whole until the new one is.
+func (d Dir) Save(uid types.UID, m *decide.Memory) error {
+	kept := m.Kept()
+	raw, err := json.Marshal(file{Version: version, Memory: &kept})
+	if err != nil {
+		return fmt.Errorf("encode checkpoint: %w", err)
+	}
+	path := d.path(uid)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("make pod directory: %w", err)
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, raw, 0o600); err != nil {
+		_ = os.Remove(tmp) // a full disk: leave no torn file
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("replace checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Nowhere keeps nothing: for simulated nodes, whose restarts begin afresh.
+type Nowhere struct{}
+
+// Load returns nothing.
+func (Nowhere) Load(types.UID) (*decide.Memory, error) { return nil, nil }
+
+// Save drops it.
+func (Nowhere) Save(types.UID, *decide.Memory) error { return nil }

@@ -1,0 +1,48 @@
+package perform
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// tearDown undoes setUp: volumes first, then the cgroup. Nothing of the pod runs any more.
+func (x *Performer) tearDown(ctx context.Context, job pod.Job) pod.Outcome {
+	if err := x.cfg.Volumes.TearDown(ctx, job.Ref); err != nil {
+		return failed("FailedUnmount", err)
+	}
+	if err := x.cfg.Cgroups.RemovePod(ctx, job.Ref.UID); err != nil {
+		return failed("FailedRemoveCgroup", err)
+	}
+	return pod.Outcome{}
+}
+
+// forget removes the last traces: directories, logs, the watch on what the pod referred to.
+func (x *Performer) forget(ctx context.Context, job pod.Job) pod.Outcome {
+	if err := x.cfg.Logs.RemovePod(job.Ref); err != nil {
+		return failed("FailedRemovePod", err)
+	}
+	if err := x.cfg.Volumes.Remove(ctx, job.Ref); err != nil {
+		return failed("FailedRemovePod", err)
+	}
+	x.cfg.Objects.Forget(job.Ref.UID)
+	return pod.Outcome{}
+}
+
+// resize brings a running container's cgroup to its spec.
+func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
+	c, err := container(job.Pod, job.Action.Container)
+	if err != nil {
+		return failed("ResizeError", err)
+	}
+	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod); err != nil {
+		return failed("ResizeError", fmt.Errorf("resize pod cgroup: %w", err))
+	}
+	facts := x.cfg.Facts()
+	if err := x.cfg.CRI.UpdateResources(ctx, job.Action.ID, crispec.ContainerResources(job.Pod, c, &facts.Spec)); err != nil {
+		return failed("ResizeError", err)
+	}
+	return pod.Outcome{ID: job.Action.ID}
+}

@@ -1,0 +1,117 @@
+package perform
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// LogDirs keeps the directories and links of container logs where node agents keep them. The log files
+// themselves are the runtime's.
+type LogDirs struct {
+	Root string // for example /var/log/pods
+	// LinkDir gets one link per container log, named as log collectors expect; "": none.
+	LinkDir string
+	// RemoveTree removes a directory and never what is mounted below it.
+	RemoveTree func(dir string) error
+}
+
+var _ Logs = (*LogDirs)(nil)
+
+// Make makes the log directories of all containers of a pod.
+func (d *LogDirs) Make(p *v1.Pod) error {
+	logs := crispec.LogDir(d.Root, p)
+	for c := range crispec.Containers(p) {
+		if err := os.MkdirAll(filepath.Join(logs, c.Name), 0o755); err != nil {
+			return fmt.Errorf("make log directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// Link gives an attempt's log the name that log collectors look for.
+func (d *LogDirs) Link(p *v1.Pod, container, id string, attempt uint32) error {
+	if d.LinkDir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(d.LinkDir, 0o755); err != nil {
+		return fmt.Errorf("make container log directory: %w", err)
+	}
+	link := filepath.Join(d.LinkDir, fmt.Sprintf("%s_%s_%s-%s.log", p.Name, p.Namespace, container, id))
+	err := os.Symlink(crispec.LogPath(d.Root, p, container, attempt), link)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link container log: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the log of one attempt, its rotated parts and the links to it.
+func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
+	dir := filepath.Join(crispec.LogDirOf(d.Root, ref), container)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read log directory: %w", err)
+	}
+	for _, e := range entries {
+		if n, ok := crispec.ParseLogAttempt(e.Name()); ok && n == attempt {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove container log: %w", err)
+			}
+		}
+	}
+	return d.removeDeadLinks(ref, container)
+}
+
+// RemovePod removes all logs of a pod.
+func (d *LogDirs) RemovePod(ref pod.Ref) error {
+	if ref.Name == "" { // found by its UID alone: no log directory can bear its name
+		return nil
+	}
+	if err := d.RemoveTree(crispec.LogDirOf(d.Root, ref)); err != nil {
+		return fmt.Errorf("remove log directory: %w", err)
+	}
+	return d.removeDeadLinks(ref, "")
+}
+
+// removeDeadLinks removes the pod's links in LinkDir whose log is gone.
+func (d *LogDirs) removeDeadLinks(ref pod.Ref, container string) error {
+	if d.LinkDir == "" || ref.Name == "" {
+		return nil
+	}
+	links, err := filepath.Glob(filepath.Join(d.LinkDir, fmt.Sprintf("%s_%s_%s*.log", ref.Name, ref.Namespace, container)))
+	if err != nil {
+		return fmt.Errorf("list container log links: %w", err)
+	}
+	for _, l := range links {
+		if _, err := os.Stat(l); errors.Is(err, fs.ErrNotExist) {
+			if err := os.Remove(l); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove container log link: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// NoLogs is for simulated nodes, whose containers write none.
+type NoLogs struct{}
+
+var _ Logs = NoLogs{}
+
+// Make does nothing.
+func (NoLogs) Make(*v1.Pod) error { return nil }
+
+// Link does nothing.
+func (NoLogs) Link(*v1.Pod, string, string, uint32) error { return nil }
+
+// Remove does nothing.
+func (NoLogs) Remove(pod.Ref, string, uint32) error { return nil }
+
+// RemovePod does nothing.
+func (NoLogs) RemovePod(pod.Ref) error { return nil }

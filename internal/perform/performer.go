@@ -1,0 +1,172 @@
+package perform
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/image"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/volume"
+)
+
+// Volumes are what containers mount, and the pod's own directory. Calls come one at a time per pod, but Mounts of
+// several containers; a fleet has volumes without a disk.
+type Volumes interface {
+	SetUp(ctx context.Context, p volume.Pod) error
+	Mounts(ctx context.Context, in volume.MountInput) ([]*runtimeapi.Mount, error)
+	TearDown(ctx context.Context, ref pod.Ref) error
+	// Remove removes whatever TearDown left: nothing of the pod stays.
+	Remove(ctx context.Context, ref pod.Ref) error
+}
+
+// Logs keeps the places of container logs. Everything is idempotent.
+type Logs interface {
+	Make(p *v1.Pod) error
+	// Link gives the log of a started container the name that log collectors look for.
+	Link(p *v1.Pod, container, id string, attempt uint32) error
+	// Remove removes the log of one attempt, rotated parts included; RemovePod all of a pod's.
+	Remove(ref pod.Ref, container string, attempt uint32) error
+	RemovePod(ref pod.Ref) error
+}
+
+// Cgroups holds the pod-level cgroups.
+type Cgroups interface {
+	// EnsurePod makes or updates the pod's cgroup.
+	EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err error)
+	RemovePod(ctx context.Context, uid types.UID) error
+}
+
+// Objects are what a pod refers to by name.
+type Objects interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	Services(namespace string) (services []*v1.Service, synced bool)
+	// RuntimeHandler resolves spec.runtimeClassName.
+	RuntimeHandler(ctx context.Context, class string) (string, error)
+	Forget(uid types.UID)
+}
+
+// Images makes sure of images.
+type Images interface {
+	Ensure(ctx context.Context, r image.Request) (image.Result, *image.Error)
+}
+
+// Recorder records events on pods; container is "" or the name the event is about. It must not block.
+type Recorder interface {
+	Event(p *v1.Pod, container, eventType, reason, message string)
+}
+
+// Facts is what messages to the runtime depend on besides the pod.
+type Facts struct {
+	NodeName    string
+	HostIPs     []string
+	Allocatable v1.ResourceList
+	ClusterDNS  []string
+	// HostResolv is the node's resolver configuration.
+	HostResolv *runtimeapi.DNSConfig
+	NodeHosts  []byte
+	LogRoot    string
+	Spec       crispec.Policy
+}
+
+// Config is what a Performer works with.
+type Config struct {
+	CRI      *cri.Client
+	Images   Images
+	Volumes  Volumes
+	Logs     Logs
+	Cgroups  Cgroups
+	Objects  Objects
+	Recorder Recorder
+	Facts    func() Facts
+	// HTTP sends httpGet hooks.
+	HTTP HTTPDoer
+	Log  *slog.Logger
+}
+
+// Performer does actions. It keeps no state between them.
+type Performer struct {
+	cfg Config
+}
+
+// New returns a Performer.
+func New(cfg Config) *Performer { return &Performer{cfg: cfg} }
+
+// Do performs one action.
+func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
+	if job.Pod == nil && job.Action.Op.Starts() {
+		return failed("InternalError", fmt.Errorf("%s: no source has this pod any more", job.Action.Op))
+	}
+	switch job.Action.Op {
+	case pod.OpSetUp:
+		return x.setUp(ctx, job)
+	case pod.OpRunSandbox:
+		return x.runSandbox(ctx, job)
+	case pod.OpPullImage:
+		return x.pullImage(ctx, job)
+	case pod.OpStartContainer:
+		return x.startContainer(ctx, job)
+	case pod.OpPostStart:
+		return x.postStart(ctx, job)
+	case pod.OpPreStop:
+		return x.preStop(ctx, job)
+	case pod.OpStopContainer:
+		return x.stopContainer(ctx, job)
+	case pod.OpStopSandbox:
+		return x.stopSandbox(ctx, job)
+	case pod.OpTearDown:
+		return x.tearDown(ctx, job)
+	case pod.OpRemoveContainer:
+		return x.removeContainer(ctx, job)
+	case pod.OpRemoveSandbox:
+		return x.removeSandbox(ctx, job)
+	case pod.OpForget:
+		return x.forget(ctx, job)
+	case pod.OpResize:
+		return x.resize(ctx, job)
+	case pod.OpNone:
+	}
+	return failed("InternalError", fmt.Errorf("perform %s: unknown verb", job.Action.Op))
+}
+
+// failed is an outcome that carries the field's word for the failure.
+func failed(reason string, err error) pod.Outcome {
+	return pod.Outcome{Err: err, Reason: reason, Message: cri.Message(err), Unknown: cri.IsUnknown(err)}
+}
+
+// event records an event on the job's pod, if there is still one.
+func (x *Performer) event(job pod.Job, eventType, reason, format string, args ...any) {
+	if job.Pod == nil {
+		return
+	}
+	x.cfg.Recorder.Event(job.Pod, job.Action.Container, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+// container finds the spec of the action's container, of any kind; ephemeral ones are converted.
+func container(p *v1.Pod, name string) (*v1.Container, error) {
+	if p != nil {
+		for c := range crispec.Containers(p) {
+			if c.Name == name {
+				return c, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("container %q is not in the pod's spec", name)
+}
+
+func podIPs(o *pod.Observed, hostIPs []string, p *v1.Pod) []string {
+	if p.Spec.HostNetwork {
+		return hostIPs
+	}
+	if s := o.NewestSandbox(); s != nil {
+		return s.IPs
+	}
+	return nil
+}

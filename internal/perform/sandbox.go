@@ -1,0 +1,85 @@
+package perform
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// sandboxConfig is the same for the sandbox and for each container in it: it depends on the pod and on facts that
+// do not change while the agent runs.
+func (x *Performer) sandboxConfig(ctx context.Context, job pod.Job, attempt uint32) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
+	facts := x.cfg.Facts()
+	parent, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod)
+	if err != nil {
+		return nil, nil, err
+	}
+	dns, warnings := crispec.DNS(crispec.DNSInput{
+		Pod: job.Pod, ClusterDNS: facts.ClusterDNS, ClusterDomain: facts.Spec.ClusterDomain,
+		Host: facts.HostResolv, NodeIPs: facts.HostIPs,
+	})
+	cfg, err := crispec.Sandbox(crispec.SandboxInput{
+		Pod: job.Pod, Attempt: attempt, DNS: dns, LogDir: crispec.LogDir(facts.LogRoot, job.Pod),
+		CgroupParent: parent, Policy: facts.Spec,
+	})
+	return cfg, warnings, err
+}
+
+func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
+	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
+		return "", nil
+	}
+	h, err := x.cfg.Objects.RuntimeHandler(ctx, *p.Spec.RuntimeClassName)
+	if err != nil {
+		return "", fmt.Errorf("spec.runtimeClassName %q: %w", *p.Spec.RuntimeClassName, err)
+	}
+	return h, nil
+}
+
+func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
+	const reason = "FailedCreatePodSandBox"
+	if crispec.NeedsUserns(job.Pod) {
+		err := fmt.Errorf("spec.hostUsers is false: this node agent does not give pods a user namespace yet; set hostUsers to true or leave it out")
+		x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %v", err)
+		return failed(reason, err)
+	}
+	handler, err := x.handler(ctx, job.Pod)
+	if err == nil {
+		var cfg *runtimeapi.PodSandboxConfig
+		var warnings []crispec.Warning
+		cfg, warnings, err = x.sandboxConfig(ctx, job, job.Action.Attempt)
+		for _, w := range warnings {
+			x.event(job, v1.EventTypeWarning, w.Reason, "%s", w.Message)
+		}
+		if err == nil {
+			var id string
+			if id, err = x.cfg.CRI.RunSandbox(ctx, cfg, handler); err == nil {
+				return pod.Outcome{ID: id}
+			}
+		}
+	}
+	o := failed(reason, err)
+	x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %s", o.Message)
+	return o
+}
+
+func (x *Performer) stopSandbox(ctx context.Context, job pod.Job) pod.Outcome {
+	if err := x.cfg.CRI.StopSandbox(ctx, job.Action.ID); err != nil {
+		o := failed("KillPodSandboxError", err)
+		x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to stop the pod sandbox: %s", o.Message)
+		return o
+	}
+	return pod.Outcome{ID: job.Action.ID}
+}
+
+func (x *Performer) removeSandbox(ctx context.Context, job pod.Job) pod.Outcome {
+	if err := x.cfg.CRI.RemoveSandbox(ctx, job.Action.ID); err != nil {
+		return failed("RemovePodSandboxError", err)
+	}
+	return pod.Outcome{ID: job.Action.ID}
+}

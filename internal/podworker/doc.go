@@ -1,0 +1,16 @@
+// Package podworker drives one pod: look, decide, start work, return.
+//
+// A Worker's turn never blocks. It reads the desired pod and the pod cache, folds in the outcomes that have come,
+// calls decide.Decide, begins the planned actions that are not already in flight, hands the derived status on, arms
+// one timer and returns. A changed spec, a changed runtime, a flipped probe, an outcome and the timer are all the
+// same message: look again.
+//
+// Contract and invariants:
+//   - A worker at rest has no goroutine and no running timer beyond its one time.AfterFunc.
+//   - Turns of one worker never overlap; its actions do.
+//   - After an outcome that touched the runtime one inspection is asked for, and until the cache entry is newer
+//     than that outcome nothing is started (Stale).
+//   - Memory is written by the worker's turn alone, and to the checkpoint when a kept field changed.
+//   - Starts are paced: a pod starts things only while it holds a place at the Gate, so that pods finish one after
+//     another.
+package podworker
