@@ -1,0 +1,144 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// ErrHelp says that --help was asked for: print Usage and end with success.
+var ErrHelp = pflag.ErrHelp
+
+// ErrVersion says that --version was asked for; ErrVersionRaw that it was --version=raw.
+var (
+	ErrVersion    = errors.New("version asked for")
+	ErrVersionRaw = errors.New("raw version asked for")
+)
+
+// Config is everything that a command line and its files say about one node. It has more fields than most structs here
+// because it is the command line: one field per flag that has no place in KubeletConfiguration. A value: copy freely,
+// share the maps and slices read-only.
+type Config struct {
+	// Kubelet is the merged, defaulted and checked KubeletConfiguration. Pointers that have a default are non-nil.
+	Kubelet kubelet.KubeletConfiguration
+	// Gates answers for Kubelet.FeatureGates and the defaults of the release.
+	Gates Gates
+
+	// Kubeconfig reaches the API server as this node. Empty together with BootstrapKubeconfig: standalone.
+	Kubeconfig string
+	// BootstrapKubeconfig is used once, to ask for the certificate that Kubeconfig will refer to.
+	BootstrapKubeconfig string
+
+	// HostnameOverride names the node where it is not the host name. See NodeName.
+	HostnameOverride string
+	// NodeIPs are the addresses of --node-ip, at most one of each family; empty: choose. The unspecified address of a
+	// family ("::", "0.0.0.0") only prefers that family.
+	NodeIPs []netip.Addr
+	// NodeLabels are put on the Node when it is registered, and kept there.
+	NodeLabels map[string]string
+	// CloudProvider is "" or "external".
+	CloudProvider string
+
+	// RootDir holds the state of pods (/var/lib/kubelet), CertDir keys and certificates.
+	RootDir, CertDir string
+
+	// RuntimeCgroups is the cgroup of the container runtime, for its statistics.
+	RuntimeCgroups string
+	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir name credential provider plugins.
+	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
+
+	// Containers that ended are kept: at least MinimumContainerTTL, at most MaxDeadPerContainer of one container and
+	// MaxDeadContainers altogether (negative: no limit).
+	MinimumContainerTTL                    time.Duration
+	MaxDeadPerContainer, MaxDeadContainers int32
+
+	// IgnoreEvictionThreshold leaves evictionHard out of node allocatable.
+	IgnoreEvictionThreshold bool
+
+	// Simulated is the shape of the machine where the runtime is simulated:// ; nil for a real one.
+	Simulated *SimulatedNode
+}
+
+// Notice is one thing that a user should be told once when the node starts.
+type Notice struct {
+	Kind NoticeKind
+	// Subject is the flag (--log-dir) or the field (tracing.endpoint) that it is about.
+	Subject string
+	// Message is a sentence: what happens, and the successor or the way out.
+	Message string
+}
+
+// NoticeKind says why a Notice is made.
+type NoticeKind string
+
+// The kinds of notices.
+const (
+	// NoticeRemoved: a flag that Kubernetes has removed; accepted and without effect.
+	NoticeRemoved NoticeKind = "removed"
+	// NoticeNotHonoured: a flag or field that Kubernetes has and that has no effect here yet.
+	NoticeNotHonoured NoticeKind = "not honoured"
+	// NoticeDeprecated: it has its effect; Kubernetes will remove it.
+	NoticeDeprecated NoticeKind = "deprecated"
+	// NoticeChanged: Wherry reads something otherwise than a user may expect.
+	NoticeChanged NoticeKind = "changed"
+)
+
+// String is the notice on one line.
+func (n Notice) String() string { return n.Subject + ": " + n.Message }
+
+// NodeName is the name of the Node object: --hostname-override, else the host's name; trimmed and in lower case, as
+// Kubernetes has it.
+func (c Config) NodeName(hostname string) (string, error) {
+	name := c.HostnameOverride
+	if name == "" {
+		name = hostname
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", errors.New("name of the node: the host has no name and --hostname-override is empty: set one of them")
+	}
+	return name, nil
+}
+
+// Standalone reports whether there is no API server.
+func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
+
+// RuntimeEndpoint is where the CRI runtime service listens.
+func (c Config) RuntimeEndpoint() string { return c.Kubelet.ContainerRuntimeEndpoint }
+
+// ImageEndpoint is where the CRI image service listens: the runtime's endpoint unless told otherwise.
+func (c Config) ImageEndpoint() string {
+	if c.Kubelet.ImageServiceEndpoint != "" {
+		return c.Kubelet.ImageServiceEndpoint
+	}
+	return c.Kubelet.ContainerRuntimeEndpoint
+}
+
+// Verbosity is the level of -v.
+func (c Config) Verbosity() int { return int(c.Kubelet.Logging.Verbosity) }
+
+func parseNodeIPs(s string) ([]netip.Addr, error) {
+	if strings.TrimSpace(s) == "" {
+		return nil, nil
+	}
+	var addrs []netip.Addr
+	for part := range strings.SplitSeq(s, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("--node-ip: %q is not an IP address: give one address, or an IPv4 and an IPv6 address with a comma between", part)
+		}
+		addrs = append(addrs, a.Unmap())
+	}
+	switch {
+	case len(addrs) > 2, len(addrs) == 2 && addrs[0].Is4() == addrs[1].Is4():
+		return nil, fmt.Errorf("--node-ip: %q: give one address, or one IPv4 and one IPv6 address", s)
+	case len(addrs) == 2 && (addrs[0].IsUnspecified() || addrs[1].IsUnspecified()):
+		return nil, fmt.Errorf("--node-ip: %q: an unspecified address must stand alone", s)
+	}
+	return addrs, nil
+}

@@ -1,0 +1,230 @@
+package config
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// flagSet is one command line being read: into a Config for the flags that are only flags, into its KubeletConfiguration
+// for those that are also fields.
+type flagSet struct {
+	*pflag.FlagSet
+	cfg *Config
+	// field is the path in KubeletConfiguration that a flag sets.
+	field map[string]string
+
+	configFile, configDir string
+	nodeIP                string
+	lockFile              string
+	exitOnLock            bool
+	mounterPath           string
+	version               string
+	help                  bool
+	removed               map[string]*removedValue
+}
+
+// newFlagSet binds every flag of Kubernetes' kubelet to cfg, whose KubeletConfiguration must have its defaults.
+func newFlagSet(cfg *Config) *flagSet {
+	f := &flagSet{
+		FlagSet: pflag.NewFlagSet("kubelet", pflag.ContinueOnError),
+		cfg:     cfg, field: map[string]string{}, removed: map[string]*removedValue{},
+	}
+	f.SortFlags = true
+	f.Usage = func() {}
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	kc := &cfg.Kubelet
+	f.addNodeFlags()
+	f.addSourceFlags(kc)
+	f.addServerFlags(kc)
+	f.addTLSFlags(kc)
+	f.addAPIFlags(kc)
+	f.addRuntimeFlags(kc)
+	f.addImageFlags(kc)
+	f.addResourceFlags(kc)
+	f.addManagerFlags(kc)
+	f.addEvictionFlags(kc)
+	f.addPodFlags(kc)
+	f.addHostFlags(kc)
+	f.addLogFlags(kc)
+	f.addRemovedFlags()
+	return f
+}
+
+// of says which field of KubeletConfiguration the flag named last sets.
+func (f *flagSet) of(flag, path string) { f.field[flag] = path }
+
+func (f *flagSet) addNodeFlags() {
+	c := f.cfg
+	f.StringVar(&f.configFile, "config", "", "file with a KubeletConfiguration; flags override what it says")
+	f.StringVar(&f.configDir, "config-dir", "", "directory of drop-in files (*.conf) laid over --config in the order of their names")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig that reaches the API server; without it the node is standalone")
+	f.StringVar(&c.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "kubeconfig with a token, used to ask for the node's client certificate where --kubeconfig does not exist yet")
+	f.StringVar(&c.HostnameOverride, "hostname-override", "", "name of the node, where it is not the host's name")
+	f.StringVar(&f.nodeIP, "node-ip", "", "address of the node, or an IPv4 and an IPv6 address with a comma between")
+	f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "directory for keys and certificates")
+	f.StringVar(&c.RootDir, "root-dir", c.RootDir, "directory for the state of pods")
+	f.StringVar(&c.CloudProvider, "cloud-provider", "", "\"external\" where a cloud controller initializes the node")
+	labels := cliflag.ConfigurationMap(c.NodeLabels)
+	f.Var(&labels, "node-labels", "labels of the Node, key=value with commas between")
+	f.StringVar(&c.RuntimeCgroups, "runtime-cgroups", "", "cgroup of the container runtime")
+	f.StringVar(&c.ImageCredentialProviderConfig, "image-credential-provider-config", "", "configuration of image credential provider plugins")
+	f.StringVar(&c.ImageCredentialProviderBinDir, "image-credential-provider-bin-dir", "", "directory of image credential provider plugins")
+	f.StringVar(&f.lockFile, "lock-file", "", "file to lock against a second kubelet")
+	f.BoolVar(&f.exitOnLock, "exit-on-lock-contention", false, "end when another process wants --lock-file")
+	f.DurationVar(&c.MinimumContainerTTL, "minimum-container-ttl-duration", 0, "how long an ended container is kept at least")
+	f.Int32Var(&c.MaxDeadPerContainer, "maximum-dead-containers-per-container", c.MaxDeadPerContainer, "how many ended instances of one container are kept")
+	f.Int32Var(&c.MaxDeadContainers, "maximum-dead-containers", c.MaxDeadContainers, "how many ended containers are kept altogether; negative: no limit")
+	f.StringVar(&f.mounterPath, "experimental-mounter-path", "", "mount binary")
+	f.BoolVar(&c.IgnoreEvictionThreshold, "experimental-allocatable-ignore-eviction", false, "leave --eviction-hard out of node allocatable")
+	f.StringVar(&f.version, "version", "", "print the version and end; raw: with all its parts")
+	f.Lookup("version").NoOptDefVal = "true"
+	f.BoolVarP(&f.help, "help", "h", false, "print this help and end")
+}
+
+func (f *flagSet) addSourceFlags(kc *kubelet.KubeletConfiguration) {
+	f.StringVar(&kc.StaticPodPath, "pod-manifest-path", kc.StaticPodPath, "directory or file with static pods")
+	f.of("pod-manifest-path", "staticPodPath")
+	f.DurationVar(&kc.SyncFrequency.Duration, "sync-frequency", kc.SyncFrequency.Duration, "longest time between two looks at a pod")
+	f.of("sync-frequency", "syncFrequency")
+	f.DurationVar(&kc.FileCheckFrequency.Duration, "file-check-frequency", kc.FileCheckFrequency.Duration, "time between two reads of static pod files")
+	f.of("file-check-frequency", "fileCheckFrequency")
+	f.DurationVar(&kc.HTTPCheckFrequency.Duration, "http-check-frequency", kc.HTTPCheckFrequency.Duration, "time between two reads of --manifest-url")
+	f.of("http-check-frequency", "httpCheckFrequency")
+	f.StringVar(&kc.StaticPodURL, "manifest-url", kc.StaticPodURL, "URL with static pods")
+	f.of("manifest-url", "staticPodURL")
+	f.Var(cliflag.NewColonSeparatedMultimapStringString(&kc.StaticPodURLHeader), "manifest-url-header", "HTTP headers for --manifest-url, a:hello,b:again")
+	f.of("manifest-url-header", "staticPodURLHeader")
+	f.BoolVar(&kc.RunOnce, "runonce", kc.RunOnce, "no longer possible")
+	f.of("runonce", "runOnce")
+}
+
+func (f *flagSet) addServerFlags(kc *kubelet.KubeletConfiguration) {
+	f.BoolVar(kc.EnableServer, "enable-server", *kc.EnableServer, "serve the kubelet's API")
+	f.of("enable-server", "enableServer")
+	f.StringVar(&kc.Address, "address", kc.Address, "address to serve on")
+	f.of("address", "address")
+	f.Int32Var(&kc.Port, "port", kc.Port, "port to serve on")
+	f.of("port", "port")
+	f.Int32Var(&kc.ReadOnlyPort, "read-only-port", kc.ReadOnlyPort, "port without authentication; 0: none")
+	f.of("read-only-port", "readOnlyPort")
+	f.Int32Var(kc.HealthzPort, "healthz-port", *kc.HealthzPort, "port of /healthz; 0: none")
+	f.of("healthz-port", "healthzPort")
+	f.StringVar(&kc.HealthzBindAddress, "healthz-bind-address", kc.HealthzBindAddress, "address of /healthz")
+	f.of("healthz-bind-address", "healthzBindAddress")
+	f.BoolVar(kc.EnableDebuggingHandlers, "enable-debugging-handlers", *kc.EnableDebuggingHandlers, "serve logs, exec, attach, port-forward")
+	f.of("enable-debugging-handlers", "enableDebuggingHandlers")
+	f.BoolVar(&kc.EnableContentionProfiling, "contention-profiling", kc.EnableContentionProfiling, "profile lock contention")
+	f.of("contention-profiling", "enableContentionProfiling")
+	f.DurationVar(&kc.StreamingConnectionIdleTimeout.Duration, "streaming-connection-idle-timeout", kc.StreamingConnectionIdleTimeout.Duration, "longest idle time of a streaming connection")
+	f.of("streaming-connection-idle-timeout", "streamingConnectionIdleTimeout")
+}
+
+func (f *flagSet) addTLSFlags(kc *kubelet.KubeletConfiguration) {
+	authn, authz := &kc.Authentication, &kc.Authorization
+	f.BoolVar(authn.Anonymous.Enabled, "anonymous-auth", *authn.Anonymous.Enabled, "let requests without credentials in as system:anonymous")
+	f.of("anonymous-auth", "authentication.anonymous.enabled")
+	f.BoolVar(authn.Webhook.Enabled, "authentication-token-webhook", *authn.Webhook.Enabled, "ask the API server about bearer tokens (TokenReview)")
+	f.of("authentication-token-webhook", "authentication.webhook.enabled")
+	f.DurationVar(&authn.Webhook.CacheTTL.Duration, "authentication-token-webhook-cache-ttl", authn.Webhook.CacheTTL.Duration, "how long a TokenReview is remembered")
+	f.of("authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL")
+	f.StringVar(&authn.X509.ClientCAFile, "client-ca-file", authn.X509.ClientCAFile, "authorities whose client certificates are accepted")
+	f.of("client-ca-file", "authentication.x509.clientCAFile")
+	f.StringVar((*string)(&authz.Mode), "authorization-mode", string(authz.Mode), "AlwaysAllow or Webhook")
+	f.of("authorization-mode", "authorization.mode")
+	f.DurationVar(&authz.Webhook.CacheAuthorizedTTL.Duration, "authorization-webhook-cache-authorized-ttl", authz.Webhook.CacheAuthorizedTTL.Duration, "how long a yes is remembered")
+	f.of("authorization-webhook-cache-authorized-ttl", "authorization.webhook.cacheAuthorizedTTL")
+	f.DurationVar(&authz.Webhook.CacheUnauthorizedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", authz.Webhook.CacheUnauthorizedTTL.Duration, "how long a no is remembered")
+	f.of("authorization-webhook-cache-unauthorized-ttl", "authorization.webhook.cacheUnauthorizedTTL")
+	f.StringVar(&kc.TLSCertFile, "tls-cert-file", kc.TLSCertFile, "serving certificate; without it one is made in --cert-dir")
+	f.of("tls-cert-file", "tlsCertFile")
+	f.StringVar(&kc.TLSPrivateKeyFile, "tls-private-key-file", kc.TLSPrivateKeyFile, "key of --tls-cert-file")
+	f.of("tls-private-key-file", "tlsPrivateKeyFile")
+	f.BoolVar(&kc.ServerTLSBootstrap, "rotate-server-certificates", kc.ServerTLSBootstrap, "ask the API server for the serving certificate, and rotate it")
+	f.of("rotate-server-certificates", "serverTLSBootstrap")
+	f.StringSliceVar(&kc.TLSCipherSuites, "tls-cipher-suites", kc.TLSCipherSuites, "cipher suites, with commas between")
+	f.of("tls-cipher-suites", "tlsCipherSuites")
+	f.StringVar(&kc.TLSMinVersion, "tls-min-version", kc.TLSMinVersion, "VersionTLS12 or VersionTLS13 (or older)")
+	f.of("tls-min-version", "tlsMinVersion")
+	f.BoolVar(&kc.RotateCertificates, "rotate-certificates", kc.RotateCertificates, "renew the client certificate before it expires")
+	f.of("rotate-certificates", "rotateCertificates")
+}
+
+func (f *flagSet) addAPIFlags(kc *kubelet.KubeletConfiguration) {
+	f.StringVar(&kc.ContentType, "kube-api-content-type", kc.ContentType, "content type of requests")
+	f.of("kube-api-content-type", "contentType")
+	f.Int32Var(kc.KubeAPIQPS, "kube-api-qps", *kc.KubeAPIQPS, "requests per second to the API server")
+	f.of("kube-api-qps", "kubeAPIQPS")
+	f.Int32Var(&kc.KubeAPIBurst, "kube-api-burst", kc.KubeAPIBurst, "burst of requests to the API server")
+	f.of("kube-api-burst", "kubeAPIBurst")
+	f.Int32Var(kc.EventRecordQPS, "event-qps", *kc.EventRecordQPS, "events per second; 0: no limit")
+	f.of("event-qps", "eventRecordQPS")
+	f.Int32Var(&kc.EventBurst, "event-burst", kc.EventBurst, "burst of events")
+	f.of("event-burst", "eventBurst")
+	f.BoolVar(kc.RegisterNode, "register-node", *kc.RegisterNode, "create the Node object")
+	f.of("register-node", "registerNode")
+	f.Var(&taintsValue{to: &kc.RegisterWithTaints}, "register-with-taints", "taints of a Node when it is created, key=value:Effect with commas between")
+	f.of("register-with-taints", "registerWithTaints")
+	f.StringVar(&kc.ProviderID, "provider-id", kc.ProviderID, "identity of the machine at its cloud")
+	f.of("provider-id", "providerID")
+	f.DurationVar(&kc.NodeStatusUpdateFrequency.Duration, "node-status-update-frequency", kc.NodeStatusUpdateFrequency.Duration, "time between two computations of the node's status")
+	f.of("node-status-update-frequency", "nodeStatusUpdateFrequency")
+	f.Int32Var(kc.NodeStatusMaxImages, "node-status-max-images", *kc.NodeStatusMaxImages, "images in the node's status; -1: all")
+	f.of("node-status-max-images", "nodeStatusMaxImages")
+	f.Int32Var(&kc.MaxPods, "max-pods", kc.MaxPods, "pods that may run here")
+	f.of("max-pods", "maxPods")
+	f.Int32Var(&kc.PodsPerCore, "pods-per-core", kc.PodsPerCore, "pods that may run per core; 0: only --max-pods counts")
+	f.of("pods-per-core", "podsPerCore")
+	f.StringVar(&kc.PodCIDR, "pod-cidr", kc.PodCIDR, "addresses of pods in standalone mode")
+	f.of("pod-cidr", "podCIDR")
+	f.BoolVar(kc.EnableControllerAttachDetach, "enable-controller-attach-detach", *kc.EnableControllerAttachDetach, "leave attaching volumes to the controller")
+	f.of("enable-controller-attach-detach", "enableControllerAttachDetach")
+	f.Var(cliflag.NewMapStringBool(&kc.FeatureGates), "feature-gates", "feature gates, Name=true with commas between")
+	f.of("feature-gates", "featureGates")
+}
+
+// parsedFields is the set of field paths that this command line set.
+func (f *flagSet) parsedFields() map[string]string {
+	set := map[string]string{}
+	f.Visit(func(flag *pflag.Flag) {
+		if path, ok := f.field[flag.Name]; ok {
+			set[path] = flag.Name
+		}
+	})
+	return set
+}
+
+// flagOf is field turned round: the flag that sets a path.
+func (f *flagSet) flagOf() map[string]string {
+	flags := make(map[string]string, len(f.field))
+	for flag, path := range maps.All(f.field) {
+		flags[path] = flag
+	}
+	return flags
+}
+
+func (f *flagSet) addLogFlags(kc *kubelet.KubeletConfiguration) {
+	l := &kc.Logging
+	f.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "how much is logged")
+	f.of("v", "logging.verbosity")
+	f.Var(logsapi.VModuleConfigurationPflag(&l.VModule), "vmodule", "how much is logged per file, pattern=N with commas between")
+	f.of("vmodule", "logging.vmodule")
+	f.StringVar(&l.Format, "logging-format", l.Format, "text or json")
+	f.of("logging-format", "logging.format")
+	f.DurationVar(&l.FlushFrequency.Duration.Duration, "log-flush-frequency", l.FlushFrequency.Duration.Duration, "longest time that log lines are held back")
+	f.of("log-flush-frequency", "logging.flushFrequency")
+	f.BoolVar(&l.Options.Text.SplitStream, "log-text-split-stream", l.Options.Text.SplitStream, "errors to stderr, the rest to stdout")
+	f.of("log-text-split-stream", "logging.options.text.splitStream")
+	f.Var(&l.Options.Text.InfoBufferSize, "log-text-info-buffer-size", "buffer of the info stream")
+	f.of("log-text-info-buffer-size", "logging.options.text.infoBufferSize")
+	f.BoolVar(&l.Options.JSON.SplitStream, "log-json-split-stream", l.Options.JSON.SplitStream, "errors to stderr, the rest to stdout")
+	f.of("log-json-split-stream", "logging.options.json.splitStream")
+	f.Var(&l.Options.JSON.InfoBufferSize, "log-json-info-buffer-size", "buffer of the info stream")
+	f.of("log-json-info-buffer-size", "logging.options.json.infoBufferSize")
+}

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// Load reads a kubelet's command line (without the program's name) and the files that it names. The error joins
+// everything that is wrong, or is ErrHelp, ErrVersion or ErrVersionRaw. Notices come with an error too.
+func Load(args []string) (Config, []Notice, error) {
+	args, notices := dropComments(args)
+
+	first := baseConfig()
+	flags := newFlagSet(&first)
+	if err := parse(flags, args); err != nil {
+		return Config{}, notices, err
+	}
+	notices = append(notices, flags.removedNotices()...)
+
+	cfg := baseConfig()
+	set, err := loadFiles(flags.configFile, flags.configDir, first.Kubelet.FeatureGates, &cfg.Kubelet)
+	if err != nil {
+		return Config{}, notices, err
+	}
+	// The command line is read a second time, over what the files say.
+	flags = newFlagSet(&cfg)
+	gates := maps.Clone(cfg.Kubelet.FeatureGates)
+	if err := parse(flags, args); err != nil {
+		return Config{}, notices, err
+	}
+	for name, on := range gates {
+		if _, flagged := cfg.Kubelet.FeatureGates[name]; !flagged {
+			cfg.Kubelet.FeatureGates[name] = on
+		}
+	}
+	maps.Copy(set, flags.parsedFields())
+	if err := finish(&cfg, flags); err != nil {
+		return Config{}, notices, err
+	}
+	notices = append(notices, flags.flagNotices()...)
+	notices = append(notices, fieldNotices(&cfg.Kubelet, set)...)
+	return cfg, append(notices, valueNotices(cfg)...), nil
+}
+
+// Usage is the text of --help.
+func Usage() string {
+	cfg := baseConfig()
+	return "Usage:\n  kubelet [flags]\n\nFlags:\n" + newFlagSet(&cfg).FlagUsagesWrapped(120)
+}
+
+func baseConfig() Config {
+	cfg := Config{
+		NodeLabels: map[string]string{}, RootDir: "/var/lib/kubelet", CertDir: "/var/lib/kubelet/pki",
+		MaxDeadPerContainer: 1, MaxDeadContainers: -1,
+	}
+	setDefaults(&cfg.Kubelet, Gates{})
+	return cfg
+}
+
+func parse(f *flagSet, args []string) error {
+	if err := f.Parse(args); err != nil {
+		return fmt.Errorf("command line: %w (kubelet --help lists the flags)", err)
+	}
+	switch {
+	case f.help:
+		return ErrHelp
+	case f.version == "raw":
+		return ErrVersionRaw
+	case f.version != "" && f.version != "false":
+		return ErrVersion
+	case f.NArg() > 0:
+		return fmt.Errorf("command line: unexpected argument %q: the kubelet takes flags only", f.Arg(0))
+	}
+	return nil
+}
+
+// dropComments takes out words between a lone # and the next flag. Environment files written over several lines carry
+// such notes into the command line (KUBELET_EXTRA_ARGS="--a=b \ # why \ --c=d"), where systemd does not remove them.
+func dropComments(args []string) ([]string, []Notice) {
+	var kept, dropped []string
+	in := false
+	for _, arg := range args {
+		switch {
+		case strings.HasPrefix(arg, "#"):
+			in = true
+		case strings.HasPrefix(arg, "-"):
+			in = false
+		}
+		if in {
+			dropped = append(dropped, arg)
+		} else if strings.TrimSpace(arg) != "" {
+			kept = append(kept, strings.TrimSpace(arg))
+		}
+	}
+	if dropped == nil {
+		return kept, nil
+	}
+	return kept, []Notice{{NoticeChanged, "command line",
+		fmt.Sprintf("%q taken for a comment: systemd does not strip comments inside a quoted variable, move them to lines of their own", strings.Join(dropped, " "))}}
+}
+
+// loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set.
+// Gates of the command line count already here, because some defaults hang on them.
+func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfiguration) (map[string]string, error) {
+	set := map[string]string{}
+	known := maps.Collect(leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()))
+	base := map[string]any{}
+	if file != "" {
+		m, err := readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		setPaths(m, known, "", set)
+		base = m
+	}
+	if err := decodeOver(base, gates, kc); err != nil {
+		return nil, err
+	}
+	defaultEviction(kc)
+	if dir == "" {
+		return set, nil
+	}
+	// Drop-ins are laid over the file with its defaults, so that a null in one of them means the default again.
+	dropIns, err := readDropIns(dir)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := toMap(kc)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range dropIns {
+		setPaths(m, known, "", set)
+		merged = mergePatch(merged, m)
+	}
+	return set, decodeOver(merged, gates, kc)
+}
+
+func decodeOver(m map[string]any, flagGates map[string]bool, kc *kubelet.KubeletConfiguration) error {
+	*kc = kubelet.KubeletConfiguration{}
+	if err := toConfiguration(m, kc); err != nil {
+		return err
+	}
+	all := maps.Clone(kc.FeatureGates)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	maps.Copy(all, flagGates)
+	gates, _ := NewGates(all) // complaints come with the others, in finish
+	setDefaults(kc, gates)
+	return nil
+}
+
+// finish derives what follows from the flags and checks everything.
+func finish(cfg *Config, f *flagSet) error {
+	var errs []error
+	note := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if cfg.Kubelet.EvictionHard == nil {
+		defaultEviction(&cfg.Kubelet)
+	}
+	var gateErrs []error
+	cfg.Gates, gateErrs = NewGates(cfg.Kubelet.FeatureGates)
+	errs = append(errs, gateErrs...)
+
+	var err error
+	cfg.NodeIPs, err = parseNodeIPs(f.nodeIP)
+	note(err)
+	cfg.Simulated, err = parseSimulated(cfg.Kubelet.ContainerRuntimeEndpoint, cfg.Kubelet.MaxPods)
+	note(err)
+	errs = append(errs, validate(cfg, f.flagOf())...)
+	if len(errs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return fmt.Errorf("invalid configuration:\n%w", errors.Join(errs...))
+}
