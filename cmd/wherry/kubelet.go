@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/wherry-node/wherry/internal/config"
+	"k8s.io/klog/v2"
+)
+
+// newKubelet is the node agent. Its flags are parsed by internal/config alone: flags have to be read twice, before and
+// after the files that they name.
+func newKubelet() *cobra.Command {
+	return &cobra.Command{
+		Use:                "kubelet",
+		Short:              "Run the node agent: the same flags and files as Kubernetes' kubelet",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, notices, err := config.Load(args)
+			switch {
+			case errors.Is(err, config.ErrHelp):
+				fmt.Fprint(cmd.OutOrStdout(), config.Usage())
+				return nil
+			case errors.Is(err, config.ErrVersionRaw):
+				fmt.Fprintln(cmd.OutOrStdout(), config.ThisBuild().Raw())
+				return nil
+			case errors.Is(err, config.ErrVersion):
+				fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", config.KubeletVersion)
+				return nil
+			case err != nil:
+				return err
+			}
+			log := cfg.NewLogger(os.Stderr)
+			captureLibraryLogs(log)
+			for _, n := range notices {
+				log.Warn(n.Message, "subject", n.Subject, "kind", string(n.Kind))
+			}
+			facts, err := config.ReadHostFacts()
+			if err == nil {
+				err = cfg.CheckHost(facts)
+			}
+			if err != nil {
+				return err
+			}
+			return runKubelet(cmd.Context(), cfg, log)
+		},
+	}
+}
+
+// captureLibraryLogs sends what Kubernetes' libraries log through klog to our logger. klog is one per process; only a
+// main may touch it.
+func captureLibraryLogs(log *slog.Logger) { klog.SetSlogLogger(log) }
+
+// runKubelet builds the agent from its configuration and runs it until ctx ends.
+func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	return errors.New("the agent is not wired yet")
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/wherry-node/wherry/internal/config"
+)
+
+func main() {
+	os.Exit(run(os.Args))
+}
+
+// run is main with an exit status, so that deferred calls run.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once: somebody who asks twice means it.
+	context.AfterFunc(ctx, stop)
+
+	root := newRoot()
+	root.SetArgs(commandLine(args))
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "Error:", err)
+	return 1
+}
+
+// commandLine makes the binary a kubelet where it is called by that name.
+func commandLine(args []string) []string {
+	if len(args) > 0 && filepath.Base(args[0]) == "kubelet" {
+		return append([]string{"kubelet"}, args[1:]...)
+	}
+	return args[1:]
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "wherry",
+		Short:         "A Kubernetes node agent, and the hand tools around it",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newKubelet(), newVersion())
+	root.AddCommand(newTools()...)
+	return root
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of Wherry and of the Kubernetes that it follows",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := config.ThisBuild()
+			fmt.Fprintf(cmd.OutOrStdout(), "wherry %s (%s, %s, %s)\nKubernetes %s\n",
+				config.WherryVersion, orUnknown(b.GitCommit), b.GoVersion, b.Platform, config.KubernetesVersion)
+			return nil
+		},
+	}
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown commit"
+	}
+	return s
+}
