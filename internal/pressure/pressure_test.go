@@ -1,0 +1,195 @@
+package pressure
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const mi = 1 << 20
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		in   ParseInput
+		want string // thresholds, or the error
+	}{
+		"the defaults of a Linux node": {
+			ParseInput{Hard: DefaultHard()},
+			"memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5% imagefs.available<15% imagefs.inodesFree<5%",
+		},
+		"soft with grace, hard with pods enforced": {
+			ParseInput{
+				Hard: map[string]string{"memory.available": "100Mi"}, Soft: map[string]string{"memory.available": "1Gi"},
+				SoftGracePeriod: map[string]string{"memory.available": "1m30s"}, EnforceNodeAllocatable: []string{"pods"},
+			},
+			"memory.available<100Mi memory.available<1Gi for 1m30s allocatableMemory.available<100Mi",
+		},
+		"0% and 100% switch a signal off": {
+			ParseInput{Hard: map[string]string{"nodefs.available": "0%", "imagefs.available": "100%"}}, "",
+		},
+		"unknown signal": {ParseInput{Hard: map[string]string{"memory.free": "1Mi"}}, "error: evictionHard[memory.free]: unknown signal"},
+		"bad quantity":   {ParseInput{Hard: map[string]string{"memory.available": "lots"}}, `error: evictionHard[memory.available]: "lots" is neither`},
+		"zero":           {ParseInput{Hard: map[string]string{"memory.available": "0"}}, `error: evictionHard[memory.available]: "0" is neither`},
+		"over 100%":      {ParseInput{Hard: map[string]string{"nodefs.available": "101%"}}, `error: evictionHard[nodefs.available]: "101%" is neither`},
+		"not a number":   {ParseInput{Hard: map[string]string{"nodefs.available": "NaN%"}}, `error: evictionHard[nodefs.available]: "NaN%" is neither`},
+		"soft without grace": {
+			ParseInput{Soft: map[string]string{"memory.available": "1Gi"}},
+			"error: evictionSoft[memory.available]: needs a grace period: set evictionSoftGracePeriod[memory.available]",
+		},
+		"bad minimum reclaim": {
+			ParseInput{Hard: DefaultHard(), MinimumReclaim: map[string]string{"memory.available": "-1"}},
+			`error: evictionMinimumReclaim[memory.available]: "-1" is neither`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Parse(tc.in)
+			if want, bad := strings.CutPrefix(tc.want, "error: "); bad {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Fatalf("error %v, want one with %q", err, want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, th := range got {
+				words = append(words, th.String())
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(words, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// step is one measurement, minutes after the start.
+type step struct {
+	at   time.Duration
+	free int64 // MiB of memory; negative: not measured
+	want string
+}
+
+func TestEvaluate(t *testing.T) {
+	t.Parallel()
+	reclaim := Value{Quantity: ptr(resource.MustParse("200Mi"))}
+	hard := Threshold{Signal: MemoryAvailable, Value: Value{Quantity: ptr(resource.MustParse("100Mi"))}}
+	withReclaim := hard
+	withReclaim.MinReclaim = &reclaim
+	soft := Threshold{Signal: MemoryAvailable, Value: Value{Fraction: 0.5}, Grace: time.Minute}
+	for name, tc := range map[string]struct {
+		thresholds []Threshold
+		steps      []step
+	}{
+		"hard: at once, held for the transition period": {[]Threshold{hard}, []step{
+			{0, 100, "False"}, {1, 99, "True due"}, {2, 500, "True"}, {5, 500, "True"}, {6, 500, "False"},
+		}},
+		"soft: condition at once, reclaim after the grace period": {[]Threshold{soft}, []step{
+			{0, 400, "True"}, {1, 400, "True due"}, {2, 600, "True"}, {3, 400, "True"}, {4, 400, "True due"},
+		}},
+		"minimum reclaim keeps a threshold met": {[]Threshold{withReclaim}, []step{
+			{0, 250, "False"}, {1, 50, "True due"}, {2, 250, "True due"}, {3, 300, "True"}, {4, 250, "True"},
+		}},
+		"never measured is unknown": {[]Threshold{hard}, []step{{0, -1, "Unknown"}, {1, 200, "False"}, {2, -1, "False"}}},
+		"pressure outlives a failed reading": {[]Threshold{hard}, []step{
+			{0, 50, "True due"}, {9, -1, "True"}, {10, 500, "False"},
+		}},
+		"a failed reading does not restart a grace period": {[]Threshold{{Signal: MemoryAvailable, Value: Value{Fraction: 0.5}, Grace: 3 * time.Minute}}, []step{
+			{0, 400, "True"}, {2, -1, "True"}, {3, 400, "True due"},
+		}},
+		"no threshold, no pressure": {nil, []step{{0, 1, "False"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Unix(1000, 0)
+			var state State
+			for _, s := range tc.steps {
+				in := Input{Thresholds: tc.thresholds, TransitionPeriod: TransitionPeriod, Previous: state, Now: start.Add(s.at * time.Minute)}
+				if s.free >= 0 {
+					in.Signals = Signals{MemoryAvailable: {Available: s.free * mi, Capacity: 1000 * mi}}
+				}
+				res := Evaluate(in)
+				state = res.State
+				got := res.Memory.String()
+				if _, due := res.Reclaim(); due {
+					got += " due"
+				}
+				if got != s.want {
+					t.Errorf("minute %d, %d MiB free: %s, want %s", s.at, s.free, got, s.want)
+				}
+				if (s.free < 0) != (len(res.Missing) > 0) {
+					t.Errorf("minute %d: missing = %v", s.at, res.Missing)
+				}
+				if !res.Next.IsZero() && !res.Next.After(in.Now) {
+					t.Errorf("minute %d: next look %v is not after now", s.at, res.Next)
+				}
+			}
+		})
+	}
+}
+
+func TestSignalsToConditions(t *testing.T) {
+	t.Parallel()
+	th, err := Parse(ParseInput{Hard: map[string]string{"pid.available": "10%", "imagefs.inodesFree": "5%", "memory.available": "1Mi"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := Evaluate(Input{Thresholds: th, Now: time.Unix(1, 0), TransitionPeriod: TransitionPeriod, Signals: Signals{
+		PIDAvailable: {Available: 9, Capacity: 100}, ImagefsInodesFree: {Available: 4, Capacity: 100}, MemoryAvailable: {Available: 2 * mi, Capacity: mi},
+	}})
+	got := []any{res.Memory.String(), res.Disk.String(), res.PID.String()}
+	var met []string
+	for _, c := range res.Met {
+		met = append(met, c.String())
+	}
+	if diff := cmp.Diff([]any{"False", "True", "True"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"imagefs.inodesFree<5%: 4 available of 100", "pid.available<10%: 9 available of 100"}, met); diff != "" {
+		t.Error(diff)
+	}
+	first, _ := res.Reclaim()
+	if first.Threshold.Signal.Resource() != "inodes" {
+		t.Errorf("reclaims %s first, want inodes", first.Threshold.Signal.Resource())
+	}
+}
+
+func TestHardReservation(t *testing.T) {
+	t.Parallel()
+	th, err := Parse(ParseInput{Hard: DefaultHard(), Soft: map[string]string{"memory.available": "9Gi"}, SoftGracePeriod: map[string]string{"memory.available": "1m"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := HardReservation(th, v1.ResourceList{v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourceEphemeralStorage: resource.MustParse("1000")})
+	want := v1.ResourceList{v1.ResourceMemory: resource.MustParse("100Mi"), v1.ResourceEphemeralStorage: resource.MustParse("100")}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("memory.available", "10%", "1m")
+	f.Add("pid.available", "-1e999", "x")
+	f.Fuzz(func(t *testing.T, signal, value, grace string) {
+		th, err := Parse(ParseInput{
+			Hard: map[string]string{signal: value}, Soft: map[string]string{signal: value},
+			SoftGracePeriod: map[string]string{signal: grace}, MinimumReclaim: map[string]string{signal: value},
+		})
+		if err != nil {
+			return
+		}
+		for _, x := range th {
+			if x.Value.Of(1<<40) <= 0 || x.Signal.Condition() == "" {
+				t.Errorf("accepted %q %q: %v", signal, value, x)
+			}
+		}
+	})
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,126 @@
+package pressure
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Signal names something measured, in the words of KubeletConfiguration's evictionHard.
+type Signal string
+
+// The signals of Linux nodes.
+const (
+	MemoryAvailable            Signal          = "memory.available"
+	NodefsAvailable            Signal          = "nodefs.available"
+	NodefsInodesFree           Signal          = "nodefs.inodesFree"
+	ImagefsAvailable           Signal          = "imagefs.available"
+	ImagefsInodesFree          Signal          = "imagefs.inodesFree"
+	ContainerfsAvailable       Signal          = "containerfs.available"
+	ContainerfsInodesFree      Signal          = "containerfs.inodesFree"
+	PIDAvailable               Signal          = "pid.available"
+	AllocatableMemoryAvailable Signal          = "allocatableMemory.available"
+	enforcePods                                = "pods"
+	resourceInodes             v1.ResourceName = "inodes"
+	resourcePIDs               v1.ResourceName = "pids"
+)
+
+// signals lists every signal in the order in which they are reclaimed: memory first.
+var signals = [...]Signal{
+	MemoryAvailable, AllocatableMemoryAvailable, NodefsAvailable, NodefsInodesFree, ImagefsAvailable,
+	ImagefsInodesFree, ContainerfsAvailable, ContainerfsInodesFree, PIDAvailable,
+}
+
+func (s Signal) order() int {
+	for i, known := range signals {
+		if s == known {
+			return i
+		}
+	}
+	return -1
+}
+
+// Condition is the node condition that the signal speaks about; empty for an unknown signal.
+func (s Signal) Condition() v1.NodeConditionType {
+	switch s {
+	case MemoryAvailable, AllocatableMemoryAvailable:
+		return v1.NodeMemoryPressure
+	case NodefsAvailable, NodefsInodesFree, ImagefsAvailable, ImagefsInodesFree, ContainerfsAvailable, ContainerfsInodesFree:
+		return v1.NodeDiskPressure
+	case PIDAvailable:
+		return v1.NodePIDPressure
+	}
+	return ""
+}
+
+// Resource is what the node is short of, as it is named in the event and status of an evicted pod ("The node was
+// low on resource: memory").
+func (s Signal) Resource() v1.ResourceName {
+	switch s {
+	case MemoryAvailable, AllocatableMemoryAvailable:
+		return v1.ResourceMemory
+	case NodefsAvailable, ImagefsAvailable, ContainerfsAvailable:
+		return v1.ResourceEphemeralStorage
+	case NodefsInodesFree, ImagefsInodesFree, ContainerfsInodesFree:
+		return resourceInodes
+	case PIDAvailable:
+		return resourcePIDs
+	}
+	return ""
+}
+
+// Observation is one reading of a signal. Bytes, inodes or processes.
+type Observation struct {
+	Available int64
+	Capacity  int64
+	At        time.Time // when it was read; zero: unknown
+}
+
+// Signals are the readings of one moment. A signal that could not be read is absent.
+type Signals map[Signal]Observation
+
+// Value is an amount: absolute, or a fraction of the capacity. One of the two is set.
+type Value struct {
+	Quantity *resource.Quantity
+	Fraction float64 // 0 < Fraction <= 1
+}
+
+// Of is the amount for a capacity, in the capacity's unit.
+func (v Value) Of(capacity int64) int64 {
+	if v.Quantity != nil {
+		return v.Quantity.Value()
+	}
+	return int64(math.Floor(float64(capacity) * v.Fraction))
+}
+
+// String is the form of the configuration: 100Mi or 10%.
+func (v Value) String() string {
+	if v.Quantity != nil {
+		return v.Quantity.String()
+	}
+	return strconv.FormatFloat(v.Fraction*100, 'f', -1, 32) + "%"
+}
+
+// Threshold is one line of evictionHard or evictionSoft. Grace zero means hard.
+type Threshold struct {
+	Signal     Signal
+	Value      Value
+	Grace      time.Duration
+	MinReclaim *Value
+}
+
+// Hard reports whether pods are evicted with no grace once it is met.
+func (t Threshold) Hard() bool { return t.Grace == 0 }
+
+// String is the form of the configuration: memory.available<100Mi.
+func (t Threshold) String() string {
+	s := fmt.Sprintf("%s<%s", t.Signal, t.Value)
+	if !t.Hard() {
+		s += " for " + t.Grace.String()
+	}
+	return s
+}
