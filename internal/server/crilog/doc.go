@@ -1,0 +1,17 @@
+// Package crilog reads container logs as CRI runtimes write them: one file per attempt, each line
+//
+//	2016-10-06T00:17:09.669794202Z stdout F the rest is what the container wrote
+//
+// with the time (RFC 3339, nanoseconds), the stream, a tag (F: the line is complete, P: more of it follows) and
+// the content. Read selects (tail, since, stream, bytes), decorates (timestamps) and follows.
+//
+// Contract:
+//   - Read blocks until it has written what was asked for, its context ends, or, following, the container has
+//     ended and its log is read to the end. It starts no goroutine and keeps nothing.
+//   - Memory is constant whatever the file's size, the length of its lines or the number of lines asked for.
+//   - Following survives rotation by rename and by truncation; what was written to the old file before the
+//     runtime turned to the new one is read first.
+//   - Following polls (20 ms after activity, up to 500 ms at rest). An inotify instance for each reader would
+//     meet the limit of 128 instances a user has by default, long before anything else ends.
+//   - A line that is not in the format is skipped; a file that has no line in the format is an error.
+package crilog

@@ -1,0 +1,77 @@
+package crilog
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+)
+
+// block is how much of a file is read at once when looking for its tail.
+const block = 64 << 10
+
+// tailOffset returns where the last n lines of the wanted streams begin in a file of this size. A line is what
+// the container wrote up to its newline: the pieces of one that the runtime split (tag P) count once, by the
+// piece that ends it. A last line without an end counts too.
+func tailOffset(r io.ReaderAt, size, n int64, o *Options) (int64, error) {
+	if n == 0 {
+		return size, nil
+	}
+	t := tail{opts: o, left: n, start: size}
+	// rest is the beginning of what is known of a line whose own beginning lies before pos. Only the head of a
+	// line matters, so it is kept short however long the line is.
+	var rest []byte
+	buf := make([]byte, block)
+	for pos := size; pos > 0; {
+		k := min(int64(block), pos)
+		pos -= k
+		if _, err := r.ReadAt(buf[:k], pos); err != nil && err != io.EOF {
+			return 0, fmt.Errorf("read log: %w", err)
+		}
+		data := buf[:k]
+		for i := bytes.LastIndexByte(data, '\n'); i >= 0; i = bytes.LastIndexByte(data, '\n') {
+			rest = front(data[i+1:], rest)
+			if t.take(rest, pos+int64(i)+1) {
+				return t.start, nil
+			}
+			rest, data = rest[:0], data[:i]
+		}
+		rest = front(data, rest)
+	}
+	t.take(rest, 0)
+	return t.start, nil
+}
+
+// front returns the first bytes of data followed by rest, as many as a head may need, in the memory of rest.
+func front(data, rest []byte) []byte {
+	if len(rest) == 0 {
+		return append(rest, data[:min(len(data), maxHead)]...)
+	}
+	joined := append(append(make([]byte, 0, maxHead), data[:min(len(data), maxHead)]...), rest...)
+	return joined[:min(len(joined), maxHead)]
+}
+
+// tail counts lines from the end of a file towards its beginning.
+type tail struct {
+	opts  *Options
+	left  int64 // complete lines still wanted
+	start int64 // where the earliest wanted piece begins
+	begun bool  // a piece was seen: the file's last one ends a line whatever its tag
+}
+
+// take looks at one line of the file, which begins at the offset begin. It reports whether the beginning of the
+// tail is found: this line ends one more than was asked for.
+func (t *tail) take(line []byte, begin int64) bool {
+	h, _, ok := parseHead(line)
+	if !ok || !t.opts.wants(h.stream) {
+		return false
+	}
+	if !h.partial || !t.begun {
+		if t.left == 0 {
+			return true
+		}
+		t.left--
+	}
+	t.begun = true
+	t.start = begin
+	return false
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are the server's own, with the names and labels that dashboards know.
+type metrics struct {
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	inflight  *prometheus.GaugeVec
+	webSocket *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	labels := []string{"method", "path", "server_type", "long_running"}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_http_requests_total", Help: "HTTP requests received since the server started."}, labels),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_http_requests_duration_seconds", Help: "Seconds that HTTP requests took."}, labels),
+		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_http_inflight_requests", Help: "HTTP requests being served."}, labels),
+		webSocket: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_websocket_streaming_requests_total",
+			Help: "WebSocket requests (exec, attach, portforward) that the node translated."}, []string{"subresource"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSocket} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("register server metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// count counts the requests of one of the ports.
+func (s *Server) count(serverType string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := pathLabel(r.URL.Path)
+		labels := []string{methodLabel(r.Method), path, serverType, strconv.FormatBool(longRunning(path))}
+		began := time.Now()
+		s.metrics.requests.WithLabelValues(labels...).Inc()
+		s.metrics.inflight.WithLabelValues(labels...).Inc()
+		defer func() {
+			s.metrics.inflight.WithLabelValues(labels...).Dec()
+			s.metrics.duration.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// pathLabel bounds the values of the label: what a client makes up is "other".
+func pathLabel(path string) string {
+	switch r := root(path); r {
+	case "healthz", "pods", "stats", "metrics", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
+		"attach", "portForward", "containerLogs", "configz", "runningpods", "checkpoint", "flagz", "statusz", "logs", "debug":
+		return r
+	}
+	return "other"
+}
+
+func methodLabel(method string) string {
+	switch method {
+	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete,
+		http.MethodTrace, http.MethodConnect:
+		return method
+	}
+	return "other"
+}
+
+func longRunning(path string) bool {
+	return path == "exec" || path == "attach" || path == "portForward" || path == "debug"
+}
+
+// serveMetrics serves what a registry has; a collector that fails does not hide the others.
+func serveMetrics(g prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}

@@ -1,0 +1,172 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Server answers the node's API. Its methods may be called concurrently.
+type Server struct {
+	cfg     Config
+	metrics *metrics
+	checks  []Check
+	dial    dialFunc
+
+	handler, readOnly, health http.Handler
+}
+
+// New returns a server. It fails where a required field is missing, a pattern of Sources.Extra is bad, or the
+// Registerer already has the metrics of another server.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, metrics: m, dial: dialURL}
+	if cfg.Dial != nil {
+		s.dial = cfg.Dial
+	}
+	s.checks = append([]Check{
+		{Name: "ping", Func: func() error { return nil }},
+		// Upstream's "log" fails when its log is not flushed any more. slog writes as it is called: there is
+		// nothing in between that could stop.
+		{Name: "log", Func: func() error { return nil }},
+	}, cfg.Checks...)
+
+	all := http.NewServeMux()
+	open := s.openRoutes()
+	guarded := s.guardedRoutes()
+	public := http.NewServeMux()
+	if err := errors.Join(mount(all, open), mount(all, guarded), mount(public, open)); err != nil {
+		return nil, err
+	}
+	s.handler = s.count("readwrite", s.guard(all))
+	s.readOnly = s.count("readonly", public)
+	s.health = s.healthRoutes()
+	return s, nil
+}
+
+// Handler is the API of port 10250: every request to it is authenticated and authorised. It has no state outside
+// the Server, so a listener may be shared by many servers. Streams live as long as the request's context.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// ReadOnlyHandler is the API of the read-only port: health, pods, stats and metrics for anybody.
+func (s *Server) ReadOnlyHandler() http.Handler { return s.readOnly }
+
+// HealthHandler is what port 10248 serves: /healthz and /healthz/ping, for anybody.
+func (s *Server) HealthHandler() http.Handler { return s.health }
+
+// route is an endpoint: a ServeMux pattern and what answers it.
+type route struct {
+	pattern string
+	handler http.Handler
+}
+
+// mount adds routes to a mux, which panics at patterns that are bad or meet others.
+func mount(mux *http.ServeMux, routes []route) (err error) {
+	var pattern string
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("server: pattern %q of Sources.Extra: %v", pattern, p)
+		}
+	}()
+	for _, r := range routes {
+		pattern = r.pattern
+		mux.Handle(r.pattern, r.handler)
+	}
+	return nil
+}
+
+// openRoutes are the endpoints of both the secure and the read-only port.
+func (s *Server) openRoutes() []route {
+	src := &s.cfg.Sources
+	routes := []route{{"/healthz", http.HandlerFunc(s.serveHealth)}}
+	for _, c := range s.checks {
+		routes = append(routes, route{"/healthz/" + c.Name, serveCheck(c)})
+	}
+	routes = append(routes, route{"GET /pods", http.HandlerFunc(s.servePods)}, route{"GET /pods/{$}", http.HandlerFunc(s.servePods)})
+	for _, r := range []route{
+		{"GET /stats/summary", src.Stats},
+		{"GET /metrics/resource", src.Resource},
+		{"GET /metrics/cadvisor", src.CAdvisor},
+		{"GET /metrics/probes", src.Probes},
+	} {
+		if r.handler != nil {
+			routes = append(routes, r)
+		}
+	}
+	if src.Metrics != nil {
+		routes = append(routes, route{"GET /metrics", serveMetrics(src.Metrics)})
+	}
+	return routes
+}
+
+// guardedRoutes are the endpoints of the secure port alone.
+func (s *Server) guardedRoutes() (routes []route) {
+	add := func(h http.HandlerFunc, patterns ...string) {
+		for _, p := range patterns {
+			routes = append(routes, route{p, h})
+		}
+	}
+	if !s.cfg.Enable.Debugging {
+		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
+			"/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")
+		return routes
+	}
+	if s.cfg.Runtime != nil {
+		const ofContainer, ofInstance = "/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"
+		const ofPod, ofPodInstance = "/{namespace}/{pod}", "/{namespace}/{pod}/{uid}"
+		add(s.serveRun, "POST /run"+ofContainer, "POST /run"+ofInstance)
+		for _, m := range []string{"GET ", "POST "} {
+			add(s.serveExec, m+"/exec"+ofContainer, m+"/exec"+ofInstance)
+			add(s.serveAttach, m+"/attach"+ofContainer, m+"/attach"+ofInstance)
+			add(s.servePortForward, m+"/portForward"+ofPod, m+"/portForward"+ofPodInstance)
+		}
+	}
+	add(s.serveLogs, "GET /containerLogs/{namespace}/{pod}/{container}")
+	s.addDescriptions(add)
+	s.addDebugging(add)
+	if s.cfg.Sources.Checkpoint != nil {
+		add(s.serveCheckpoint, "POST /checkpoint/{namespace}/{pod}/{container}")
+	}
+	for pattern, h := range s.cfg.Sources.Extra {
+		routes = append(routes, route{pattern, h})
+	}
+	return routes
+}
+
+// addDescriptions adds what describes the node: configuration, flags, status, what really runs.
+func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
+	src := &s.cfg.Sources
+	if src.RunningPods != nil {
+		add(s.serveRunningPods, "GET /runningpods", "GET /runningpods/{$}")
+	}
+	if src.Configz != nil {
+		add(s.serveConfigz, "/configz")
+	}
+	if src.Flags != nil {
+		add(s.serveFlagz, "GET /flagz")
+	}
+	add(s.serveStatusz, "GET /statusz")
+}
+
+// disabled answers 405 with a reason, as clients of a node with this switched off expect it.
+func disabled(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
+}
+
+// root is the first element of a path, and the first two below metrics: the value of the label "path".
+func root(path string) string {
+	path = strings.TrimPrefix(path, "/")
+	first, rest, _ := strings.Cut(path, "/")
+	if first == "metrics" && rest != "" {
+		second, _, _ := strings.Cut(rest, "/")
+		return first + "/" + second
+	}
+	return first
+}

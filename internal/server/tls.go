@@ -1,0 +1,159 @@
+package server
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ClientCAs is the file of certificates that sign client certificates. A change of the file is seen by the next
+// handshake or request, a second later at most; nothing watches it in between. A file that turned bad or went
+// away leaves the last good one in force. Methods may be called concurrently.
+type ClientCAs struct {
+	path string
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	pool    *x509.CertPool
+	raw     []byte
+	checked time.Time
+	warned  string
+}
+
+// recheck is how often the file is read, at most.
+const recheck = time.Second
+
+// LoadClientCAs reads the file.
+func LoadClientCAs(path string, log *slog.Logger) (*ClientCAs, error) {
+	c := &ClientCAs{path: path, log: log, checked: time.Now()}
+	if err := c.read(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Pool returns the certificates of the file. It is another one only when they changed.
+func (c *ClientCAs) Pool() *x509.CertPool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.checked) >= recheck {
+		c.checked = now
+		if err := c.read(); err != nil && err.Error() != c.warned {
+			c.warned = err.Error()
+			c.log.Warn("client CA file is not readable; the certificates read before stay in force", "err", err)
+		}
+	}
+	return c.pool
+}
+
+func (c *ClientCAs) read() error {
+	raw, err := os.ReadFile(c.path)
+	if err != nil {
+		return fmt.Errorf("read client CA file (authentication.x509.clientCAFile): %w", err)
+	}
+	if c.pool != nil && bytes.Equal(raw, c.raw) {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return fmt.Errorf("read client CA file (authentication.x509.clientCAFile): %s has no certificate in PEM", c.path)
+	}
+	if c.pool != nil {
+		c.log.Info("client CA file changed", "path", c.path)
+	}
+	c.pool, c.raw, c.warned = pool, raw, ""
+	return nil
+}
+
+// TLSConfig says how the server speaks TLS.
+type TLSConfig struct {
+	// MinVersion, CipherSuites and Curves are as crypto/tls has them; zero: TLS 1.2 and Go's own choice.
+	MinVersion   uint16
+	CipherSuites []uint16
+	Curves       []tls.CurveID
+	// GetCertificate returns the serving certificate of the moment.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// ClientCAs are named to clients, so that they know which certificate to send; nil: none is asked for.
+	ClientCAs *ClientCAs
+}
+
+// New returns a configuration for a listener. Client certificates are asked for and not checked by it: a bad one gets
+// 401 as every other bad credential does.
+func (t TLSConfig) New() *tls.Config {
+	base := &tls.Config{
+		MinVersion:       max(t.MinVersion, tls.VersionTLS12),
+		CipherSuites:     t.CipherSuites,
+		CurvePreferences: t.Curves,
+		GetCertificate:   t.GetCertificate,
+		NextProtos:       []string{"h2", "http/1.1"},
+	}
+	if t.MinVersion != 0 {
+		base.MinVersion = t.MinVersion
+	}
+	if t.ClientCAs == nil {
+		return base
+	}
+	base.ClientAuth = tls.RequestClientCert
+	// One configuration for each state of the file, so that sessions can be resumed.
+	var mu sync.Mutex
+	var current *tls.Config
+	outer := base.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pool := t.ClientCAs.Pool()
+		mu.Lock()
+		defer mu.Unlock()
+		if current == nil || current.ClientCAs != pool {
+			current = base.Clone()
+			current.ClientCAs = pool
+		}
+		return current, nil
+	}
+	return outer
+}
+
+// ParseTLS reads tlsMinVersion and tlsCipherSuites of KubeletConfiguration: VersionTLS12, and IANA names. Empty means
+// the default.
+func ParseTLS(minVersion string, cipherSuites []string) (version uint16, suites []uint16, err error) {
+	switch minVersion {
+	case "":
+	case "VersionTLS10":
+		version = tls.VersionTLS10
+	case "VersionTLS11":
+		version = tls.VersionTLS11
+	case "VersionTLS12":
+		version = tls.VersionTLS12
+	case "VersionTLS13":
+		version = tls.VersionTLS13
+	default:
+		return 0, nil, fmt.Errorf("tlsMinVersion: %q is not one of VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13", minVersion)
+	}
+	known := append(tls.CipherSuites(), tls.InsecureCipherSuites()...)
+	for i, name := range cipherSuites {
+		j := slices.IndexFunc(known, func(c *tls.CipherSuite) bool { return alias(name) == c.Name })
+		if j < 0 {
+			var names []string
+			for _, c := range tls.CipherSuites() {
+				names = append(names, c.Name)
+			}
+			return 0, nil, fmt.Errorf("tlsCipherSuites[%d]: %q is not known; known are %s", i, name, strings.Join(names, ", "))
+		}
+		suites = append(suites, known[j].ID)
+	}
+	return version, suites, nil
+}
+
+// alias is the name that crypto/tls has for a suite that is also known by a shorter one.
+func alias(name string) string {
+	switch name {
+	case "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305":
+		return name + "_SHA256"
+	}
+	return name
+}

@@ -1,0 +1,208 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The bounds of a stream's beginning and end.
+const (
+	dialTimeout    = 10 * time.Second
+	answerTimeout  = 30 * time.Second
+	maxRefusal     = 64 << 10        // bytes of a refusal that are passed on
+	lingerAfterEnd = 2 * time.Second // for a client to take what the runtime wrote last
+)
+
+// dialFunc connects to the host of a URL, with TLS where it says https.
+type dialFunc func(ctx context.Context, u *url.URL) (net.Conn, error)
+
+func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
+	addr, plain := u.Host, &net.Dialer{Timeout: dialTimeout}
+	switch u.Scheme {
+	case "http":
+		if u.Port() == "" {
+			addr = net.JoinHostPort(u.Hostname(), "80")
+		}
+		return plain.DialContext(ctx, "tcp", addr)
+	case "https":
+		if u.Port() == "" {
+			addr = net.JoinHostPort(u.Hostname(), "443")
+		}
+		return (&tls.Dialer{NetDialer: plain, Config: &tls.Config{MinVersion: tls.VersionTLS12}}).DialContext(ctx, "tcp", addr)
+	}
+	return nil, fmt.Errorf("scheme %q of the runtime's streaming URL is neither http nor https", u.Scheme)
+}
+
+// upstream is a connection to the runtime's streaming server after its answer.
+type upstream struct {
+	net.Conn
+	in     *bufio.Reader // what comes after the answer
+	answer *http.Response
+}
+
+func (u *upstream) Read(b []byte) (int, error) { return u.in.Read(b) }
+
+// upgraded reports whether the runtime has switched to the protocol.
+func (u *upstream) upgraded() bool { return u.answer.StatusCode == http.StatusSwitchingProtocols }
+
+// ask sends an upgrade request to the runtime and reads the answer. The connection is cut when ctx ends.
+func (s *Server) ask(ctx context.Context, to *url.URL, method string, header http.Header) (*upstream, error) {
+	conn, err := s.dial(ctx, to)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the runtime's streaming server: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	req := &http.Request{Method: method, URL: to, Host: to.Host, Header: header, ProtoMajor: 1, ProtoMinor: 1}
+	_ = conn.SetDeadline(time.Now().Add(answerTimeout))
+	in := bufio.NewReader(conn)
+	err = req.Write(conn)
+	var answer *http.Response
+	if err == nil {
+		answer, err = http.ReadResponse(in, req)
+	}
+	if err != nil {
+		stop()
+		_ = conn.Close()
+		return nil, fmt.Errorf("ask the runtime's streaming server: %w", err)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return &upstream{Conn: cutConn{conn, stop}, in: in, answer: answer}, nil
+}
+
+// cutConn is a connection that something cuts; once it is closed, nothing has to.
+type cutConn struct {
+	net.Conn
+	stop func() bool
+}
+
+func (c cutConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// proxy connects an upgrade request of the client with the URL that the runtime gave, byte by byte.
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
+	if !isUpgrade(r) {
+		http.Error(w, "Upgrade request required", http.StatusBadRequest)
+		return
+	}
+	// Only what the upgrade is made of goes on: no credentials, no cookies.
+	header := http.Header{"Connection": {"Upgrade"}}
+	for name, values := range r.Header {
+		if name == "Upgrade" || name == "X-Stream-Protocol-Version" || strings.HasPrefix(name, "Sec-Websocket-") || name == "Origin" {
+			header[name] = values
+		}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	up, err := s.ask(ctx, to, r.Method, header)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer up.Close() //nolint:errcheck // both sides are done with it
+	if !up.upgraded() {
+		refuse(w, up.answer)
+		return
+	}
+	conn, early, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, fmt.Sprintf("unable to upgrade: %v", err), http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close() //nolint:errcheck // both sides are done with it
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if err := writeSwitch(conn, up.answer.Header); err != nil {
+		return
+	}
+	join(conn, early.Reader, up)
+}
+
+// writeSwitch writes the answer 101 to the client.
+func writeSwitch(w io.Writer, header http.Header) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "HTTP/1.1 101 Switching Protocols\r\n")
+	if err := header.Write(b); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "\r\n")
+	return b.Flush()
+}
+
+// refuse passes on an answer that is no upgrade. A redirect is not followed and not told: the URL is the runtime's.
+func refuse(w http.ResponseWriter, answer *http.Response) {
+	defer answer.Body.Close() //nolint:errcheck // only read
+	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
+		http.Error(w, "the container runtime attempted to redirect this request, which is not permitted", http.StatusBadGateway)
+		return
+	}
+	for _, name := range []string{"Content-Type", "Retry-After"} {
+		if v := answer.Header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	code := answer.StatusCode
+	if code < 300 {
+		code = http.StatusBadGateway // it agreed to something that nobody asked for
+	}
+	w.WriteHeader(code)
+	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // the client is gone: nothing to tell it
+}
+
+// join copies between two connections until one side ends, then ends the other. Both directions have ended when it
+// returns. in is what the client sent already.
+func join(client net.Conn, in io.Reader, up *upstream) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = io.Copy(up.Conn, in) // how a stream ends is its protocol's affair
+		_ = up.Close()
+	})
+	_, _ = io.Copy(client, up)
+	// The runtime has ended. To close at once could lose what the client has not yet read.
+	if c, ok := client.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+		_ = client.SetReadDeadline(time.Now().Add(lingerAfterEnd))
+	} else {
+		_ = client.Close()
+	}
+	wg.Wait()
+}
+
+// isUpgrade reports whether a request asks for another protocol.
+func isUpgrade(r *http.Request) bool {
+	for _, v := range r.Header.Values("Connection") {
+		for part := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(part), "upgrade") {
+				return r.Header.Get("Upgrade") != ""
+			}
+		}
+	}
+	return false
+}
+
+// isWebSocket reports whether a request asks for a WebSocket.
+func isWebSocket(r *http.Request) bool {
+	return isUpgrade(r) && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+// subprotocols are those that a WebSocket client offers.
+func subprotocols(r *http.Request) (list []string) {
+	for _, v := range r.Header.Values("Sec-Websocket-Protocol") {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				list = append(list, part)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,383 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	remoteproto "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+)
+
+// The names and numbers of the two WebSocket protocols that are translated.
+const (
+	tunnelPrefix = "SPDY/3.1+" // + a port-forward protocol of SPDY: its bytes in binary messages
+	tunnelSuffix = ".k8s.io"
+
+	// maxMessage bounds a message of a client; those of kubectl have 32 KiB at most.
+	maxMessage    = 1 << 20
+	socketBuffer  = 32 << 10
+	pingUpstream  = 5 * time.Second
+	lastWordsTime = 5 * time.Second
+)
+
+// speaksV5 reports whether a client offers v5.channel.k8s.io, which streaming servers of runtimes do not know.
+func speaksV5(r *http.Request) bool {
+	return isWebSocket(r) && slices.Contains(subprotocols(r), remoteproto.StreamProtocolV5Name)
+}
+
+// tunnelled are the port-forward protocols that a client wants to speak in SPDY through a WebSocket.
+func tunnelled(r *http.Request) (list []string) {
+	if !isWebSocket(r) {
+		return nil
+	}
+	for _, p := range subprotocols(r) {
+		if rest, ok := strings.CutPrefix(p, tunnelPrefix); ok && strings.HasSuffix(rest, tunnelSuffix) {
+			list = append(list, rest)
+		}
+	}
+	return list
+}
+
+// askSPDY asks the runtime for SPDY with one of the protocols.
+func (s *Server) askSPDY(ctx context.Context, to *url.URL, protocols []string) (*upstream, error) {
+	return s.ask(ctx, to, http.MethodPost, http.Header{
+		"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": protocols,
+	})
+}
+
+// accept turns the client's request into a WebSocket. It has answered when it fails. Origins are not looked at: who
+// calls has shown credentials that a browser does not send by itself.
+func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
+	up := websocket.Upgrader{
+		Subprotocols: []string{protocol}, CheckOrigin: func(*http.Request) bool { return true },
+		ReadBufferSize: socketBuffer, WriteBufferSize: socketBuffer, HandshakeTimeout: dialTimeout,
+	}
+	conn, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetReadLimit(maxMessage)
+	return conn, nil
+}
+
+// tunnel carries the bytes of SPDY between the messages of a WebSocket and the runtime.
+func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, protocols []string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	up, err := s.askSPDY(ctx, to, protocols)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer up.Close() //nolint:errcheck // both sides are done with it
+	if !up.upgraded() {
+		refuse(w, up.answer)
+		return
+	}
+	protocol := up.answer.Header.Get("X-Stream-Protocol-Version")
+	if !slices.Contains(protocols, protocol) {
+		http.Error(w, fmt.Sprintf("the container runtime chose protocol %q, not one of %q", protocol, protocols), http.StatusBadGateway)
+		return
+	}
+	ws, err := accept(w, r, tunnelPrefix+protocol)
+	if err != nil {
+		return
+	}
+	client := &socketConn{Conn: ws.NetConn(), ws: ws}
+	defer client.Close() //nolint:errcheck // both sides are done with it
+	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
+	defer stop()
+	join(client, client, up)
+}
+
+// socketConn is the byte stream in the binary messages of a WebSocket.
+type socketConn struct {
+	net.Conn
+	ws      *websocket.Conn
+	message io.Reader
+}
+
+// Read returns io.EOF when the client closes.
+func (c *socketConn) Read(b []byte) (int, error) {
+	for {
+		if c.message == nil {
+			kind, m, err := c.ws.NextReader()
+			if err != nil {
+				if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway) {
+					return 0, io.EOF
+				}
+				return 0, err
+			}
+			if kind != websocket.BinaryMessage {
+				return 0, errors.New("message is not binary")
+			}
+			c.message = m
+		}
+		n, err := c.message.Read(b)
+		if err == io.EOF {
+			c.message, err = nil, nil
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+func (c *socketConn) Write(b []byte) (int, error) {
+	if err := c.ws.WriteMessage(websocket.BinaryMessage, b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// CloseWrite says goodbye; the client answers with its own.
+func (c *socketConn) CloseWrite() error {
+	return c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(lastWordsTime))
+}
+
+// translate serves a client of v5.channel.k8s.io from the runtime's SPDY.
+func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamRequest) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	up, err := s.askSPDY(ctx, q.url, []string{remoteproto.StreamProtocolV4Name})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer up.Close() //nolint:errcheck // both sides are done with it
+	if !up.upgraded() {
+		refuse(w, up.answer)
+		return
+	}
+	ws, err := accept(w, r, remoteproto.StreamProtocolV5Name)
+	if err != nil {
+		return
+	}
+	c := newChannels(ws, q.streams)
+	defer c.close()
+	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
+	defer stop()
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer c.close()
+	wg.Go(func() {
+		defer cancel() // the client is gone: the command's streams end
+		c.receive()
+	})
+	executor, err := remotecommand.NewSPDYExecutorForProtocols(&given{up}, &given{up}, http.MethodPost, q.url, remoteproto.StreamProtocolV4Name)
+	if err == nil {
+		err = c.start()
+	}
+	if err == nil {
+		err = executor.StreamWithContext(ctx, c.options())
+	}
+	c.end(err)
+}
+
+// given makes client-go speak SPDY over a connection that is made already.
+type given struct{ up *upstream }
+
+func (g *given) RoundTrip(*http.Request) (*http.Response, error) { return g.up.answer, nil }
+
+func (g *given) NewConnection(*http.Response) (httpstream.Connection, error) {
+	return spdy.NewClientConnectionWithPings(g.up, pingUpstream)
+}
+
+// channels are the streams of a command in the messages of a WebSocket: the first byte of each says which.
+type channels struct {
+	ws      *websocket.Conn
+	streams Streams
+	done    chan struct{}
+	once    sync.Once
+
+	stdinR *io.PipeReader
+	stdinW *io.PipeWriter
+	sizes  chan remotecommand.TerminalSize
+
+	writing sync.Mutex
+}
+
+func newChannels(ws *websocket.Conn, s Streams) *channels {
+	c := &channels{ws: ws, streams: s, done: make(chan struct{}), sizes: make(chan remotecommand.TerminalSize)}
+	c.stdinR, c.stdinW = io.Pipe()
+	return c
+}
+
+// close ends everything that waits for the client.
+func (c *channels) close() {
+	c.once.Do(func() {
+		close(c.done)
+		_ = c.stdinR.Close()
+		_ = c.ws.Close()
+	})
+}
+
+// start tells the client that it is connected, by an empty message in the first channel that it reads.
+func (c *channels) start() error {
+	channel := byte(remoteproto.StreamErr)
+	if c.streams.Stderr {
+		channel = remoteproto.StreamStdErr
+	}
+	if c.streams.Stdout {
+		channel = remoteproto.StreamStdOut
+	}
+	return c.send(channel, nil)
+}
+
+// options are the streams as client-go wants them.
+func (c *channels) options() remotecommand.StreamOptions {
+	o := remotecommand.StreamOptions{Tty: c.streams.TTY}
+	if c.streams.Stdin {
+		o.Stdin = c.stdinR
+	}
+	if c.streams.Stdout {
+		o.Stdout = channelWriter{c, remoteproto.StreamStdOut}
+	}
+	if c.streams.Stderr {
+		o.Stderr = channelWriter{c, remoteproto.StreamStdErr}
+	}
+	if c.streams.TTY {
+		o.TerminalSizeQueue = sizeQueue{c}
+	}
+	return o
+}
+
+// receive reads messages until the connection ends.
+func (c *channels) receive() {
+	defer c.stdinW.Close() //nolint:errcheck // never fails
+	for {
+		kind, m, err := c.ws.ReadMessage()
+		if err != nil {
+			return
+		}
+		if kind != websocket.BinaryMessage || len(m) == 0 {
+			continue
+		}
+		switch data := m[1:]; m[0] {
+		case remoteproto.StreamStdIn:
+			// A command that reads no more has closed the pipe; its end is told by the status.
+			if c.streams.Stdin && len(data) > 0 {
+				_, _ = c.stdinW.Write(data)
+			}
+		case remoteproto.StreamResize:
+			var size remotecommand.TerminalSize
+			if json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
+				continue
+			}
+			select {
+			case c.sizes <- size:
+			case <-c.done:
+				return
+			}
+		case remoteproto.StreamClose:
+			if len(data) == 1 && data[0] == remoteproto.StreamStdIn {
+				_ = c.stdinW.Close() // what v5 is for: the end of stdin
+			}
+		}
+	}
+}
+
+// send writes one message.
+func (c *channels) send(channel byte, data []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	m, err := c.ws.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Write([]byte{channel}); err != nil {
+		return err
+	}
+	if _, err := m.Write(data); err != nil {
+		return err
+	}
+	return m.Close()
+}
+
+// end tells how the command ended and says goodbye.
+func (c *channels) end(err error) {
+	b, jerr := json.Marshal(statusOf(err))
+	if jerr != nil {
+		return
+	}
+	_ = c.ws.SetWriteDeadline(time.Now().Add(lastWordsTime))
+	if c.send(remoteproto.StreamErr, b) != nil {
+		return // the client is gone
+	}
+	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(lastWordsTime))
+	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
+	_ = c.stdinR.Close() // what the client still sends goes nowhere
+	t := time.NewTimer(lingerAfterEnd)
+	defer t.Stop()
+	select {
+	case <-c.done:
+	case <-t.C:
+	}
+}
+
+// statusOf is the end of a command as the error channel tells it.
+func statusOf(err error) metav1.Status {
+	var exit exec.CodeExitError
+	var status *apierrors.StatusError
+	switch {
+	case err == nil:
+		return metav1.Status{Status: metav1.StatusSuccess}
+	case errors.As(err, &exit):
+		return metav1.Status{
+			Status: metav1.StatusFailure, Reason: remoteproto.NonZeroExitCodeReason,
+			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", exit),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
+				{Type: remoteproto.ExitCodeCauseType, Message: strconv.Itoa(exit.ExitStatus())},
+			}},
+		}
+	case errors.As(err, &status):
+		return status.Status()
+	}
+	return apierrors.NewInternalError(err).Status()
+}
+
+// channelWriter writes to one channel.
+type channelWriter struct {
+	c       *channels
+	channel byte
+}
+
+func (w channelWriter) Write(b []byte) (int, error) {
+	if err := w.c.send(w.channel, b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// sizeQueue hands on the sizes of the terminal.
+type sizeQueue struct{ c *channels }
+
+func (q sizeQueue) Next() *remotecommand.TerminalSize {
+	select {
+	case size := <-q.c.sizes:
+		return &size
+	case <-q.c.done:
+		return nil
+	}
+}
