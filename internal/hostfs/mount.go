@@ -1,0 +1,122 @@
+package hostfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// Host acts on the machine that the process runs on. The zero value is ready.
+type Host struct {
+	// noOpenat2 makes every open take the way of kernels before 5.6. For tests.
+	noOpenat2 bool
+}
+
+// MountPoints lists the mount points at or below dir, in the order in which they were mounted; a path on which two
+// file systems are stacked is listed twice.
+func (Host) MountPoints(dir string) ([]string, error) {
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return nil, fmt.Errorf("read mounts below %s: %w", dir, err)
+	}
+	points := make([]string, 0, len(infos))
+	for _, m := range infos {
+		// A directory that was removed while mounted elsewhere is marked so by the kernel.
+		points = append(points, strings.TrimSuffix(m.Mountpoint, "//deleted"))
+	}
+	return points, nil
+}
+
+// IsMountPoint reports whether a file system (not a bind mount of the same one) is mounted on dir. A directory that
+// does not exist is none.
+func (Host) IsMountPoint(dir string) (bool, error) {
+	var here, up unix.Stat_t
+	if err := unix.Lstat(dir, &here); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return false, nil
+		}
+		return false, fmt.Errorf("stat %s: %w", dir, err)
+	}
+	if err := unix.Lstat(dir+"/..", &up); err != nil {
+		return false, fmt.Errorf("stat parent of %s: %w", dir, err)
+	}
+	return here.Dev != up.Dev, nil
+}
+
+// Mount mounts a file system of its own (tmpfs, hugetlbfs) on target with the options that mount(8) takes after -o;
+// nosuid and nodev are not implied.
+func (Host) Mount(source, target, fstype, options string) error {
+	if err := unix.Mount(source, target, fstype, 0, options); err != nil {
+		return fmt.Errorf("mount %s on %s (options %q): %w", fstype, target, options, err)
+	}
+	return nil
+}
+
+// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, its root
+// with the given mode and group, and its pages never swapped out where the kernel can promise that (6.4).
+func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int) error {
+	options := []string{"mode=" + strconv.FormatUint(uint64(unixMode(mode)), 8)}
+	if size > 0 {
+		options = append(options, "size="+strconv.FormatInt(size, 10))
+	}
+	if gid >= 0 {
+		options = append(options, "gid="+strconv.Itoa(gid))
+	}
+	if err := h.Mount("tmpfs", target, "tmpfs", strings.Join(append(options, "noswap"), ",")); err == nil {
+		return nil
+	}
+	return h.Mount("tmpfs", target, "tmpfs", strings.Join(options, ","))
+}
+
+// unixMode has the bits of mode where the kernel has them.
+func unixMode(mode os.FileMode) uint32 {
+	bits := uint32(mode.Perm())
+	if mode&os.ModeSetuid != 0 {
+		bits |= unix.S_ISUID
+	}
+	if mode&os.ModeSetgid != 0 {
+		bits |= unix.S_ISGID
+	}
+	if mode&os.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
+	}
+	return bits
+}
+
+// Bind mounts what the open file stands for on target, which must exist and be a directory exactly if the file is
+// one. It is the file itself that is mounted, not its name: whoever renames it afterwards changes nothing.
+func (Host) Bind(f *os.File, target string) error {
+	source := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount on %s: %w", target, err)
+	}
+	var want, got unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &want); err != nil {
+		return fmt.Errorf("stat source of bind mount %s: %w", target, err)
+	}
+	if err := unix.Lstat(target, &got); err != nil {
+		return fmt.Errorf("stat bind mount %s: %w", target, err)
+	}
+	if want.Dev != got.Dev || want.Ino != got.Ino {
+		return errors.Join(fmt.Errorf("bind mount on %s shows another file than the one opened", target), Host{}.Unmount(target))
+	}
+	return nil
+}
+
+// Unmount takes the topmost mount off target. A busy one is detached: it disappears from the tree now, and for good
+// when its last user is gone. No mount there is no error.
+func (Host) Unmount(target string) error {
+	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil // EINVAL: not a mount point
+	}
+	return fmt.Errorf("unmount %s: %w", target, err)
+}

@@ -1,0 +1,236 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// content is a ConfigMap or a Secret; the zero value is neither. Both are read-only.
+type content struct {
+	configMap *v1.ConfigMap
+	secret    *v1.Secret
+}
+
+// contentOf takes what matters out of an API object: metadata is dropped, since kubectl keeps a copy of the whole
+// object in it.
+func contentOf(obj runtime.Object) content {
+	slim := func(m metav1.ObjectMeta) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	}
+	switch obj := obj.(type) {
+	case *v1.ConfigMap:
+		return content{configMap: &v1.ConfigMap{ObjectMeta: slim(obj.ObjectMeta), Data: obj.Data, BinaryData: obj.BinaryData, Immutable: obj.Immutable}}
+	case *v1.Secret:
+		return content{secret: &v1.Secret{ObjectMeta: slim(obj.ObjectMeta), Data: obj.Data, Type: obj.Type, Immutable: obj.Immutable}}
+	}
+	return content{}
+}
+
+func (c content) exists() bool { return c.configMap != nil || c.secret != nil }
+
+func (c content) immutable() bool {
+	switch {
+	case c.configMap != nil:
+		return c.configMap.Immutable != nil && *c.configMap.Immutable
+	case c.secret != nil:
+		return c.secret.Immutable != nil && *c.secret.Immutable
+	}
+	return false
+}
+
+// same reports whether a reader would see no difference.
+func (c content) same(d content) bool {
+	switch {
+	case c.configMap != nil && d.configMap != nil:
+		return maps.Equal(c.configMap.Data, d.configMap.Data) && maps.EqualFunc(c.configMap.BinaryData, d.configMap.BinaryData, bytes.Equal)
+	case c.secret != nil && d.secret != nil:
+		return c.secret.Type == d.secret.Type && maps.EqualFunc(c.secret.Data, d.secret.Data, bytes.Equal)
+	}
+	return !c.exists() && !d.exists()
+}
+
+// patience is how many failures in a row a first answer may take before those who wait are told of the failure.
+const patience = 5
+
+// object is one ConfigMap or Secret that pods refer to.
+type object struct {
+	owner  *Objects
+	key    key
+	refs   map[types.UID]bool // guarded by owner.mu
+	cancel context.CancelFunc // guarded by owner.mu; nil unless watched
+
+	mu       sync.Mutex
+	answered chan struct{} // closed with the first answer
+	content  content
+	err      error // why there is no content: NotFound, or the last failure
+	failures int   // in a row
+	missed   bool  // somebody gave up waiting: the first answer is news
+	read     time.Time
+}
+
+func newObject(owner *Objects, k key) *object {
+	return &object{owner: owner, key: k, refs: map[types.UID]bool{}, answered: make(chan struct{})}
+}
+
+// wait returns the newest content, after the first answer.
+func (o *object) wait(ctx context.Context) (content, error) {
+	select {
+	case <-o.answered:
+	case <-ctx.Done():
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		select {
+		case <-o.answered: // both at once
+			return o.content, o.err
+		default:
+		}
+		o.missed = true
+		if o.err != nil {
+			return content{}, fmt.Errorf("read %s: %w (last answer: %w)", o.key, ctx.Err(), o.err)
+		}
+		return content{}, fmt.Errorf("read %s: no answer from the API server yet: %w", o.key, ctx.Err())
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.content, o.err
+}
+
+// set takes in a new state and tells the pods, if a reader would see a difference.
+func (o *object) set(c content, err error) {
+	o.mu.Lock()
+	news := o.missed
+	select {
+	case <-o.answered:
+		news = !o.content.same(c) || (err == nil) != (o.err == nil)
+	default:
+		close(o.answered)
+	}
+	o.content, o.err, o.missed = c, err, false
+	o.mu.Unlock()
+	if !news {
+		return
+	}
+	for _, uid := range o.owner.interested(o) {
+		o.owner.cfg.Notify(uid)
+	}
+}
+
+func (o *object) notFound() error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: o.key.kind.String() + "s"}, o.key.name)
+}
+
+// one selects the object: all that the Node authorizer lets a node list and watch.
+func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
+	opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.key.name).String()
+	return opts
+}
+
+func (o *object) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	api := o.owner.cfg.Client.CoreV1()
+	if o.key.kind == secret {
+		return api.Secrets(o.key.namespace).List(ctx, o.one(opts))
+	}
+	return api.ConfigMaps(o.key.namespace).List(ctx, o.one(opts))
+}
+
+func (o *object) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	api := o.owner.cfg.Client.CoreV1()
+	if o.key.kind == secret {
+		return api.Secrets(o.key.namespace).Watch(ctx, o.one(opts))
+	}
+	return api.ConfigMaps(o.key.namespace).Watch(ctx, o.one(opts))
+}
+
+func (o *object) replace(items []runtime.Object) (done bool) {
+	o.healthy()
+	for _, item := range items {
+		if m, ok := item.(metav1.Object); ok && m.GetName() == o.key.name {
+			c := contentOf(item)
+			o.set(c, nil)
+			return c.immutable()
+		}
+	}
+	o.set(content{}, o.notFound())
+	return false
+}
+
+func (o *object) apply(event watch.EventType, obj runtime.Object) (done bool) {
+	o.healthy()
+	if m, ok := obj.(metav1.Object); !ok || m.GetName() != o.key.name {
+		return false
+	}
+	if event == watch.Deleted {
+		o.set(content{}, o.notFound())
+		return false
+	}
+	c := contentOf(obj)
+	o.set(c, nil)
+	return c.immutable()
+}
+
+func (o *object) healthy() {
+	o.mu.Lock()
+	o.failures = 0
+	o.mu.Unlock()
+}
+
+// failed remembers a failure. What was read before stays the answer; without one, the failure becomes the answer
+// when it lasts.
+func (o *object) failed(err error) {
+	o.mu.Lock()
+	o.failures++
+	n, empty := o.failures, !o.content.exists()
+	first := false
+	select {
+	case <-o.answered:
+	default:
+		first = true
+		o.err = err
+	}
+	o.mu.Unlock()
+	if n == patience {
+		o.owner.cfg.Log.Warn("cannot read object, trying on", "object", o.key.String(), "err", err)
+	}
+	if first && empty && n >= patience {
+		o.set(content{}, err)
+	}
+}
+
+// expire makes the next cached read a request.
+func (o *object) expire() {
+	o.mu.Lock()
+	o.read = time.Time{}
+	o.mu.Unlock()
+}
+
+// cached reads the object unless the last answer is fresh.
+func (o *object) cached(ctx context.Context) (content, error) {
+	o.mu.Lock()
+	c, err, fresh := o.content, o.err, !o.read.IsZero() && time.Since(o.read) < o.owner.cfg.CacheTTL
+	o.mu.Unlock()
+	if fresh {
+		return c, err
+	}
+	began := time.Now()
+	c, err = o.owner.get(ctx, o.key)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return c, err // not an answer
+	}
+	o.mu.Lock()
+	o.content, o.err, o.read = c, err, began
+	o.mu.Unlock()
+	return c, err
+}

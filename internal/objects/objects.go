@@ -1,0 +1,268 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Strategy is how changes of ConfigMaps and Secrets are found: KubeletConfiguration's
+// configMapAndSecretChangeDetectionStrategy.
+type Strategy string
+
+// The strategies, by the names that the configuration has.
+const (
+	StrategyWatch Strategy = "Watch" // the default
+	StrategyCache Strategy = "Cache" // read again when older than CacheTTL
+	StrategyGet   Strategy = "Get"   // read each time
+)
+
+// Config is what Objects need.
+type Config struct {
+	Client   kubernetes.Interface
+	NodeName string
+	Log      *slog.Logger
+	// Notify is called, from any goroutine, after an object that the pod refers to has changed. It must not block.
+	Notify func(uid types.UID)
+	// Strategy defaults to Watch.
+	Strategy Strategy
+	// CacheTTL is how old an answer may be with StrategyCache, and how often pods are told to look with both
+	// strategies that do not watch (1 minute).
+	CacheTTL time.Duration
+	// NoServices leaves the Services of the cluster alone: Services then answers "none, and that is all".
+	NoServices bool
+}
+
+// Objects is a view of the API objects that this node's pods refer to.
+type Objects struct {
+	cfg      Config
+	services *serviceStore
+	tokens   *tokens
+
+	mu      sync.Mutex
+	running context.Context // nil unless Run runs
+	wg      sync.WaitGroup
+	pods    map[types.UID][]key
+	watched map[key]*object
+}
+
+// kind is a kind of object that pods refer to.
+type kind uint8
+
+const (
+	configMap kind = iota
+	secret
+)
+
+func (k kind) String() string {
+	if k == secret {
+		return "secret"
+	}
+	return "configmap"
+}
+
+// key names one object.
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+func (k key) String() string { return k.kind.String() + " " + k.namespace + "/" + k.name }
+
+// New returns Objects over cfg. It does no IO and starts nothing.
+func New(cfg Config) *Objects {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Notify == nil {
+		cfg.Notify = func(types.UID) {}
+	}
+	if cfg.Strategy == "" {
+		cfg.Strategy = StrategyWatch
+	}
+	if cfg.CacheTTL <= 0 {
+		cfg.CacheTTL = time.Minute
+	}
+	return &Objects{
+		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.Client, cfg.Log),
+		pods: map[types.UID][]key{}, watched: map[key]*object{},
+	}
+}
+
+// Run watches until ctx ends, and returns when everything it started has ended. It may run once.
+func (o *Objects) Run(ctx context.Context) error {
+	o.mu.Lock()
+	if o.running != nil {
+		o.mu.Unlock()
+		return errors.New("objects: Run called twice")
+	}
+	o.running = ctx
+	if !o.cfg.NoServices {
+		o.wg.Go(func() { follow(ctx, o.services) })
+	}
+	for _, obj := range o.watched {
+		o.start(obj)
+	}
+	o.mu.Unlock()
+	<-ctx.Done()
+	// Under the lock, so that no Track adds to the group while Wait runs: start checks the context.
+	o.mu.Lock()
+	o.mu.Unlock() //nolint:staticcheck // a barrier, not a critical section
+	o.wg.Wait()
+	return nil
+}
+
+// start begins the watch of an object. The lock is held.
+func (o *Objects) start(obj *object) {
+	if o.cfg.Strategy != StrategyWatch || o.running == nil || o.running.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(o.running)
+	obj.cancel = cancel
+	o.wg.Go(func() {
+		defer cancel()
+		follow(ctx, obj)
+	})
+}
+
+// Track says what a pod refers to now. It may be called again with every change of the pod, and is cheap when
+// the references are the same.
+func (o *Objects) Track(p *v1.Pod) {
+	wanted := references(p)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.pods[p.UID]
+	o.pods[p.UID] = wanted
+	for _, k := range wanted {
+		obj := o.watched[k]
+		if obj == nil {
+			obj = newObject(o, k)
+			o.watched[k] = obj
+			o.start(obj)
+		}
+		if !obj.refs[p.UID] {
+			obj.refs[p.UID] = true
+			obj.expire() // a new pod gets fresh objects where they are not watched
+		}
+	}
+	o.unref(p.UID, before, wanted)
+	o.tokens.track(p)
+}
+
+// Forget ends the interest of a pod.
+func (o *Objects) Forget(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.pods[uid]
+	delete(o.pods, uid)
+	o.unref(uid, before, nil)
+	o.tokens.forget(uid)
+}
+
+// unref drops the references that are in before and not in now. The lock is held.
+func (o *Objects) unref(uid types.UID, before, now []key) {
+	for _, k := range before {
+		obj := o.watched[k]
+		if obj == nil || slices.Contains(now, k) {
+			continue
+		}
+		delete(obj.refs, uid)
+		if len(obj.refs) > 0 {
+			continue
+		}
+		delete(o.watched, k)
+		if obj.cancel != nil {
+			obj.cancel()
+		}
+	}
+}
+
+// interested lists the pods that refer to an object.
+func (o *Objects) interested(obj *object) []types.UID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(obj.refs))
+}
+
+// ConfigMap returns a ConfigMap, which is shared: do not change it. It waits for the first answer of the watch; an
+// object that no tracked pod refers to is read from the API server. See apierrors.IsNotFound.
+func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	c, err := o.read(ctx, key{configMap, namespace, name})
+	return c.configMap, err
+}
+
+// Secret returns a Secret, as ConfigMap does.
+func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	c, err := o.read(ctx, key{secret, namespace, name})
+	return c.secret, err
+}
+
+func (o *Objects) read(ctx context.Context, k key) (content, error) {
+	o.mu.Lock()
+	obj, running := o.watched[k], o.running != nil
+	o.mu.Unlock()
+	switch {
+	case obj == nil || o.cfg.Strategy == StrategyGet || (o.cfg.Strategy == StrategyWatch && !running):
+		return o.get(ctx, k)
+	case o.cfg.Strategy == StrategyCache:
+		return obj.cached(ctx)
+	}
+	return obj.wait(ctx)
+}
+
+// get reads one object from the API server.
+func (o *Objects) get(ctx context.Context, k key) (content, error) {
+	if k.kind == secret {
+		s, err := o.cfg.Client.CoreV1().Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+		if err != nil {
+			return content{}, err
+		}
+		return contentOf(s), nil
+	}
+	c, err := o.cfg.Client.CoreV1().ConfigMaps(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	if err != nil {
+		return content{}, err
+	}
+	return contentOf(c), nil
+}
+
+// ServiceAccountToken returns a token of the pod's service account that is bound to the pod and for the audience
+// (empty: the API server's own). It is renewed at 80 % of its life or after a day; while a renewal fails, the old
+// one is returned as long as it is valid. Expires is the node's time.
+func (o *Objects) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error) {
+	return o.tokens.get(ctx, p, audience, expirationSeconds)
+}
+
+// NextRefresh is when the pod's volumes should be made again though nobody said that anything changed: when the
+// first of its tokens is due, or, where objects are not watched, after CacheTTL. Zero: never.
+func (o *Objects) NextRefresh(uid types.UID) time.Time {
+	due := o.tokens.due(uid)
+	if o.cfg.Strategy == StrategyWatch {
+		return due
+	}
+	o.mu.Lock()
+	refs := len(o.pods[uid])
+	o.mu.Unlock()
+	if look := time.Now().Add(o.cfg.CacheTTL); refs > 0 && (due.IsZero() || look.Before(due)) {
+		return look
+	}
+	return due
+}
+
+// Services lists the services of a namespace, stripped to what environments need and shared: do not change them.
+// Synced is false until all have been listed once.
+func (o *Objects) Services(namespace string) (services []*v1.Service, synced bool) {
+	if o.cfg.NoServices {
+		return nil, true
+	}
+	return o.services.services(namespace)
+}

@@ -1,0 +1,201 @@
+package objects
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
+// or if the token is older than 24 hours."
+const (
+	renewAt     = 0.8
+	renewWithin = 24 * time.Hour
+	// A renewal is early by up to this share of the life, so that pods started together do not renew together.
+	renewJitter = 0.05
+	// After a renewal that failed the next try waits this long.
+	renewRetry = 30 * time.Second
+)
+
+// tokenKey is what makes two requests ask for the same token. The pod's UID is in it: a token is bound to one pod.
+type tokenKey struct {
+	uid            types.UID
+	serviceAccount string
+	audience       string
+	seconds        int64 // 0: not said
+}
+
+// token is a token that was granted. Its times are the node's, counted from the moment it arrived, so that clocks
+// may differ.
+type token struct {
+	value   string
+	expires time.Time // no longer valid from here
+	renew   time.Time // time for a new one, or for another try
+}
+
+// tokens caches service account tokens.
+type tokens struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	pods map[types.UID]bool // tracked: others' tokens are not kept
+	held map[tokenKey]*token
+}
+
+func newTokens(client kubernetes.Interface, log *slog.Logger) *tokens {
+	return &tokens{client: client, log: log, pods: map[types.UID]bool{}, held: map[tokenKey]*token{}}
+}
+
+func (t *tokens) track(p *v1.Pod) {
+	t.mu.Lock()
+	t.pods[p.UID] = true
+	t.mu.Unlock()
+}
+
+func (t *tokens) forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pods, uid)
+	for k := range t.held {
+		if k.uid == uid {
+			delete(t.held, k)
+		}
+	}
+}
+
+// due is when the first token of the pod is to be renewed.
+func (t *tokens) due(uid types.UID) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var first time.Time
+	for k, held := range t.held {
+		if k.uid == uid && (first.IsZero() || held.renew.Before(first)) {
+			first = held.renew
+		}
+	}
+	return first
+}
+
+func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *int64) (string, time.Time, error) {
+	k := tokenKey{uid: p.UID, serviceAccount: p.Spec.ServiceAccountName, audience: audience}
+	if seconds != nil {
+		k.seconds = *seconds
+	}
+	if k.serviceAccount == "" {
+		k.serviceAccount = "default"
+	}
+	now := time.Now()
+	t.mu.Lock()
+	held := t.held[k]
+	if held != nil && now.Before(held.renew) {
+		defer t.mu.Unlock()
+		return held.value, held.expires, nil
+	}
+	t.mu.Unlock()
+
+	fresh, err := t.request(ctx, p, k, seconds)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		if t.pods[k.uid] {
+			t.held[k] = fresh
+		}
+		return fresh.value, fresh.expires, nil
+	}
+	if held != nil && time.Now().Before(held.expires) {
+		t.log.Warn("cannot renew service account token, keeping the old one", "pod", p.Namespace+"/"+p.Name,
+			"serviceAccount", k.serviceAccount, "expires", held.expires, "err", err)
+		// A new value: the old one may be read elsewhere.
+		t.held[k] = &token{value: held.value, expires: held.expires, renew: time.Now().Add(renewRetry + rand.N(renewRetry))}
+		return held.value, held.expires, nil
+	}
+	if held != nil {
+		return "", time.Time{}, fmt.Errorf("token expired at %s and renewal failed: %w", held.expires.Format(time.RFC3339), err)
+	}
+	return "", time.Time{}, err
+}
+
+// request asks for a token. A refusal of the first moments may only mean that the API server's authorizer has not
+// seen yet that the pod is this node's.
+func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *int64) (*token, error) {
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+	}}
+	if k.audience != "" {
+		req.Spec.Audiences = []string{k.audience}
+	}
+	wait := retryMin
+	for try := 1; ; try++ {
+		got, err := t.client.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, k.serviceAccount, req, metav1.CreateOptions{})
+		if err == nil {
+			return granted(got, time.Now())
+		}
+		if try == patience || !apierrors.IsForbidden(err) || !sleep(ctx, wait) {
+			return nil, fmt.Errorf("request token: %w", err)
+		}
+		wait *= 2
+	}
+}
+
+// granted reads when a token is to be renewed and when it really expires. The two need not agree: an API server may
+// grant a token that is valid for a year and ask, by its status, that it be renewed within the hour.
+func granted(got *authenticationv1.TokenRequest, now time.Time) (*token, error) {
+	if got.Status.Token == "" {
+		return nil, errors.New("request token: the API server returned an empty token")
+	}
+	asked := time.Duration(0)
+	if s := got.Spec.ExpirationSeconds; s != nil {
+		asked = time.Duration(*s) * time.Second
+	} else if e := got.Status.ExpirationTimestamp; !e.IsZero() {
+		asked = e.Sub(now)
+	}
+	valid := lifetime(got.Status.Token)
+	switch {
+	case valid <= 0:
+		valid = asked
+	case asked <= 0 || asked > valid:
+		asked = valid
+	}
+	if valid <= 0 {
+		return nil, errors.New("request token: the API server granted a token without an expiry")
+	}
+	after := min(time.Duration(float64(asked)*renewAt), renewWithin)
+	after -= rand.N(max(time.Duration(float64(after)*renewJitter), 1))
+	return &token{value: got.Status.Token, expires: now.Add(valid), renew: now.Add(after)}, nil
+}
+
+// lifetime is how long a JSON web token is valid from its issue: exp - iat. 0: it does not say.
+func lifetime(jwt string) time.Duration {
+	parts := strings.Split(jwt, ".")
+	if len(parts) != 3 {
+		return 0
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return 0
+	}
+	var claims struct {
+		Exp float64 `json:"exp"`
+		Iat float64 `json:"iat"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Iat <= 0 || claims.Exp <= claims.Iat || claims.Exp > 1<<40 {
+		return 0
+	}
+	return time.Duration(claims.Exp-claims.Iat) * time.Second
+}

@@ -1,0 +1,155 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// kind is what a volume is, by the name that its directory carries.
+type kind string
+
+// The kinds that are made here.
+const (
+	kindEmptyDir    kind = "empty-dir"
+	kindConfigMap   kind = "configmap"
+	kindSecret      kind = "secret"
+	kindDownwardAPI kind = "downward-api"
+	kindProjected   kind = "projected"
+	kindHostPath    kind = "host-path" // has no directory
+	kindImage       kind = "image"     // has no directory: the runtime mounts it
+)
+
+func (k kind) dir() string { return "kubernetes.io~" + string(k) }
+
+// files reports whether the volume's content comes from the API; such volumes are read-only for containers.
+func (k kind) files() bool {
+	switch k {
+	case kindConfigMap, kindSecret, kindDownwardAPI, kindProjected:
+		return true
+	case kindEmptyDir, kindHostPath, kindImage:
+		return false
+	}
+	return false
+}
+
+// ErrUnsupported is the cause when a volume is of a kind that this agent does not make.
+var ErrUnsupported = errors.New("volume kind is not supported")
+
+// kindOf names the kind of a volume. A volume without a source is an emptyDir, as the API server defaults it.
+func kindOf(vol *v1.Volume) (kind, error) {
+	s := &vol.VolumeSource
+	switch {
+	case s.EmptyDir != nil || *s == (v1.VolumeSource{}):
+		return kindEmptyDir, nil
+	case s.ConfigMap != nil:
+		return kindConfigMap, nil
+	case s.Secret != nil:
+		return kindSecret, nil
+	case s.DownwardAPI != nil:
+		return kindDownwardAPI, nil
+	case s.Projected != nil:
+		return kindProjected, nil
+	case s.HostPath != nil:
+		return kindHostPath, nil
+	case s.Image != nil:
+		return kindImage, nil
+	}
+	return "", fmt.Errorf("%w: %s (what this node agent supports is in the table of its README; "+
+		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected or image, or another node)", ErrUnsupported, sourceName(s))
+}
+
+// sourceName is the field of the pod's spec by which an unsupported volume was asked for.
+func sourceName(s *v1.VolumeSource) string {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"persistentVolumeClaim", s.PersistentVolumeClaim != nil}, {"ephemeral", s.Ephemeral != nil}, {"csi", s.CSI != nil},
+		{"nfs", s.NFS != nil}, {"iscsi", s.ISCSI != nil}, {"fc", s.FC != nil}, {"rbd", s.RBD != nil},
+		{"cephfs", s.CephFS != nil}, {"glusterfs", s.Glusterfs != nil}, {"cinder", s.Cinder != nil},
+		{"gitRepo", s.GitRepo != nil}, {"flexVolume", s.FlexVolume != nil}, {"flocker", s.Flocker != nil},
+		{"awsElasticBlockStore", s.AWSElasticBlockStore != nil}, {"gcePersistentDisk", s.GCEPersistentDisk != nil},
+		{"azureDisk", s.AzureDisk != nil}, {"azureFile", s.AzureFile != nil}, {"vsphereVolume", s.VsphereVolume != nil},
+		{"quobyte", s.Quobyte != nil}, {"photonPersistentDisk", s.PhotonPersistentDisk != nil},
+		{"portworxVolume", s.PortworxVolume != nil}, {"scaleIO", s.ScaleIO != nil}, {"storageos", s.StorageOS != nil},
+	} {
+		if f.set {
+			return f.name
+		}
+	}
+	return "a kind newer than this agent"
+}
+
+func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error {
+	if err := checkName("volume name", vol.Name); err != nil {
+		return err
+	}
+	k, err := kindOf(vol)
+	if err != nil {
+		return err
+	}
+	switch {
+	case k == kindHostPath:
+		return checkHostPath(vol.HostPath)
+	case k == kindEmptyDir:
+		return v.setUpEmptyDir(p, vol)
+	case k.files():
+		return v.setUpFiles(ctx, p, vol, k)
+	}
+	return nil // an image volume is the runtime's
+}
+
+// setUpFiles makes a volume of files from the API, or brings it up to date.
+func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind) error {
+	files, err := (&resolver{ctx: ctx, objects: v.cfg.Objects, pod: p}).volume(vol)
+	if err != nil {
+		return err
+	}
+	dir := v.layout.volume(p.Pod.UID, k, vol.Name)
+	group := fsGroup(p.Pod)
+	if k == kindConfigMap {
+		err = ensureDir(dir)
+	} else { // secrets, tokens and pod metadata stay in memory
+		err = v.ensureTmpfs(dir, memorySize(p, nil), group)
+	}
+	if err != nil {
+		return err
+	}
+	w := writer{dir: dir, group: group, remove: func(path string) error { return v.cfg.Host.RemoveTree(ctx, path) }}
+	changed, err := w.write(files, nestedMountPoints(p.Pod, vol.Name))
+	if err != nil {
+		return err
+	}
+	if changed {
+		v.cfg.Log.Debug("wrote volume", "pod", p.Pod.Namespace+"/"+p.Pod.Name, "volume", vol.Name, "kind", string(k), "files", len(files))
+	}
+	return nil
+}
+
+// ensureDir makes a volume's directory, open to all as the containers' users are not known.
+func ensureDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make volume directory: %w", err)
+	}
+	return nil
+}
+
+// ensureTmpfs makes dir a tmpfs unless it is one. The root gets the tmpfs' usual mode 1777, and the group.
+func (v *Volumes) ensureTmpfs(dir string, size int64, group int) error {
+	if err := ensureDir(dir); err != nil {
+		return err
+	}
+	mounted, err := v.cfg.Host.IsMountPoint(dir)
+	if err != nil || mounted {
+		return err
+	}
+	mode := os.ModeSticky | 0o777
+	if group >= 0 {
+		mode |= os.ModeSetgid
+	}
+	return v.cfg.Host.MountTmpfs(dir, size, mode, group)
+}

@@ -1,0 +1,131 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// subPath is one volumeMount with a subPath.
+type subPath struct {
+	in     *MountInput
+	index  int
+	volume *v1.Volume
+	kind   kind
+	root   string // the volume on the node
+	path   string // below root, checked by subPathOf
+}
+
+// bindSubPath opens a subPath so that no link leads out of the volume, and mounts what it opened where no container
+// can reach it: the runtime gets that path, behind which nobody can exchange anything. What a user reads in the
+// error tells nothing of the host's file system.
+func (v *Volumes) bindSubPath(s subPath) (string, error) {
+	for field, name := range map[string]string{"container name": s.in.Container.Name, "volume name": s.volume.Name} {
+		if err := checkName(field, name); err != nil {
+			return "", err
+		}
+	}
+	f, err := v.openSubPath(s)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("stat subPath %q: %w", s.path, err)
+	}
+	target := v.layout.subpath(s.in.Pod.UID, s.volume.Name, s.in.Container.Name, s.index)
+	if have, err := os.Lstat(target); err == nil {
+		if os.SameFile(have, info) {
+			return target, nil // still mounted for the attempt before
+		}
+		// An older mount: a file of the API that has been swapped since, or a directory that was replaced.
+		if err := v.cfg.Host.Unmount(target); err != nil {
+			return "", fmt.Errorf("unmount old subPath %q: %w", s.path, err)
+		}
+	}
+	if err := makeTarget(target, info.IsDir()); err != nil {
+		return "", err
+	}
+	if err := v.cfg.Host.Bind(f, target); err != nil {
+		return "", fmt.Errorf("prepare subPath %q: %w", s.path, err)
+	}
+	return target, nil
+}
+
+// openSubPath opens what the subPath names; in a writable volume a missing one becomes a directory with the mode of
+// the volume's own, since the runtime would make it with a worse one.
+func (v *Volumes) openSubPath(s subPath) (*os.File, error) {
+	f, err := v.cfg.Host.OpenBeneath(s.root, s.path)
+	switch {
+	case err == nil:
+		return f, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, v.hideHost(s, err)
+	case s.kind.files() && !optionalSource(s.volume):
+		return nil, fmt.Errorf("subPath %q does not exist: no source of this %s volume gives such a file", s.path, s.kind)
+	}
+	root, err := os.Stat(s.root)
+	if err != nil {
+		return nil, v.hideHost(s, err)
+	}
+	f, err = v.cfg.Host.MkdirBeneath(s.root, s.path, root.Mode().Perm()|root.Mode()&fs.ModeSetgid)
+	if err != nil {
+		return nil, v.hideHost(s, err)
+	}
+	return f, nil
+}
+
+// hideHost keeps an error's details for the node's log: they could tell a pod what the host's file system has.
+func (v *Volumes) hideHost(s subPath, err error) error {
+	v.cfg.Log.Warn("cannot open subPath", "pod", s.in.Pod.Namespace+"/"+s.in.Pod.Name, "container", s.in.Container.Name,
+		"volume", s.volume.Name, "subPath", s.path, "err", err)
+	return fmt.Errorf("failed to prepare subPath %q: it must name a file or directory inside of the volume, and no symbolic link may lead outside (details are in the node's log)", s.path)
+}
+
+// makeTarget makes the empty file or directory that the bind mount covers. The names above it are the agent's own.
+func makeTarget(target string, dir bool) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return fmt.Errorf("make subPath directory: %w", err)
+	}
+	have, err := os.Lstat(target)
+	if err == nil && have.IsDir() != dir {
+		if err := os.Remove(target); err != nil {
+			return fmt.Errorf("replace subPath target: %w", err)
+		}
+	}
+	if dir {
+		err = os.Mkdir(target, 0o750)
+	} else {
+		var f *os.File
+		if f, err = os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640); err == nil {
+			err = f.Close()
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make subPath target: %w", err)
+	}
+	return nil
+}
+
+// optionalSource reports whether a volume of files may lack keys: then a missing subPath is an empty directory, as
+// the field has it.
+func optionalSource(vol *v1.Volume) bool {
+	switch {
+	case vol.ConfigMap != nil:
+		return isTrue(vol.ConfigMap.Optional)
+	case vol.Secret != nil:
+		return isTrue(vol.Secret.Optional)
+	case vol.Projected != nil:
+		for _, s := range vol.Projected.Sources {
+			if (s.ConfigMap != nil && isTrue(s.ConfigMap.Optional)) || (s.Secret != nil && isTrue(s.Secret.Optional)) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,206 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+)
+
+// Mounter mounts and unmounts. Calls may be concurrent, each on its own directory.
+type Mounter interface {
+	// MountPoints lists mount points at or below dir, in mount order.
+	MountPoints(dir string) ([]string, error)
+	// IsMountPoint reports whether a file system of its own is mounted on dir; false when dir does not exist.
+	IsMountPoint(dir string) (bool, error)
+	// MountTmpfs mounts a tmpfs; size 0 is the kernel's default, gid negative is root's.
+	MountTmpfs(target string, size int64, mode fs.FileMode, gid int) error
+	// Mount mounts any other file system.
+	Mount(source, target, fstype, options string) error
+	// Unmount takes the topmost mount off target, detaching a busy one; no mount there is no error.
+	Unmount(target string) error
+}
+
+// Paths opens, binds and deletes without being led outside by links or mounts.
+type Paths interface {
+	// OpenBeneath opens path below root, for Bind; links may not leave root.
+	OpenBeneath(root, path string) (*os.File, error)
+	// MkdirBeneath is OpenBeneath that makes missing directories with mode.
+	MkdirBeneath(root, path string, mode fs.FileMode) (*os.File, error)
+	// Bind mounts an open file or directory on target.
+	Bind(f *os.File, target string) error
+	// RemoveTree deletes dir and all below it, entering no mount.
+	RemoveTree(ctx context.Context, dir string) error
+}
+
+// Host is the machine. hostfs.Host is the real one.
+type Host interface {
+	Mounter
+	Paths
+}
+
+// Objects are what volumes are made from. Calls may be concurrent; they wait for a first answer until ctx ends.
+type Objects interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// ServiceAccountToken returns a token bound to the pod that is not due for renewal, where one can be had.
+	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
+	// NextRefresh is when the first token of the pod is due for renewal; zero: never.
+	NextRefresh(uid types.UID) time.Time
+}
+
+// Config is what Volumes need.
+type Config struct {
+	// RootDir is the agent's directory, for example /var/lib/kubelet.
+	RootDir string
+	Host    Host
+	// Objects may be nil in a node without an API server: volumes that need one then fail and say so.
+	Objects Objects
+	Log     *slog.Logger
+}
+
+// Volumes makes and removes the volumes of pods.
+type Volumes struct {
+	cfg    Config
+	layout layout
+}
+
+// New returns Volumes over cfg. It does no IO.
+func New(cfg Config) *Volumes {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}}
+}
+
+// Pod is a pod and what its volumes show of its node.
+type Pod struct {
+	Pod *v1.Pod
+	// PodIPs and HostIPs are known late or never; no volume may depend on them.
+	PodIPs, HostIPs []string
+	// NodeAllocatable bounds memory-backed volumes and stands in for limits that a container does not have.
+	NodeAllocatable v1.ResourceList
+}
+
+// ReasonFailedMount is the reason of every Error here, as events have it.
+const ReasonFailedMount = "FailedMount"
+
+// Error is a volume that could not be made. Message is fit for an event of the pod.
+type Error struct {
+	Volume  string
+	Reason  string
+	Message string
+	Err     error
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func failed(volume string, err error) *Error {
+	return &Error{
+		Volume: volume, Reason: ReasonFailedMount, Err: err,
+		Message: fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err),
+	}
+}
+
+// SetUp makes all volumes that a container of the pod mounts, and brings those that exist up to date. One that
+// fails keeps none of the others from being made. The error is an *Error; with several failures it names the first
+// and its Message has them all.
+func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
+	if err := v.setUpDirs(p.Pod); err != nil {
+		return err
+	}
+	wanted := usedVolumes(p.Pod)
+	errs := make([]*Error, len(wanted))
+	var wg sync.WaitGroup
+	for i, vol := range wanted {
+		setUp := func() {
+			if err := v.setUpVolume(ctx, p, vol); err != nil {
+				errs[i] = failed(vol.Name, err)
+			}
+		}
+		if i == len(wanted)-1 { // the last one, often the only one, here
+			setUp()
+			break
+		}
+		wg.Go(setUp)
+	}
+	wg.Wait()
+	return joinErrors(errs)
+}
+
+// NextRefresh is when SetUp should run again though nothing has changed (a token is due for renewal); zero: never.
+func (v *Volumes) NextRefresh(p *v1.Pod, _ time.Time) time.Time {
+	if v.cfg.Objects == nil {
+		return time.Time{}
+	}
+	return v.cfg.Objects.NextRefresh(p.UID)
+}
+
+func (v *Volumes) setUpDirs(p *v1.Pod) error {
+	if err := checkName("metadata.uid", string(p.UID)); err != nil {
+		return failed("", err)
+	}
+	for _, dir := range []string{v.layout.pod(p.UID), v.layout.volumes(p.UID)} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return failed("", fmt.Errorf("make pod directory: %w", err))
+		}
+	}
+	return nil
+}
+
+// usedVolumes are the volumes that some container mounts; others are not made ("volumes that no container uses").
+func usedVolumes(p *v1.Pod) []*v1.Volume {
+	used := map[string]bool{}
+	for c := range crispec.Containers(p) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
+		}
+	}
+	var wanted []*v1.Volume
+	for i := range p.Spec.Volumes {
+		if used[p.Spec.Volumes[i].Name] {
+			wanted = append(wanted, &p.Spec.Volumes[i])
+		}
+	}
+	return wanted
+}
+
+func joinErrors(errs []*Error) error {
+	var first *Error
+	var messages []string
+	var causes []error
+	for _, e := range errs {
+		if e == nil {
+			continue
+		}
+		if first == nil {
+			first = e
+		}
+		messages = append(messages, e.Message)
+		causes = append(causes, e.Err)
+	}
+	if len(messages) < 2 {
+		if first == nil {
+			return nil // not a nil *Error in an error
+		}
+		return first
+	}
+	return &Error{Volume: first.Volume, Reason: first.Reason, Message: strings.Join(messages, "; "), Err: errors.Join(causes...)}
+}
