@@ -1,0 +1,12 @@
+// Package syncloop holds the workers of a node: one per pod that a source wants or that the runtime still holds.
+//
+// It dispatches by key: a pod that changed in a source, an inspection that is done, a probe that flipped, an
+// object that a pod refers to, a runtime that came back, all end in Look(uid). There is no loop goroutine; what runs
+// is housekeeping: the runtime's condition every few seconds, and pods that left traces and nothing else.
+//
+// Contract and invariants:
+//   - A worker exists from the first look at a pod that is wanted or present until nothing of it is left.
+//   - Admission is decided for one pod at a time, against all that the node has admitted and that has not ended.
+//   - Two pods of one full name never overlap: the newer waits until nothing of the older runs or is mounted.
+//   - Nothing is stopped for being unwanted before every source has answered and the runtime was listed once.
+package syncloop

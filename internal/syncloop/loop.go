@@ -1,0 +1,386 @@
+package syncloop
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podworker"
+)
+
+// Pods are what the sources want.
+type Pods interface {
+	podworker.Desired
+	List() []*v1.Pod
+	Mirror(p *v1.Pod) *v1.Pod
+	// Ready is true once every source has answered.
+	Ready() bool
+}
+
+// Cache is the pod cache.
+type Cache interface {
+	podworker.Cache
+	List() []*pod.Observed
+	// Synced is true once the runtime has been listed.
+	Synced() bool
+}
+
+// Prober runs the probes of a pod's containers.
+type Prober interface {
+	// Sync makes the running probes those that the pod's running containers need, and writes what they last
+	// said into m.
+	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
+	Forget(uid types.UID)
+}
+
+// Recorder records events on pods. It must not block.
+type Recorder interface {
+	Event(p *v1.Pod, container, eventType, reason, message string)
+}
+
+// Objects follows what pods refer to by name. Both calls are idempotent and cheap.
+type Objects interface {
+	Track(p *v1.Pod)
+	Forget(uid types.UID)
+}
+
+// Network is the runtime's word on the pod network.
+type Network struct {
+	Ready   bool
+	Message string
+}
+
+// Config is what a Loop works with.
+type Config struct {
+	Pods        Pods
+	Cache       Cache
+	Performer   podworker.Performer
+	Checkpoints podworker.Checkpoints
+	Prober      Prober
+	Reporter    podworker.Reporter
+	Recorder    Recorder
+	Objects     Objects
+	Policy      *decide.Policy
+	Hash        func(p *v1.Pod, c *v1.Container) string
+	// Admit judges a pod against those that the node holds.
+	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
+	// Leftovers lists pods that left directories or cgroups and that known does not know.
+	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
+	// StartPlaces bounds the pods that are being started at once.
+	StartPlaces int
+	// Housekeeping is how often leftovers are looked for (1 min).
+	Housekeeping time.Duration
+	Log          *slog.Logger
+}
+
+// Loop holds the workers. Create it with New, then Run it.
+type Loop struct {
+	cfg    Config
+	gate   *podworker.Gate
+	worker podworker.Config
+
+	admission sync.Mutex // held while one pod is being admitted
+
+	mu      sync.Mutex
+	ctx     context.Context // set by Run
+	wg      sync.WaitGroup
+	workers map[types.UID]*member
+	names   map[string]int // how many workers have a full name
+	seq     int
+	network Network
+	early   map[types.UID]string // looks that came before Run
+}
+
+// member is a worker with what the loop itself must know of it.
+type member struct {
+	*podworker.Worker
+	name     string // full name; "" while only the UID is known
+	seq      int    // order of appearance, for two pods of one name
+	admitted bool
+	ended    bool // holds no resources of the node any more
+	idle     bool // nothing runs and nothing is mounted
+	waits    bool // for a predecessor
+}
+
+// New returns a Loop; it starts nothing.
+func New(cfg Config) *Loop {
+	if cfg.Housekeeping == 0 {
+		cfg.Housekeeping = time.Minute
+	}
+	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}}
+	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
+	l.worker = podworker.Config{
+		Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
+		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Gone: l.gone, Log: cfg.Log,
+	}
+	return l
+}
+
+// Run lets the workers work until ctx ends, then waits for all that they began.
+func (l *Loop) Run(ctx context.Context) error {
+	l.mu.Lock()
+	l.ctx = ctx
+	early := l.early
+	l.early = nil
+	l.mu.Unlock()
+	for uid, cause := range early {
+		l.Look(uid, cause)
+	}
+	t := time.NewTicker(l.cfg.Housekeeping)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			l.wg.Wait()
+			return nil
+		case <-t.C:
+			l.sweep()
+		}
+	}
+}
+
+// Look makes the worker of a pod look again, and makes the worker when the pod is wanted or present. The empty UID
+// stands for all pods. It never blocks.
+func (l *Loop) Look(uid types.UID, cause string) {
+	if uid == "" {
+		l.lookAll(cause)
+		return
+	}
+	desired, _ := l.cfg.Pods.Get(uid)
+	obs, _ := l.cfg.Cache.Get(uid)
+	if desired != nil {
+		l.cfg.Objects.Track(desired)
+	}
+	ref := obs.Ref
+	if desired != nil {
+		ref = pod.RefOf(desired)
+	}
+	l.look(ref, cause, desired != nil || !obs.Empty())
+}
+
+// look wakes a worker; wanted makes one where there is none.
+func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
+	l.mu.Lock()
+	if l.ctx == nil {
+		if l.early != nil {
+			l.early[ref.UID] = cause
+		}
+		l.mu.Unlock()
+		return
+	}
+	m := l.workers[ref.UID]
+	if m == nil && wanted && l.ctx.Err() == nil {
+		l.seq++
+		m = &member{Worker: podworker.New(l.ctx, &l.wg, &l.worker, ref), seq: l.seq}
+		l.workers[ref.UID] = m
+		l.rename(m, ref)
+	}
+	l.mu.Unlock()
+	if m != nil {
+		m.Look(cause)
+	}
+}
+
+// rename is called with the lock held, once the name of a worker's pod is known.
+func (l *Loop) rename(m *member, ref pod.Ref) {
+	if m.name == "" && ref.Name != "" {
+		m.name = ref.FullName()
+		l.names[m.name]++
+	}
+}
+
+func (l *Loop) lookAll(cause string) {
+	for _, p := range l.cfg.Pods.List() {
+		l.Look(p.UID, cause)
+	}
+	for _, o := range l.cfg.Cache.List() {
+		l.Look(o.Ref.UID, cause)
+	}
+	l.mu.Lock()
+	uids := make([]types.UID, 0, len(l.workers))
+	for uid := range l.workers {
+		uids = append(uids, uid)
+	}
+	l.mu.Unlock()
+	for _, uid := range uids {
+		l.look(pod.Ref{UID: uid}, cause, false)
+	}
+	if l.cfg.Pods.Ready() && l.cfg.Cache.Synced() {
+		l.sweep()
+	}
+}
+
+// sweep makes workers for pods that are neither wanted nor in the runtime but left something on the node.
+func (l *Loop) sweep() {
+	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
+		return
+	}
+	left, err := l.cfg.Leftovers(func(uid types.UID) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.workers[uid] != nil
+	})
+	if err != nil {
+		l.cfg.Log.Error("leftovers of pods not listed", "err", err)
+	}
+	for _, uid := range left {
+		l.look(pod.Ref{UID: uid}, "left something on the node", true)
+	}
+}
+
+// SetNetwork tells the loop what the runtime says of the pod network.
+func (l *Loop) SetNetwork(n Network) {
+	l.mu.Lock()
+	changed := l.network != n
+	l.network = n
+	l.mu.Unlock()
+	if changed {
+		l.lookAll("the pod network changed")
+	}
+}
+
+// Worker returns the worker of a pod, or nil: for those who explain.
+func (l *Loop) Worker(uid types.UID) *podworker.Worker {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m := l.workers[uid]; m != nil {
+		return m.Worker
+	}
+	return nil
+}
+
+// gone drops the worker of a pod of which nothing is left. A pod that a source names again meanwhile begins anew.
+func (l *Loop) gone(uid types.UID) {
+	l.mu.Lock()
+	if m := l.workers[uid]; m != nil && m.name != "" {
+		if l.names[m.name]--; l.names[m.name] == 0 {
+			delete(l.names, m.name)
+		}
+	}
+	delete(l.workers, uid)
+	l.mu.Unlock()
+	l.cfg.Prober.Forget(uid)
+	l.cfg.Objects.Forget(uid)
+	if p, _ := l.cfg.Pods.Get(uid); p != nil {
+		l.Look(uid, "wanted again")
+	}
+	l.wakeWaiting()
+}
+
+var (
+	_ podworker.Host     = (*Loop)(nil)
+	_ podworker.Reporter = (*Loop)(nil)
+)
+
+// Node is the node as one pod must see it.
+func (l *Loop) Node(ref pod.Ref) decide.Node {
+	n := decide.Node{SourcesReady: l.cfg.Pods.Ready() && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
+	l.mu.Lock()
+	n.NetworkReady, n.NetworkMessage = l.network.Ready, l.network.Message
+	l.mu.Unlock()
+	return n
+}
+
+// predecessor reports whether another pod of the same full name still has something here: one that no source has
+// any more, or one that was here first.
+func (l *Loop) predecessor(ref pod.Ref) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	me := l.workers[ref.UID]
+	if me == nil {
+		return false
+	}
+	l.rename(me, ref)
+	me.waits = false
+	if l.names[me.name] < 2 {
+		return false
+	}
+	for uid, o := range l.workers {
+		if uid == ref.UID || o.idle || o.name != me.name {
+			continue
+		}
+		if desired, _ := l.cfg.Pods.Get(uid); desired == nil || o.seq < me.seq {
+			me.waits = true
+		}
+	}
+	return me.waits
+}
+
+func (l *Loop) wakeWaiting() {
+	l.mu.Lock()
+	var waiting []*member
+	for _, m := range l.workers {
+		if m.waits {
+			waiting = append(waiting, m)
+		}
+	}
+	l.mu.Unlock()
+	for _, m := range waiting {
+		m.Look("a pod of the same name is gone")
+	}
+}
+
+// Admit decides about a pod that the node has never run.
+func (l *Loop) Admit(p *v1.Pod) *decide.Stop {
+	l.admission.Lock()
+	defer l.admission.Unlock()
+	r := l.cfg.Admit(p, l.admitted(p.UID))
+	if !r.OK {
+		l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
+		return &decide.Stop{Reason: r.Reason, Message: r.Message, Rejected: true, Since: time.Now()}
+	}
+	l.mu.Lock()
+	if m := l.workers[p.UID]; m != nil {
+		m.admitted = true
+	}
+	l.mu.Unlock()
+	return nil
+}
+
+// admitted are the pods that hold a part of the node: admitted by this agent, or by an earlier one that reported
+// a start time.
+func (l *Loop) admitted(but types.UID) []*v1.Pod {
+	pods := l.cfg.Pods.List()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(pods, func(p *v1.Pod) bool {
+		if p.UID == but || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+			return true
+		}
+		m := l.workers[p.UID]
+		if m != nil && m.ended {
+			return true
+		}
+		return !(m != nil && m.admitted) && p.Status.StartTime == nil
+	})
+}
+
+// Probe keeps the pod's probes in step.
+func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory) { l.cfg.Prober.Sync(p, obs, m) }
+
+// Turn learns from the end of a worker's turn.
+func (l *Loop) Turn(t *podworker.Turn) {
+	l.mu.Lock()
+	freed := false
+	if m := l.workers[t.Ref.UID]; m != nil {
+		m.admitted = t.Memory.Admitted
+		rejected := t.Memory.Stop != nil && t.Memory.Stop.Rejected
+		ended := t.Plan.Phase >= decide.PhaseStopped || rejected
+		freed = ended && !m.idle
+		m.ended = ended
+		m.idle = t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
+	}
+	l.mu.Unlock()
+	l.cfg.Reporter.Turn(t)
+	if freed {
+		l.wakeWaiting()
+	}
+}
