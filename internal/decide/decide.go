@@ -11,7 +11,7 @@ import (
 // Decide says what to do now. It reads everything and writes nothing; at rest it allocates nothing.
 func Decide(in *Input) Plan {
 	t := turn{in: in, none: ContainerMemory{}}
-	t.stale = in.Stale || in.Observed.Began.IsZero() || in.Observed.Began.Before(in.Memory.LastOutcome)
+	t.stale = in.Stale
 	t.plan.RestartingAll = in.Memory.RestartingAll
 	if why := t.end(); why != "" {
 		t.terminate(why)

@@ -13,9 +13,7 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	switch {
 	case t.changed(inst):
 		why = WhyChanged
-	case t.stopping(inst.ID) != nil:
-		why = t.stopping(inst.ID).Why
-	case cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
+	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
 		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
 	case cm.ProbedID == inst.ID && cm.Unhealthy:
 		why = WhyLiveness
@@ -36,12 +34,9 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	return stepUp
 }
 
-// stopping returns the in-flight action that ends a container, or nil.
-func (t *turn) stopping(id string) *pod.Action {
-	if a := t.busyID(pod.OpStopContainer, id); a != nil {
-		return a
-	}
-	return t.busyID(pod.OpPreStop, id)
+// stopping reports whether a container is being ended.
+func (t *turn) stopping(id string) bool {
+	return t.busyID(pod.OpStopContainer, id) != nil || t.busyID(pod.OpPreStop, id) != nil
 }
 
 // preStop reports whether a container has a preStop hook, by its spec or by its own annotation.

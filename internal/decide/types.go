@@ -19,7 +19,7 @@ type Input struct {
 	// InFlight are the actions that have begun and have no outcome yet.
 	InFlight []pod.Action
 	// Stale is set while Observed began before the newest outcome ended: things may be stopped, nothing started.
-	// Decide also finds it out by itself from Memory.LastOutcome and from an Observed that was never inspected.
+	// The caller says so: the stamp of an inspection is newer than Observed.Began where a relist found no change.
 	Stale bool
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
 	// container without one here, or observed without one, is never restarted for a changed definition.

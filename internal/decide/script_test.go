@@ -1,0 +1,479 @@
+package decide_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
+
+// TestScripts runs testdata/decide/*.txt. A script is lines: a comment begins with #; a command stands at the
+// beginning of a line; what it prints stands below it, indented. `go test -update` rewrites what is printed.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/decide/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &script{world: newWorld()}
+			s.noInspect = false
+			got := s.run(string(raw))
+			for _, b := range s.broken {
+				t.Errorf("invariant: %s", b)
+			}
+			for _, e := range s.errs {
+				t.Error(e)
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(raw), got); diff != "" {
+				t.Errorf("plans differ (-script +now; rewrite with -update and read the diff):\n%s", diff)
+			}
+		})
+	}
+}
+
+type script struct {
+	*world
+	errs []string
+	line int
+	out  strings.Builder
+}
+
+func (s *script) run(text string) string {
+	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		s.line = i + 1
+		if strings.HasPrefix(line, " ") {
+			continue // what was printed before
+		}
+		s.out.WriteString(line + "\n")
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			s.command(strings.Fields(line))
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) print(format string, args ...any) {
+	fmt.Fprintf(&s.out, "    "+format+"\n", args...)
+}
+
+func (s *script) fail(format string, args ...any) {
+	s.errs = append(s.errs, fmt.Sprintf("line %d: ", s.line)+fmt.Sprintf(format, args...))
+}
+
+func (s *script) command(f []string) {
+	if s.pod == nil && s.starts == 0 && !s.mem.Orphaned && f[0] != "pod" && f[0] != "found" && len(s.containers) == 0 && s.observed.Began.IsZero() {
+		s.fail("the first command is pod")
+		return
+	}
+	if d, err := time.ParseDuration(strings.TrimPrefix(f[0], "+")); err == nil && strings.HasPrefix(f[0], "+") {
+		s.advance(d)
+		return
+	}
+	switch f[0] {
+	case "pod", "init", "sidecar", "main", "ephemeral":
+		s.define(f)
+	case "turn":
+		s.printPlan(s.turn())
+	case "settle":
+		s.settle()
+	case "done", "fail", "unknown", "unknown-undone":
+		s.outcome(f)
+	case "fault", "heal", "takes", "stubborn":
+		s.trouble(f)
+	default:
+		s.event(f)
+	}
+}
+
+// define builds the pod: "pod restartPolicy=Never grace=30", "main app postStart preStop startup".
+func (s *script) define(f []string) {
+	if f[0] == "pod" {
+		s.pod = &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"},
+			Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways},
+		}
+		s.inspect()
+		for _, opt := range f[1:] {
+			s.podOption(opt)
+		}
+		return
+	}
+	c := v1.Container{Name: f[1], Image: "img/" + f[1]}
+	s.hashes[c.Name] = c.Image
+	for _, opt := range f[2:] {
+		s.containerOption(&c, opt)
+	}
+	switch f[0] {
+	case "init":
+		s.pod.Spec.InitContainers = append(s.pod.Spec.InitContainers, c)
+	case "sidecar":
+		always := v1.ContainerRestartPolicyAlways
+		c.RestartPolicy = &always
+		s.pod.Spec.InitContainers = append(s.pod.Spec.InitContainers, c)
+	case "main":
+		s.pod.Spec.Containers = append(s.pod.Spec.Containers, c)
+	case "ephemeral":
+		s.pod.Spec.EphemeralContainers = append(s.pod.Spec.EphemeralContainers, v1.EphemeralContainer{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: c.Name, Image: c.Image},
+		})
+	}
+}
+
+func (s *script) podOption(opt string) {
+	key, val, _ := strings.Cut(opt, "=")
+	n, _ := strconv.ParseInt(val, 10, 64)
+	switch key {
+	case "restartPolicy":
+		s.pod.Spec.RestartPolicy = v1.RestartPolicy(val)
+	case "grace":
+		s.pod.Spec.TerminationGracePeriodSeconds = &n
+	case "activeDeadline":
+		s.pod.Spec.ActiveDeadlineSeconds = &n
+	case "hostNetwork":
+		s.pod.Spec.HostNetwork = true
+	case "phase":
+		s.pod.Status.Phase = v1.PodPhase(val)
+	case "keep":
+		s.pol.DeadContainersPerContainer = int(n)
+	case "notAdmitted":
+		s.mem.Admitted = false
+	default:
+		s.fail("unknown pod option %q", opt)
+	}
+}
+
+func (s *script) containerOption(c *v1.Container, opt string) {
+	key, val, _ := strings.Cut(opt, "=")
+	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}
+	if c.Lifecycle == nil && (key == "postStart" || key == "preStop") {
+		c.Lifecycle = &v1.Lifecycle{}
+	}
+	switch key {
+	case "postStart":
+		c.Lifecycle.PostStart = hook
+	case "preStop":
+		c.Lifecycle.PreStop = hook
+	case "startup":
+		c.StartupProbe = &v1.Probe{}
+	case "liveness":
+		c.LivenessProbe = &v1.Probe{}
+		if n, err := strconv.ParseInt(val, 10, 64); err == nil {
+			c.LivenessProbe.TerminationGracePeriodSeconds = &n
+		}
+	case "restartPolicy":
+		p := v1.ContainerRestartPolicy(val)
+		c.RestartPolicy = &p
+	case "restartOn", "restartAllOn": // exit code
+		n, _ := strconv.ParseInt(val, 10, 32)
+		action := v1.ContainerRestartRuleActionRestart
+		if key == "restartAllOn" {
+			action = v1.ContainerRestartRuleActionRestartAllContainers
+		}
+		c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
+			Action: action,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+				Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{int32(n)},
+			},
+		})
+	default:
+		s.fail("unknown container option %q", opt)
+	}
+}
+
+func (s *script) printPlan(p decide.Plan) {
+	for _, a := range p.Do {
+		s.print("%s", a)
+	}
+	for _, a := range p.Cancel {
+		s.print("cancel %s", a)
+	}
+	wake := ""
+	if !p.WakeAt.IsZero() {
+		wake = fmt.Sprintf("; wake +%s", p.WakeAt.Sub(s.now))
+	}
+	s.print("= %s: %s%s", p.Phase, p.Why, wake)
+}
+
+// settle takes turns and lets everything in flight end well (or as its fault says) until nothing moves.
+func (s *script) settle() {
+	for range 60 {
+		p := s.turn()
+		for _, a := range p.Do {
+			s.print("%s", a)
+		}
+		for _, a := range p.Cancel {
+			s.print("cancel %s", a)
+		}
+		if !s.complete() && len(p.Do) == 0 && len(p.Cancel) == 0 {
+			p.Do = nil
+			s.printPlan(p)
+			return
+		}
+	}
+	s.fail("does not settle")
+}
+
+// complete ends every action whose time has come.
+func (s *script) complete() bool {
+	any := false
+	for i := 0; i < len(s.flights); {
+		a := s.flights[i].action
+		if s.flights[i].until.After(s.now) {
+			i++
+			continue
+		}
+		how := s.faults[strings.TrimSpace(a.Op.String()+" "+a.Container)]
+		if how != "" {
+			s.print("  failed: %s %s (%s)", a.Op, a.Container, how)
+		}
+		s.finish(i, how)
+		any = true
+	}
+	return any
+}
+
+// advance moves the clock, through every moment at which something in flight ends.
+func (s *script) advance(d time.Duration) {
+	s.now = s.now.Add(d)
+	s.complete()
+	if !s.noInspect {
+		s.inspect()
+	}
+}
+
+// outcome ends one action: "done start-container app", "fail pull-image app ErrImagePull", "unknown run-sandbox".
+func (s *script) outcome(f []string) {
+	name := ""
+	if len(f) > 2 {
+		name = f[2]
+	}
+	for i, fl := range s.flights {
+		if fl.action.Op.String() != f[1] || (fl.action.Container != name && fl.action.ID != name) {
+			continue
+		}
+		switch f[0] {
+		case "done":
+			s.finish(i, "")
+		case "fail":
+			how := "Failed"
+			if len(f) > 3 {
+				how = f[3]
+			}
+			s.finish(i, how)
+		default:
+			s.finish(i, f[0])
+		}
+		return
+	}
+	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
+}
+
+// trouble: "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app".
+func (s *script) trouble(f []string) {
+	switch f[0] {
+	case "fault":
+		s.faults[strings.Join(f[1:len(f)-1], " ")] = f[len(f)-1]
+	case "heal":
+		delete(s.faults, strings.Join(f[1:], " "))
+	case "takes":
+		d, err := time.ParseDuration(f[len(f)-1])
+		if err != nil {
+			s.fail("%v", err)
+		}
+		s.takes[strings.Join(f[1:len(f)-1], " ")] = d
+	case "stubborn":
+		s.stubborn[f[1]] = true
+	}
+}
+
+// event is what the world does to the pod.
+func (s *script) event(f []string) {
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	switch f[0] {
+	case "exit": // exit app 1
+		s.onContainer(arg(1), func(c *pod.Container) {
+			n, _ := strconv.Atoi(arg(2))
+			s.exit(c, int32(n))
+		})
+	case "state": // state app unknown|created
+		s.onContainer(arg(1), func(c *pod.Container) {
+			c.State = map[string]pod.ContainerState{"unknown": pod.StateUnknown, "created": pod.StateCreated}[arg(2)]
+		})
+	case "vanish": // the runtime loses a container, or everything
+		s.containers = slices.DeleteFunc(s.containers, func(c pod.Container) bool { return f[1] == "all" || c.Name == f[1] })
+		if f[1] == "all" {
+			s.sandboxes = nil
+		}
+	case "sandbox":
+		s.onSandbox(arg(1))
+	case "probe": // probe app started|unhealthy|healthy
+		s.probed(arg(1), arg(2))
+	case "delete", "stop", "reject":
+		s.ending(f)
+	case "gone":
+		s.pod = nil
+	case "change": // change app: a new image
+		s.spec(f[1]).Image += "-v2"
+		s.hashes[f[1]] = s.spec(f[1]).Image
+	case "node":
+		s.onNode(arg(1))
+	case "crash":
+		s.crash(arg(1) == "done")
+	case "admit":
+		s.mem.Admitted = true
+	case "status": // status app running|terminated CODE [restarts]
+		s.status(f)
+	case "inspect":
+		s.inspect()
+	case "hold": // no inspection but those asked for
+		s.noInspect = true
+	default:
+		s.fail("unknown command %q", f[0])
+	}
+	if !s.noInspect {
+		s.inspect()
+	}
+}
+
+func (s *script) onContainer(name string, do func(*pod.Container)) {
+	c := s.newest(name)
+	if c == nil {
+		s.fail("no container %q", name)
+		return
+	}
+	do(c)
+}
+
+func (s *script) onSandbox(what string) {
+	if len(s.sandboxes) == 0 {
+		s.fail("no sandbox")
+		return
+	}
+	sb := &s.sandboxes[0]
+	switch what {
+	case "dies": // and takes its containers along
+		sb.Ready = false
+		for i := range s.containers {
+			if c := &s.containers[i]; c.SandboxID == sb.ID && c.Alive() {
+				s.exit(c, 137)
+			}
+		}
+	case "unready":
+		sb.Ready = false
+	case "noip":
+		sb.IPs = nil
+	case "twice":
+		s.sandboxes = append(s.sandboxes, pod.Sandbox{ID: "older", Ready: true, IPs: []string{"10.0.0.9"}})
+	default:
+		s.fail("unknown sandbox event %q", what)
+	}
+}
+
+func (s *script) probed(name, what string) {
+	cm := s.mem.Ensure(name)
+	if c := s.newest(name); c != nil && cm.ProbedID != c.ID {
+		cm.ProbedID, cm.Started, cm.Unhealthy = c.ID, false, false
+	}
+	switch what {
+	case "started":
+		cm.Started = true
+	case "unhealthy":
+		cm.Unhealthy = true
+	case "healthy":
+		cm.Unhealthy = false
+	}
+}
+
+// ending: "delete grace=30", "stop Evicted grace=0", "reject OutOfcpu".
+func (s *script) ending(f []string) {
+	var grace *int64
+	reason := ""
+	for _, opt := range f[1:] {
+		if val, ok := strings.CutPrefix(opt, "grace="); ok {
+			n, _ := strconv.ParseInt(val, 10, 64)
+			grace = &n
+		} else {
+			reason = opt
+		}
+	}
+	switch f[0] {
+	case "delete":
+		at := metav1.NewTime(s.now)
+		s.pod.DeletionTimestamp, s.pod.DeletionGracePeriodSeconds = &at, grace
+	default:
+		s.mem.Stop = &decide.Stop{Reason: reason, Rejected: f[0] == "reject", Since: s.now}
+		if grace != nil {
+			d := time.Duration(*grace) * time.Second
+			s.mem.Stop.Grace = &d
+		}
+	}
+}
+
+func (s *script) onNode(what string) {
+	switch what {
+	case "network-down":
+		s.node.NetworkReady = false
+	case "network-up":
+		s.node.NetworkReady = true
+	case "sources-unknown":
+		s.node.SourcesReady = false
+	case "sources-ready":
+		s.node.SourcesReady = true
+	case "predecessor":
+		s.node.Predecessor = true
+	case "predecessor-gone":
+		s.node.Predecessor = false
+	default:
+		s.fail("unknown node event %q", what)
+	}
+}
+
+func (s *script) status(f []string) {
+	st := v1.ContainerStatus{Name: f[1], ContainerID: "sim://" + f[1]}
+	switch f[2] {
+	case "running":
+		st.State.Running = &v1.ContainerStateRunning{}
+	case "terminated":
+		n, _ := strconv.Atoi(f[3])
+		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: int32(n)}
+	}
+	for _, opt := range f[3:] {
+		if val, ok := strings.CutPrefix(opt, "restarts="); ok {
+			n, _ := strconv.Atoi(val)
+			st.RestartCount = int32(n)
+		}
+	}
+	s.pod.Status.ContainerStatuses = append(s.pod.Status.ContainerStatuses, st)
+}
