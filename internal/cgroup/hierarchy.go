@@ -1,0 +1,161 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+)
+
+const mountPoint = "/sys/fs/cgroup"
+
+// hierarchy is what the machine has mounted.
+type hierarchy struct {
+	v2 bool
+	// mounts maps a v1 controller to its mount point. On v2 the only key is "". In hybrid mode "" is the v2
+	// hierarchy without controllers, in which runtimes make groups too.
+	mounts map[string]string
+	// controllers that limits can be set with.
+	controllers []string
+}
+
+// discover reads the mount table.
+func discover() (*hierarchy, error) {
+	h := &hierarchy{mounts: map[string]string{}}
+	if cgroups.IsCgroup2UnifiedMode() {
+		h.v2, h.mounts[""] = true, mountPoint
+		data, err := os.ReadFile(filepath.Join(mountPoint, "cgroup.controllers"))
+		if err != nil {
+			return nil, fmt.Errorf("read cgroup controllers: %w", err)
+		}
+		h.controllers = strings.Fields(string(data))
+		return h, h.complete("cpu", "memory", "pids")
+	}
+	mounts, err := cgroups.GetCgroupMounts(true)
+	if err != nil {
+		return nil, fmt.Errorf("read cgroup mounts: %w", err)
+	}
+	for _, m := range mounts {
+		for _, s := range m.Subsystems {
+			if _, ok := h.mounts[s]; !ok {
+				h.mounts[s] = m.Mountpoint
+			}
+		}
+	}
+	h.controllers = slices.Sorted(maps.Keys(h.mounts))
+	if cgroups.IsCgroup2HybridMode() {
+		h.mounts[""] = filepath.Join(mountPoint, "unified")
+	}
+	return h, h.complete("cpu", "cpuacct", "cpuset", "memory")
+}
+
+func (h *hierarchy) complete(required ...string) error {
+	var missing []string
+	for _, r := range required {
+		if !h.has(r) {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("cgroup controllers %s are missing: mount them (v1) or enable them in the kernel (v2)",
+			strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
+
+func (h *hierarchy) hugePageSizes() []string {
+	if !h.has("hugetlb") {
+		return nil
+	}
+	return slices.Clone(cgroups.HugePageSizes())
+}
+
+// dirs are the directories of a group, by controller.
+func (h *hierarchy) dirs(group string) map[string]string {
+	out := make(map[string]string, len(h.mounts))
+	for controller, mount := range h.mounts {
+		out[controller] = filepath.Join(mount, group)
+	}
+	return out
+}
+
+// dir is where the files of one controller lie.
+func (h *hierarchy) dir(controller, group string) string {
+	if h.v2 {
+		controller = ""
+	}
+	return filepath.Join(h.mounts[controller], group)
+}
+
+// exists reports whether a group exists for every controller that limits are set with.
+func (h *hierarchy) exists(group string) (bool, error) {
+	names := []string{""}
+	if !h.v2 {
+		names = []string{"cpu", "memory"}
+	}
+	for _, n := range names {
+		switch _, err := os.Stat(h.dir(n, group)); {
+		case errors.Is(err, fs.ErrNotExist):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("look for cgroup %s: %w", group, err)
+		}
+	}
+	return true, nil
+}
+
+// manager of the library for one group. Devices are the runtime's.
+func (h *hierarchy) manager(group string, r *cgroups.Resources, systemd bool) (cgroups.Manager, error) {
+	r.SkipDevices, r.SkipFreezeOnSet = true, true
+	config := &cgroups.Cgroup{Resources: r, Systemd: systemd, Path: group}
+	paths := h.dirs(group)
+	if systemd {
+		config.Name, config.Path = filepath.Base(group), ""
+		config.Parent = filepath.Base(filepath.Dir(group))
+		if config.Parent == "/" {
+			config.Parent = "-" + slice
+		}
+		paths = nil
+	}
+	m, err := manager.NewWithPaths(config, paths)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup %s: %w", group, err)
+	}
+	return m, nil
+}
+
+// tasks of a group and of all below it, in every hierarchy.
+func (h *hierarchy) tasks(group string) ([]int, error) {
+	seen := map[int]bool{}
+	for _, dir := range h.dirs(group) {
+		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // gone since, or never there
+			}
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			pids, err := cgroups.GetPids(p)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			for _, pid := range pids {
+				seen[pid] = true
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read processes of cgroup %s: %w", group, err)
+		}
+	}
+	return slices.Sorted(maps.Keys(seen)), nil
+}

@@ -1,0 +1,70 @@
+package cgroup
+
+import (
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	podsRoot  = "kubepods"
+	podPrefix = "pod"
+	slice     = ".slice"
+)
+
+// naming turns a group's place in the tree (a list of plain names) into the path of its directory.
+type naming struct {
+	systemd bool
+	root    []string
+}
+
+func split(p string) []string {
+	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
+}
+
+// path of a group below the root. The cgroupfs driver joins names. The systemd driver names each slice after its
+// whole way down, joined by dashes, so that a dash within a name becomes an underscore.
+func (n naming) path(names ...string) string {
+	all := append(append([]string{}, n.root...), names...)
+	if !n.systemd {
+		return "/" + path.Join(all...)
+	}
+	dir, prefix := "/", ""
+	for _, name := range all {
+		prefix += strings.ReplaceAll(name, "-", "_")
+		dir = path.Join(dir, prefix+slice)
+		prefix += "-"
+	}
+	return dir
+}
+
+func qosNames(class v1.PodQOSClass) []string {
+	switch class {
+	case v1.PodQOSBurstable, v1.PodQOSBestEffort:
+		return []string{podsRoot, strings.ToLower(string(class))}
+	}
+	return []string{podsRoot}
+}
+
+func (n naming) qos(class v1.PodQOSClass) string { return n.path(qosNames(class)...) }
+
+func (n naming) pod(class v1.PodQOSClass, uid types.UID) string {
+	return n.path(append(qosNames(class), podPrefix+string(uid))...)
+}
+
+// uid reads a pod's UID out of the base name of a directory in the group of a class.
+func (n naming) uid(class v1.PodQOSClass, base string) (types.UID, bool) {
+	if !n.systemd {
+		uid, ok := strings.CutPrefix(base, podPrefix)
+		return types.UID(uid), ok && uid != ""
+	}
+	parent := strings.TrimSuffix(path.Base(n.qos(class)), slice)
+	uid, ok := strings.CutPrefix(base, parent+"-"+podPrefix)
+	if !ok || !strings.HasSuffix(uid, slice) {
+		return "", false
+	}
+	uid = strings.ReplaceAll(strings.TrimSuffix(uid, slice), "_", "-")
+	return types.UID(uid), uid != ""
+}

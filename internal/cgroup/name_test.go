@@ -1,0 +1,57 @@
+package cgroup
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	const uid = types.UID("0a1b-2c")
+	for _, tc := range []struct {
+		name  string
+		n     naming
+		class v1.PodQOSClass
+		want  string
+	}{
+		{"cgroupfs guaranteed", naming{}, v1.PodQOSGuaranteed, "/kubepods/pod0a1b-2c"},
+		{"cgroupfs burstable", naming{}, v1.PodQOSBurstable, "/kubepods/burstable/pod0a1b-2c"},
+		{"cgroupfs below a root", naming{root: split("/wherry/x-1/")}, v1.PodQOSBestEffort, "/wherry/x-1/kubepods/besteffort/pod0a1b-2c"},
+		{"systemd guaranteed", naming{systemd: true}, v1.PodQOSGuaranteed, "/kubepods.slice/kubepods-pod0a1b_2c.slice"},
+		{
+			"systemd burstable", naming{systemd: true}, v1.PodQOSBurstable,
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c.slice",
+		},
+		{
+			"systemd below a root", naming{systemd: true, root: split("/wherry/x-1")}, v1.PodQOSBestEffort,
+			"/wherry.slice/wherry-x_1.slice/wherry-x_1-kubepods.slice/wherry-x_1-kubepods-besteffort.slice/" +
+				"wherry-x_1-kubepods-besteffort-pod0a1b_2c.slice",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			got := tc.n.pod(tc.class, uid)
+			if got != tc.want {
+				t.Errorf("path:\n got %s\nwant %s", got, tc.want)
+			}
+			back, ok := tc.n.uid(tc.class, got[len(tc.n.qos(tc.class))+1:])
+			if !ok || back != uid {
+				t.Errorf("uid of %s: got %q, %v", got, back, ok)
+			}
+		})
+	}
+}
+
+func TestNamesThatAreNoPods(t *testing.T) {
+	t.Parallel()
+	for _, base := range []string{"burstable", "pod", "crio-1.scope", "kubepods-burstable.slice", "kubepods-pod.slice", "podman.service"} {
+		for _, n := range []naming{{}, {systemd: true}} {
+			uid, ok := n.uid(v1.PodQOSGuaranteed, base)
+			if ok && !(base == "podman.service" && !n.systemd) { // any name after "pod" may be a UID there
+				t.Errorf("systemd %v: %s was taken for pod %q", n.systemd, base, uid)
+			}
+		}
+	}
+}
