@@ -1,0 +1,125 @@
+package nodestatus
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// AnnotationProvidedNodeIP tells an external cloud provider which address --node-ip asks for.
+const AnnotationProvidedNodeIP = "alpha.kubernetes.io/provided-node-ip"
+
+// CheckNodeIP says whether an address may be a node's: one that others can reach and this host has.
+func CheckNodeIP(ip netip.Addr, interfaces []netip.Addr) error {
+	ip = ip.Unmap()
+	switch {
+	case !ip.IsValid():
+		return fmt.Errorf("node IP: not an IP address")
+	case ip.IsLoopback():
+		return fmt.Errorf("node IP %s: a loopback address cannot be reached from other nodes", ip)
+	case ip.IsMulticast():
+		return fmt.Errorf("node IP %s: is a multicast address", ip)
+	case ip.IsLinkLocalUnicast():
+		return fmt.Errorf("node IP %s: is a link-local address", ip)
+	case ip.IsUnspecified():
+		return fmt.Errorf("node IP %s: is no address", ip)
+	}
+	if !slices.ContainsFunc(interfaces, func(have netip.Addr) bool { return have.Unmap().WithZone("") == ip }) {
+		return fmt.Errorf("node IP %s: no network interface of this host has it; set --node-ip to one that is there", ip)
+	}
+	return nil
+}
+
+// setAddresses writes status.addresses and the annotation for cloud providers. When no address can be found the
+// list stays as it is and the problem is reported.
+func (u *update) setAddresses() {
+	given := u.s.NodeIPs
+	asked := given
+	if len(given) == 1 && given[0].IsUnspecified() {
+		asked = nil
+	}
+	if !u.s.TrustNodeIPs {
+		for _, ip := range asked {
+			if err := CheckNodeIP(ip, u.f.Network.Interfaces); err != nil {
+				u.problem(err.Error())
+				return
+			}
+		}
+	}
+	u.annotateNodeIP(asked)
+	st := &u.node.Status
+	if u.s.ExternalCloudProvider {
+		if len(st.Addresses) > 0 {
+			return // the cloud provider's word stands
+		}
+		if len(given) == 0 {
+			st.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: u.s.Hostname}}
+			return
+		}
+	}
+	ips := asked
+	if len(ips) == 0 {
+		ip, err := u.findAddress()
+		if err != nil {
+			u.problem(err.Error())
+			return
+		}
+		ips = []netip.Addr{ip}
+	}
+	st.Addresses = nil
+	for _, ip := range ips {
+		st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.Unmap().String()})
+	}
+	st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: u.s.Hostname})
+}
+
+func (u *update) annotateNodeIP(asked []netip.Addr) {
+	if !u.s.ExternalCloudProvider || len(asked) == 0 {
+		delete(u.node.Annotations, AnnotationProvidedNodeIP)
+		return
+	}
+	value := asked[0].Unmap().String()
+	for _, ip := range asked[1:] {
+		value += "," + ip.Unmap().String()
+	}
+	if u.node.Annotations == nil {
+		u.node.Annotations = map[string]string{}
+	}
+	u.node.Annotations[AnnotationProvidedNodeIP] = value
+}
+
+// findAddress looks where the field looks when nothing is configured: a host name that is an address, what the
+// node's name resolves to here, the address on the default route. IPv4 first, unless --node-ip is "::".
+func (u *update) findAddress() (netip.Addr, error) {
+	prefer4 := len(u.s.NodeIPs) == 0 || u.s.NodeIPs[0].Unmap().Is4()
+	if ip, err := netip.ParseAddr(u.s.Hostname); err == nil {
+		return ip, nil
+	}
+	var other netip.Addr
+	for _, ip := range u.f.Network.Resolved {
+		if CheckNodeIP(ip, u.f.Network.Interfaces) != nil {
+			continue
+		}
+		if ip.Unmap().Is4() == prefer4 {
+			return ip, nil
+		}
+		if !other.IsValid() {
+			other = ip
+		}
+	}
+	if other.IsValid() {
+		return other, nil
+	}
+	routes := []netip.Addr{u.f.Network.DefaultV4, u.f.Network.DefaultV6}
+	if !prefer4 {
+		slices.Reverse(routes)
+	}
+	for _, ip := range routes {
+		if ip.IsValid() {
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("find an address for node %s: its name resolves to none of this host's addresses and there is no default route; set --node-ip", u.s.Name)
+}
