@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-node/wherry/tools/internal/build"
+)
+
+func buildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build [target...]",
+		Short: "Build our programs and the pinned ones of others into bin/, and the images",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			root, err := checkout()
+			if err != nil {
+				return err
+			}
+			return build.Run(cmd.Context(), root, names, cmd.ErrOrStderr())
+		},
+	}
+}
+
+func imagesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "images",
+		Short: "Make bin/images.tar, the container images (no registry is asked)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := checkout()
+			if err != nil {
+				return err
+			}
+			archive, err := build.Images(cmd.Context(), root)
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), archive)
+			}
+			return err
+		},
+	}
+}

@@ -1,0 +1,60 @@
+// Command wherry-dev is the development environment: it builds, starts, shows and ends it. See `wherry-dev --help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "wherry-dev:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "wherry-dev",
+		Short:         "The development environment of Wherry: a control plane, a container runtime, a node.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(buildCommand(), imagesCommand(), runtimeCommand())
+	return root
+}
+
+// checkout is the root of the project's tree: the nearest directory upwards of the working directory, or else of this
+// program, that holds tools/ and controlplane/.
+func checkout() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	for _, start := range []string{dir, filepath.Dir(program)} {
+		for at := start; at != filepath.Dir(at); at = filepath.Dir(at) {
+			if exists(filepath.Join(at, "tools", "go.mod")) && exists(filepath.Join(at, "controlplane", "go.mod")) {
+				return at, nil
+			}
+		}
+	}
+	return "", errors.New("find checkout: neither " + dir + " nor " + program + " lies in one")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+	"github.com/wherry-node/wherry/tools/internal/runtime"
+)
+
+// runtimeCommand starts and ends a containerd of its own: what `up` uses, and what tests use beside it.
+func runtimeCommand() *cobra.Command {
+	c := runtime.Config{SandboxImage: images.Pause}
+	var flavor string
+	parent := &cobra.Command{
+		Use:   "runtime",
+		Short: "A containerd with everything of its own below --dir; instances do not meet if --dir and --pod-subnet differ",
+	}
+	fs := parent.PersistentFlags()
+	fs.StringVar(&c.Dir, "dir", "", "directory of the instance (short: a unix socket lies in it)")
+	fs.StringVar(&c.PodSubnet, "pod-subnet", "10.88.0.0/24", "addresses of its pods; no two instances may share them")
+	fs.StringVar(&flavor, "flavor", string(runtime.Containerd2), "containerd2 (pinned) or debian (1.6)")
+	fs.BoolVar(&c.NoNetwork, "no-network", false, "without a CNI configuration: pods with a network of their own cannot start yet")
+	complete := func() error {
+		root, err := checkout()
+		if err != nil {
+			return err
+		}
+		if c.Dir == "" {
+			return errors.New("no --dir")
+		}
+		c.Flavor, c.Bin, c.DebianBin = runtime.Flavor(flavor), filepath.Join(root, "bin"), filepath.Join(root, ".wherry", "debian", "bin")
+		c.Dir, err = filepath.Abs(c.Dir)
+		return err
+	}
+	up := &cobra.Command{
+		Use: "up", Short: "Start it, with the development images; prints its CRI endpoint", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := complete(); err != nil {
+				return err
+			}
+			if err := runtime.Start(cmd.Context(), c); err != nil {
+				return err
+			}
+			if err := runtime.Import(cmd.Context(), c, filepath.Join(c.Bin, "images.tar")); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "unix://"+c.Socket())
+			return nil
+		},
+	}
+	var keep bool
+	down := &cobra.Command{
+		Use: "down", Short: "End it, its pods, mounts, networks and rules, and remove --dir", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := complete(); err != nil {
+				return err
+			}
+			if keep {
+				return runtime.Stop(cmd.Context(), c)
+			}
+			return runtime.Purge(cmd.Context(), c)
+		},
+	}
+	down.Flags().BoolVar(&keep, "keep", false, "keep --dir")
+	network := &cobra.Command{
+		Use: "network", Short: "Write the CNI configuration that --no-network left out", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := complete(); err != nil {
+				return err
+			}
+			return c.WriteNetwork()
+		},
+	}
+	parent.AddCommand(up, down, network)
+	return parent
+}

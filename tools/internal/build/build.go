@@ -1,0 +1,128 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+)
+
+// Target is one thing to make.
+type Target struct {
+	Name   string
+	Module string   // directory of the module, relative to the checkout
+	Args   []string // of go, with {bin} for the output directory
+	Env    []string
+	// Makes are the files below bin/.
+	Makes []string
+	// Wants are Debian packages without which it cannot be made.
+	Wants []string
+}
+
+// Versions of what is not in go.mod files in a form that can be linked in.
+const (
+	kubernetesVersion = "v1.36.3"
+	containerdVersion = "v2.4.2"
+	critoolsVersion   = "v1.36.0"
+)
+
+func kubernetesFlags() string {
+	const v = "k8s.io/component-base/version."
+	major, minor, _ := strings.Cut(strings.TrimPrefix(kubernetesVersion, "v"), ".")
+	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s -X %sgitTreeState=clean", v, kubernetesVersion, v, major, v, minor[:strings.IndexByte(minor, '.')], v)
+}
+
+// Targets are all of them, in the order in which they are made.
+func Targets() []Target {
+	static := []string{"CGO_ENABLED=0"}
+	return []Target{
+		{Name: "wherry", Module: ".", Env: static, Makes: []string{"wherry"},
+			Args: []string{"build", "-o", "{bin}/wherry", "./cmd/wherry"}},
+		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},
+			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/wherry-controlplane", "./cmd/wherry-controlplane"}},
+		{Name: "runc", Module: "tools/runc", Env: []string{"CGO_ENABLED=1"}, Makes: []string{"runc"}, Wants: []string{"libseccomp-dev", "pkg-config", "gcc"},
+			Args: []string{"build", "-trimpath", "-tags", "seccomp", "-ldflags", "-s -w", "-o", "{bin}/runc", "github.com/opencontainers/runc"}},
+		{Name: "containerd", Module: "tools/containerd", Env: static, Makes: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
+			Args: []string{"build", "-trimpath", "-ldflags", "-s -w -X github.com/containerd/containerd/v2/version.Version=" + containerdVersion, "-o", "{bin}/", "tool"}},
+		{Name: "CNI plugins", Module: "tools/cni", Env: static, Makes: []string{"cni/ptp", "cni/host-local", "cni/loopback", "cni/portmap", "cni/bridge"},
+			Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", "{bin}/cni/", "tool"}},
+		{Name: "crictl", Module: "tools/critools", Env: static, Makes: []string{"crictl"},
+			Args: []string{"build", "-trimpath", "-ldflags", "-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=" + critoolsVersion, "-o", "{bin}/crictl", "sigs.k8s.io/cri-tools/cmd/crictl"}},
+		{Name: "critest", Module: "tools/critools", Env: static, Makes: []string{"critest"},
+			Args: []string{"test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", "{bin}/critest", "sigs.k8s.io/cri-tools/cmd/critest"}},
+		{Name: "kubectl", Module: "tools/kubectl", Env: static, Makes: []string{"kubectl"},
+			Args: []string{"build", "-trimpath", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
+		{Name: "image programs", Module: "tools", Env: static, Makes: []string{"images/web"},
+			Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
+	}
+}
+
+// Run makes the targets of the given names (all, if none is given).
+func Run(ctx context.Context, checkout string, names []string, progress io.Writer) error {
+	bin := filepath.Join(checkout, "bin")
+	if err := os.MkdirAll(filepath.Join(bin, "cni"), 0o755); err != nil {
+		return err
+	}
+	targets := Targets()
+	if len(names) > 0 {
+		targets = slices.DeleteFunc(targets, func(t Target) bool { return !slices.Contains(names, t.Name) })
+	}
+	for i, target := range targets {
+		began := time.Now()
+		fmt.Fprintf(progress, "[%2d/%d] %-20s ", i+1, len(targets), target.Name)
+		if err := target.make(ctx, checkout, bin); err != nil {
+			fmt.Fprintln(progress, "failed")
+			return fmt.Errorf("build %s: %w", target.Name, err)
+		}
+		fmt.Fprintf(progress, "%5.1f s\n", time.Since(began).Seconds())
+	}
+	return nil
+}
+
+func (t Target) make(ctx context.Context, checkout, bin string) error {
+	args := slices.Clone(t.Args)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "{bin}", bin)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = filepath.Join(checkout, t.Module)
+	cmd.Env = append(append(os.Environ(), "GOFLAGS=", "GOWORK=off"), t.Env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("in %s: go %s: %w\n%s", t.Module, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Images makes bin/images.tar: the development images.
+func Images(ctx context.Context, checkout string) (string, error) {
+	bin := filepath.Join(checkout, "bin")
+	pause := filepath.Join(bin, "images", "pause")
+	source := filepath.Join(checkout, "tools", "images", "pause", "pause.c")
+	cmd := exec.CommandContext(ctx, "gcc", "-Os", "-static", "-s", "-Wall", "-Werror", "-o", pause, source)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build pause: %w\n%s", err, out)
+	}
+	set, err := images.Set(images.Programs{Busybox: "/bin/busybox", Web: filepath.Join(bin, "images", "web"), Pause: pause})
+	if err != nil {
+		return "", fmt.Errorf("make images: %w", err)
+	}
+	archive := filepath.Join(bin, "images.tar")
+	file, err := os.Create(archive + ".new")
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(images.WriteArchive(file, set), file.Close()); err != nil {
+		return "", fmt.Errorf("write %s: %w", archive, err)
+	}
+	return archive, os.Rename(archive+".new", archive)
+}

@@ -1,0 +1,163 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is one that a pid file names.
+type Process struct {
+	PID       int
+	StartTime uint64 // clock ticks since boot, /proc/PID/stat field 22
+}
+
+// Spec is what to start.
+type Spec struct {
+	PIDFile string
+	Log     string // standard output and error, appended
+	Path    string
+	Args    []string
+	Env     []string // appended to the environment
+	Dir     string
+}
+
+// Start starts the process in a session of its own and writes its pid file. It is an error if it runs already.
+func Start(s Spec) (Process, error) {
+	if p, ok := Find(s.PIDFile); ok {
+		return p, fmt.Errorf("start %s: it runs already as process %d (%s)", filepath.Base(s.Path), p.PID, s.PIDFile)
+	}
+	for _, path := range []string{s.PIDFile, s.Log} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return Process{}, err
+		}
+	}
+	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return Process{}, err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(s.Path, s.Args...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, s.Dir
+	cmd.Env = append(os.Environ(), s.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return Process{}, fmt.Errorf("start %s: %w", s.Path, err)
+	}
+	go func() { _ = cmd.Wait() }() // reaped where it ends before the caller does
+	p, err := lookup(cmd.Process.Pid)
+	if err != nil {
+		return Process{}, fmt.Errorf("start %s: it ended at once; see %s", filepath.Base(s.Path), s.Log)
+	}
+	return p, os.WriteFile(s.PIDFile, fmt.Appendf(nil, "%d %d\n", p.PID, p.StartTime), 0o644)
+}
+
+// Find returns the process that a pid file names, if it still runs.
+func Find(pidFile string) (Process, bool) {
+	data, err := os.ReadFile(pidFile)
+	if err != nil {
+		return Process{}, false
+	}
+	var p Process
+	if n, _ := fmt.Sscan(string(data), &p.PID, &p.StartTime); n != 2 {
+		return Process{}, false
+	}
+	return p, p.Alive()
+}
+
+// Alive says whether the process still runs (a zombie does not).
+func (p Process) Alive() bool {
+	now, err := lookup(p.PID)
+	return err == nil && now == p
+}
+
+// Stop ends the process that a pid file names: SIGTERM, after grace SIGKILL; the pid file goes with it.
+// Nothing running is no error.
+func Stop(ctx context.Context, pidFile string, grace time.Duration) error {
+	p, ok := Find(pidFile)
+	if !ok {
+		return removeFile(pidFile)
+	}
+	if err := p.end(ctx, syscall.SIGTERM, grace); err != nil {
+		if err := p.end(ctx, syscall.SIGKILL, 10*time.Second); err != nil {
+			return fmt.Errorf("end process %d (%s): %w", p.PID, pidFile, err)
+		}
+	}
+	return removeFile(pidFile)
+}
+
+func (p Process) end(ctx context.Context, signal syscall.Signal, bound time.Duration) error {
+	if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	for p.Alive() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("still there %s after %s", bound, signal)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Matching returns the processes whose command line satisfies the predicate.
+func Matching(match func(args []string) bool) ([]Process, error) {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []Process
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(dir.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", dir.Name(), "cmdline"))
+		if err != nil || !match(strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")) {
+			continue
+		}
+		if p, err := lookup(pid); err == nil {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// Kill ends a process at once and waits until it is gone.
+func (p Process) Kill(ctx context.Context) error {
+	if !p.Alive() {
+		return nil
+	}
+	return p.end(ctx, syscall.SIGKILL, 10*time.Second)
+}
+
+func lookup(pid int) (Process, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Process{}, err
+	}
+	// The command's name is in parentheses and may hold anything.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return Process{}, os.ErrProcessDone
+	}
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	return Process{PID: pid, StartTime: start}, err
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

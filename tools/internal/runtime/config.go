@@ -1,0 +1,188 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"text/template"
+)
+
+// Flavor is which containerd.
+type Flavor string
+
+// The flavors: the pinned 2.x, and Debian 12's 1.6.
+const (
+	Containerd2 Flavor = "containerd2"
+	Debian      Flavor = "debian"
+)
+
+// Config is one instance.
+type Config struct {
+	Flavor Flavor
+	// Dir holds everything: config.toml, root, state, containerd.sock, cni, logs.
+	Dir string
+	// Bin is the directory with the pinned programs; DebianBin those extracted from Debian's packages.
+	Bin, DebianBin string
+	// PodSubnet is where pods of this instance get their addresses from. Instances must not share it.
+	PodSubnet string
+	// SandboxImage is what a pod's sandbox runs.
+	SandboxImage string
+	// NoNetwork leaves the CNI configuration out (a test adds it later: see WriteNetwork).
+	NoNetwork bool
+}
+
+func (c Config) path(elem ...string) string {
+	return filepath.Join(append([]string{c.Dir}, elem...)...)
+}
+
+// Socket is where the instance serves CRI.
+func (c Config) Socket() string { return c.path("containerd.sock") }
+
+func (c Config) pidFile() string { return c.path("containerd.pid") }
+func (c Config) logFile() string { return c.path("containerd.log") }
+func (c Config) programs() string {
+	if c.Flavor == Debian {
+		return c.DebianBin
+	}
+	return c.Bin
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Flavor != Containerd2 && c.Flavor != Debian:
+		return fmt.Errorf("configure runtime: %q is neither %s nor %s", c.Flavor, Containerd2, Debian)
+	case !filepath.IsAbs(c.Dir):
+		return fmt.Errorf("configure runtime: directory %q is not absolute", c.Dir)
+	case len(c.Socket()) > 100:
+		return fmt.Errorf("configure runtime: the socket's path %s is too long (a unix socket's is at most 107 bytes)", c.Socket())
+	}
+	if p, err := netip.ParsePrefix(c.PodSubnet); err != nil || !p.Addr().Is4() || p.Bits() > 30 {
+		return fmt.Errorf("configure runtime: pod subnet %q is not an IPv4 prefix such as 10.88.1.0/24", c.PodSubnet)
+	}
+	return nil
+}
+
+// Everything that would write outside the directory is off: /opt/containerd, NRI's socket, snapshotters that look
+// for devices. OOM scores below one's own need CAP_SYS_RESOURCE, which a container of a build machine may lack.
+var configs = map[Flavor]*template.Template{
+	Containerd2: template.Must(template.New("containerd2").Parse(`version = 3
+root = "{{.Root}}"
+state = "{{.State}}"
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = "{{.Socket}}"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{{.SandboxImage}}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = {{.RestrictOOM}}
+  netns_mounts_under_state_dir = true
+  tolerate_missing_hugetlb_controller = true
+  cdi_spec_dirs = []
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{{.CNIBin}}"]
+    conf_dir = "{{.CNIConf}}"
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+{{range .Handlers}}    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{.}}]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{{.}}.options]
+        BinaryName = "{{$.Runc}}"
+        Root = "{{$.RuncRoot}}"
+        SystemdCgroup = false
+{{end}}`)),
+	Debian: template.Must(template.New("debian").Parse(`version = 2
+root = "{{.Root}}"
+state = "{{.State}}"
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = "{{.Socket}}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{{.SandboxImage}}"
+  restrict_oom_score_adj = {{.RestrictOOM}}
+  netns_mounts_under_state_dir = true
+  tolerate_missing_hugetlb_controller = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{{.CNIBin}}"
+    conf_dir = "{{.CNIConf}}"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+{{range .Handlers}}    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{{.}}]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{{.}}.options]
+        BinaryName = "{{$.Runc}}"
+        Root = "{{$.RuncRoot}}"
+        SystemdCgroup = false
+{{end}}`)),
+}
+
+func (c Config) writeConfig() error {
+	for _, dir := range []string{"root", "state", "runc", "cni/net.d", "cni/ipam"} {
+		if err := os.MkdirAll(c.path(dir), 0o711); err != nil {
+			return err
+		}
+	}
+	runc := filepath.Join(c.Bin, "runc")
+	if c.Flavor == Debian {
+		runc = filepath.Join(c.DebianBin, "runc")
+	}
+	var b bytes.Buffer
+	err := configs[c.Flavor].Execute(&b, map[string]any{
+		"Root": c.path("root"), "State": c.path("state"), "Socket": c.Socket(), "SandboxImage": c.SandboxImage,
+		"RestrictOOM": !mayLowerOOMScore(), "CNIBin": filepath.Join(c.Bin, "cni"), "CNIConf": c.path("cni/net.d"),
+		"Runc": runc, "RuncRoot": c.path("runc"),
+		// The second is the same: it is there so that RuntimeClasses can be tried out.
+		"Handlers": []string{"runc", "alternative"},
+	})
+	if err != nil {
+		return fmt.Errorf("write containerd configuration: %w", err)
+	}
+	if err := os.WriteFile(c.path("config.toml"), b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if c.NoNetwork {
+		return nil
+	}
+	return c.WriteNetwork()
+}
+
+// WriteNetwork writes the CNI configuration: containerd notices it without a restart.
+func (c Config) WriteNetwork() error {
+	network := map[string]any{
+		"cniVersion": "1.0.0",
+		"name":       c.network(),
+		"plugins": []any{
+			map[string]any{
+				"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "mtu": 0,
+				"ipam": map[string]any{
+					"type": "host-local", "dataDir": c.path("cni/ipam"),
+					"ranges": []any{[]any{map[string]string{"subnet": c.PodSubnet}}},
+					"routes": []any{map[string]string{"dst": "0.0.0.0/0"}},
+				},
+			},
+			map[string]any{"type": "portmap", "backend": "nftables", "capabilities": map[string]bool{"portMappings": true}},
+		},
+	}
+	data, err := json.MarshalIndent(network, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.path("cni/net.d/10-wherry.conflist"), data, 0o644)
+}

@@ -1,0 +1,168 @@
+package runtime
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tables of the CNI plugins: shared by all instances, each rule names its network.
+const (
+	masqueradeTable = "inet cni_plugins_masquerade"
+	hostPortTable4  = "ip cni_hostport"
+	hostPortTable6  = "ip6 cni_hostport"
+)
+
+const forwarding = "/proc/sys/net/ipv4/ip_forward"
+
+// mountsBelow are the mount points below dir, innermost and latest first.
+func mountsBelow(dir string) ([]string, error) {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var mounts []string
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 4 {
+			if path := unescape.Replace(fields[4]); strings.HasPrefix(path, dir+"/") {
+				mounts = append(mounts, path)
+			}
+		}
+	}
+	slices.Reverse(mounts) // a later line is mounted on or below an earlier one
+	return mounts, nil
+}
+
+var (
+	ruleHandle  = regexp.MustCompile(`# handle (\d+)$`)
+	ruleComment = regexp.MustCompile(`comment "([^"]*)"`)
+	// perPod is the comment of a rule for one pod: of masquerading, and the sandbox ID of a host port's.
+	perPod = regexp.MustCompile(`net: |^[0-9a-f]{64}$`)
+)
+
+// attached are the sandboxes that still have an address: no CNI DEL has come for them.
+func (c Config) attached() []string {
+	files, _ := filepath.Glob(filepath.Join(c.path("cni/ipam"), c.network(), "*.*"))
+	var ids []string
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil {
+			ids = append(ids, strings.Fields(string(data) + " -")[0])
+		}
+	}
+	return ids
+}
+
+// removeRules removes the rules of this instance's network that no CNI DEL has removed, then the plugins' tables if no
+// rule of any network is left.
+func (c Config) removeRules(ctx context.Context) error {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return nil // then nothing could have made rules
+	}
+	tables, err := nft(ctx, "list", "tables")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, table := range []string{masqueradeTable, hostPortTable4, hostPortTable6} {
+		if slices.Contains(strings.Split(tables, "\n"), "table "+table) {
+			errs = append(errs, c.sweepTable(ctx, strings.Fields(table)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) sweepTable(ctx context.Context, table []string) error {
+	listing, err := nft(ctx, append([]string{"-a", "list", "table"}, table...)...)
+	if err != nil {
+		return err
+	}
+	chain, others, ids := "", false, c.attached()
+	var errs []error
+	for line := range strings.SplitSeq(listing, "\n") {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "chain "); ok {
+			chain = strings.Fields(name)[0]
+			continue
+		}
+		handle, comment := ruleHandle.FindStringSubmatch(line), ruleComment.FindStringSubmatch(line)
+		if handle == nil || comment == nil || !perPod.MatchString(comment[1]) {
+			continue
+		}
+		if !strings.Contains(comment[1], "net: "+c.network()+",") && !slices.Contains(ids, comment[1]) {
+			others = true
+			continue
+		}
+		_, err := nft(ctx, "delete", "rule", table[0], table[1], chain, "handle", handle[1])
+		errs = append(errs, err)
+	}
+	if !others {
+		_, err := nft(ctx, "delete", "table", table[0], table[1])
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func nft(ctx context.Context, args ...string) (string, error) {
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "nft", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("nft %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(out), nil
+}
+
+// recordForwarding remembers whether the machine forwarded packets before: the network plugins switch it on.
+func (c Config) recordForwarding() error {
+	if _, err := os.Stat(c.path("ip_forward.before")); err == nil {
+		return nil // of a run that was not ended; it knows better
+	}
+	value, err := os.ReadFile(forwarding)
+	if err != nil {
+		return fmt.Errorf("read sysctl: %w", err)
+	}
+	return os.WriteFile(c.path("ip_forward.before"), value, 0o644)
+}
+
+// restoreForwarding sets it back, unless another instance needs it: then its tables are still there.
+func (c Config) restoreForwarding(ctx context.Context) error {
+	before, err := os.ReadFile(c.path("ip_forward.before"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(c.path("ip_forward.before")) }()
+	if strings.TrimSpace(string(before)) != "0" {
+		return nil
+	}
+	if tables, err := nft(ctx, "list", "tables"); err == nil && strings.Contains(tables, masqueradeTable) {
+		return nil
+	}
+	return os.WriteFile(forwarding, before, 0o644)
+}
+
+// mayLowerOOMScore says whether this process may give another a lower OOM score than its own.
+func mayLowerOOMScore() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}

@@ -1,0 +1,221 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/tools/internal/proc"
+)
+
+// Start starts the instance and returns when it serves CRI. One that runs already is left alone.
+func Start(ctx context.Context, c Config) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if err := c.writeConfig(); err != nil {
+		return fmt.Errorf("configure containerd in %s: %w", c.Dir, err)
+	}
+	if _, running := proc.Find(c.pidFile()); !running {
+		if err := c.recordForwarding(); err != nil {
+			return err
+		}
+		path := c.programs() + ":" + c.Bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+		if _, err := proc.Start(proc.Spec{
+			PIDFile: c.pidFile(), Log: c.logFile(), Path: filepath.Join(c.programs(), "containerd"),
+			Args: []string{"--config", c.path("config.toml")}, Env: []string{"PATH=" + path}, Dir: c.Dir,
+		}); err != nil {
+			return err
+		}
+	}
+	return c.awaitCRI(ctx)
+}
+
+func (c Config) awaitCRI(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := c.crictl(ctx, nil, "version")
+		if err == nil {
+			return nil
+		}
+		p, running := proc.Find(c.pidFile())
+		if !running {
+			return fmt.Errorf("start containerd: it ended; last lines of %s:\n%s", c.logFile(), tail(c.logFile(), 8))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("start containerd (process %d): no answer on %s: %w", p.PID, c.Socket(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Running says whether the instance's containerd runs.
+func Running(c Config) bool {
+	_, ok := proc.Find(c.pidFile())
+	return ok
+}
+
+// Import adds an archive of images, all of them visible over CRI; the sandbox image is pinned.
+func Import(ctx context.Context, c Config, archive string) error {
+	if err := c.run(ctx, nil, "ctr", "--address", c.Socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "overlayfs", archive); err != nil {
+		return fmt.Errorf("import images of %s: %w", archive, err)
+	}
+	return c.run(ctx, nil, "ctr", "--address", c.Socket(), "-n", "k8s.io", "images", "label", c.SandboxImage, "io.cri-containerd.pinned=pinned")
+}
+
+// Stop ends the instance and everything it started. It may be repeated, and works from what lies on disk.
+// removed pods get no grace: a node agent that wants one stops its pods before.
+func Stop(ctx context.Context, c Config) error {
+	var errs []error
+	if Running(c) {
+		bounded, cancel := context.WithTimeout(ctx, 45*time.Second)
+		// An error shows in what is left below, which is ended by force.
+		_ = c.crictl(bounded, nil, "rmp", "--all", "--force")
+		cancel()
+	}
+	errs = append(errs, proc.Stop(ctx, c.pidFile(), 15*time.Second))
+	errs = append(errs, c.endTasks(ctx))
+	errs = append(errs, c.unmount(ctx))
+	errs = append(errs, c.removeRules(ctx), c.restoreForwarding(ctx))
+	c.removeTraces()
+	return errors.Join(errs...)
+}
+
+// Purge is Stop, and the directory is removed.
+func Purge(ctx context.Context, c Config) error {
+	if err := Stop(ctx, c); err != nil {
+		return err
+	}
+	return os.RemoveAll(c.Dir)
+}
+
+// endTasks ends containers and shims that outlived containerd.
+func (c Config) endTasks(ctx context.Context) error {
+	shims, err := proc.Matching(func(args []string) bool {
+		return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && strings.Contains(strings.Join(args, " "), " -address "+c.Socket())
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	bundles, _ := filepath.Glob(c.path("state/io.containerd.runtime.v2.task/*/*"))
+	for _, bundle := range bundles {
+		namespace, id := filepath.Base(filepath.Dir(bundle)), filepath.Base(bundle)
+		if _, err := os.Stat(filepath.Join(c.path("runc"), namespace, id)); err != nil {
+			continue
+		}
+		errs = append(errs, c.run(ctx, nil, "runc", "--root", filepath.Join(c.path("runc"), namespace), "delete", "--force", id))
+	}
+	for _, shim := range shims {
+		errs = append(errs, shim.Kill(ctx))
+	}
+	for _, bundle := range bundles {
+		removeShimSocket(bundle)
+	}
+	return errors.Join(errs...)
+}
+
+// removeShimSocket removes the socket that a killed shim could not: its path is in the bundle.
+func removeShimSocket(bundle string) {
+	for _, name := range []string{"address", "bootstrap.json"} {
+		data, err := os.ReadFile(filepath.Join(bundle, name))
+		if err != nil {
+			continue
+		}
+		_, rest, ok := strings.Cut(string(data), "unix://")
+		if !ok {
+			continue
+		}
+		path := strings.FieldsFunc(rest, func(r rune) bool { return r == '"' || r == '\n' })[0]
+		if strings.HasPrefix(path, "/run/containerd/s/") {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// unmount detaches everything mounted below the directory, innermost first; network namespaces end with it.
+func (c Config) unmount(ctx context.Context) error {
+	mounts, err := mountsBelow(c.Dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, mount := range mounts {
+		if err := unix.Unmount(mount, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", mount, err))
+		}
+	}
+	namespaces, _ := filepath.Glob(c.path("state/netns/*"))
+	for _, file := range namespaces {
+		_ = os.Remove(file)
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// removeTraces removes what containerd and CNI keep at fixed places, where it is empty or ours.
+func (c Config) removeTraces() {
+	results, _ := filepath.Glob("/var/lib/cni/results/*")
+	for _, file := range results {
+		if data, err := os.ReadFile(file); err == nil && bytes.Contains(data, []byte(`"netns":"`+c.Dir+"/")) {
+			_ = os.Remove(file)
+		}
+	}
+	// Directories: Remove refuses the ones that hold something.
+	for _, dir := range []string{"/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/run/containerd/s", "/run/containerd/io.containerd.sandbox.controller.v1.shim", "/run/containerd", "/run/cni/dhcp"} {
+		_ = os.Remove(dir)
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io")
+	for _, dir := range append(groups, "/sys/fs/cgroup/k8s.io") {
+		_ = os.Remove(dir)
+	}
+}
+
+// network is the CNI network's name: one per directory.
+func (c Config) network() string {
+	sum := sha256.Sum256([]byte(c.Dir))
+	return "wherry-" + hex.EncodeToString(sum[:4])
+}
+
+func (c Config) crictl(ctx context.Context, out *bytes.Buffer, args ...string) error {
+	endpoint := "unix://" + c.Socket()
+	return c.run(ctx, out, "crictl", append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "--timeout", "30s"}, args...)...)
+}
+
+// run runs one of the instance's programs; crictl is always the pinned one.
+func (c Config) run(ctx context.Context, out *bytes.Buffer, program string, args ...string) error {
+	path := filepath.Join(c.programs(), program)
+	if program == "crictl" {
+		path = filepath.Join(c.Bin, program)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if out != nil {
+		cmd.Stdout = out
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
+}
+
+func tail(path string, lines int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
+}
