@@ -28,10 +28,7 @@ type MountInput struct {
 	Image func(volume string) (*runtimeapi.ImageSpec, error)
 }
 
-const (
-	hostsPath = "/etc/hosts"
-	// what is mounted where is told by the mount's path: CRI mounts have no names.
-)
+const hostsPath = "/etc/hosts"
 
 // Mounts are what the runtime mounts into the next attempt of a container: its volumes, with subPaths made and
 // opened safely, its hosts file, and a new file for its termination message. SetUp must have succeeded. The error
@@ -40,12 +37,9 @@ func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Moun
 	c := in.Container
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
 	for i := range c.VolumeMounts {
-		m, err := v.mount(&in, i)
+		m, err := mountOf(&in, i, v.layout, v.bindSubPath)
 		if err != nil {
-			return nil, &Error{
-				Volume: c.VolumeMounts[i].Name, Reason: ReasonFailedMount, Err: err,
-				Message: fmt.Sprintf("container %q: volumeMounts[%d] of volume %q at %s: %v", c.Name, i, c.VolumeMounts[i].Name, c.VolumeMounts[i].MountPath, err),
-			}
+			return nil, mountError(&in, i, err)
 		}
 		mounts = append(mounts, m)
 		if err := ctx.Err(); err != nil {
@@ -59,8 +53,16 @@ func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Moun
 	return append(mounts, own...), nil
 }
 
-// mount is one volumeMount.
-func (v *Volumes) mount(in *MountInput, index int) (*runtimeapi.Mount, error) {
+func mountError(in *MountInput, index int, err error) *Error {
+	vm := &in.Container.VolumeMounts[index]
+	return &Error{
+		Volume: vm.Name, Reason: ReasonFailedMount, Err: err,
+		Message: fmt.Sprintf("container %q: volumeMounts[%d] of volume %q at %s: %v", in.Container.Name, index, vm.Name, vm.MountPath, err),
+	}
+}
+
+// mountOf is one volumeMount. Bind makes a path of the host that shows a subPath.
+func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, error)) (*runtimeapi.Mount, error) {
 	vm := &in.Container.VolumeMounts[index]
 	at := slices.IndexFunc(in.Pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == vm.Name })
 	if at < 0 {
@@ -93,19 +95,19 @@ func (v *Volumes) mount(in *MountInput, index int) (*runtimeapi.Mount, error) {
 	if k == kindImage {
 		return m, imageMount(m, in, vol, sub)
 	}
-	m.HostPath = v.hostDir(in.Pod, vol, k)
+	m.HostPath = l.hostDir(in.Pod, vol, k)
 	if sub != "" {
-		m.HostPath, err = v.bindSubPath(subPath{in: in, index: index, volume: vol, kind: k, root: m.HostPath, path: sub})
+		m.HostPath, err = bind(subPath{in: in, index: index, volume: vol, kind: k, root: m.HostPath, path: sub})
 	}
 	return m, err
 }
 
 // hostDir is where a volume lies on the node.
-func (v *Volumes) hostDir(p *v1.Pod, vol *v1.Volume, k kind) string {
+func (l layout) hostDir(p *v1.Pod, vol *v1.Volume, k kind) string {
 	if k == kindHostPath {
 		return vol.HostPath.Path
 	}
-	return v.layout.volume(p.UID, k, vol.Name)
+	return l.volume(p.UID, k, vol.Name)
 }
 
 // imageMount hands an image volume to the runtime, which mounts it.

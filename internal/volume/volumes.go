@@ -47,6 +47,7 @@ type Paths interface {
 type Host interface {
 	Mounter
 	Paths
+	Meter
 }
 
 // Objects are what volumes are made from. Calls may be concurrent; they wait for a first answer until ctx ends.
@@ -73,6 +74,7 @@ type Config struct {
 type Volumes struct {
 	cfg    Config
 	layout layout
+	walks  walks
 }
 
 // New returns Volumes over cfg. It does no IO.
@@ -80,7 +82,7 @@ func New(cfg Config) *Volumes {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}}
+	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }
 
 // Pod is a pod and what its volumes show of its node.

@@ -1,0 +1,230 @@
+package hostfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Machine reads what the kernel and the operating system say of the machine. All of it is below Root.
+type Machine struct {
+	// Root is "/" on a real machine (and when empty); a directory with proc, sys and etc in tests.
+	Root string
+}
+
+// Facts are what does not change while the machine runs (huge pages excepted). Strings that cannot be found out are
+// empty.
+type Facts struct {
+	MachineID       string // /etc/machine-id
+	SystemUUID      string // of the firmware; where that has none, the machine ID
+	BootID          string
+	KernelVersion   string // as uname -r
+	OSImage         string // PRETTY_NAME of os-release
+	OperatingSystem string // linux
+	Architecture    string // Go's name: amd64, arm64
+	CPUs            int    // online, whatever share of them this process may use
+	MemoryBytes     uint64
+	SwapBytes       uint64
+	HugePages       []HugePages // by page size
+	PIDMax          int64       // how many tasks the machine can have
+	BootTime        time.Time
+}
+
+// HugePages is a pool of pages of one size.
+type HugePages struct {
+	PageBytes uint64
+	Pages     uint64
+}
+
+// Facts reads the facts. It fails only without a CPU count or a memory size, since without them nothing can be
+// promised to a pod.
+func (m Machine) Facts() (Facts, error) {
+	f := Facts{
+		MachineID:       m.first("etc/machine-id", "var/lib/dbus/machine-id"),
+		BootID:          m.first("proc/sys/kernel/random/boot_id"),
+		KernelVersion:   m.first("proc/sys/kernel/osrelease"),
+		OSImage:         m.osImage(),
+		OperatingSystem: runtime.GOOS,
+		Architecture:    runtime.GOARCH,
+		HugePages:       m.hugePages(),
+		PIDMax:          m.pidMax(),
+		BootTime:        m.bootTime(),
+	}
+	f.SystemUUID = m.first("sys/class/dmi/id/product_uuid", "proc/device-tree/system-id", "proc/device-tree/vm,uuid", "etc/machine-id")
+	var err error
+	if f.CPUs, err = m.CPUs(); err != nil {
+		return f, err
+	}
+	mem, err := m.Memory()
+	f.MemoryBytes, f.SwapBytes = mem.TotalBytes, mem.SwapTotalBytes
+	return f, err
+}
+
+func (m Machine) path(rel string) string { return filepath.Join("/", m.Root, rel) }
+
+// first is the trimmed content of the first of the files that has any.
+func (m Machine) first(paths ...string) string {
+	for _, p := range paths {
+		data, err := os.ReadFile(m.path(p))
+		if s := strings.Trim(string(data), " \t\r\n\x00"); err == nil && s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// CPUs counts the CPUs that are online: not those that an affinity mask or a cgroup leaves to this process.
+func (m Machine) CPUs() (int, error) {
+	if n, err := parseCPUList(m.first("sys/devices/system/cpu/online")); err == nil {
+		return n, nil
+	}
+	n := 0
+	for line := range strings.Lines(m.first("proc/cpuinfo")) {
+		if name, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "processor" {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("count CPUs: neither %s nor %s says", m.path("sys/devices/system/cpu/online"), m.path("proc/cpuinfo"))
+	}
+	return n, nil
+}
+
+// parseCPUList counts a list like 0-3,8.
+func parseCPUList(s string) (int, error) {
+	n := 0
+	for part := range strings.SplitSeq(s, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		a, err := strconv.Atoi(lo)
+		if err != nil {
+			return 0, fmt.Errorf("CPU list %q: %w", s, err)
+		}
+		b, err := strconv.Atoi(hi)
+		if err != nil || b < a {
+			return 0, fmt.Errorf("CPU list %q: bad range %q", s, part)
+		}
+		n += b - a + 1
+	}
+	return n, nil
+}
+
+// Memory is the state of the machine's memory, in bytes.
+type Memory struct {
+	TotalBytes, FreeBytes, AvailableBytes uint64
+	SwapTotalBytes, SwapFreeBytes         uint64
+}
+
+// Memory reads /proc/meminfo.
+func (m Machine) Memory() (Memory, error) {
+	path := m.path("proc/meminfo")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Memory{}, fmt.Errorf("read memory size: %w", err)
+	}
+	var mem Memory
+	fields := map[string]*uint64{
+		"MemTotal": &mem.TotalBytes, "MemFree": &mem.FreeBytes, "MemAvailable": &mem.AvailableBytes,
+		"SwapTotal": &mem.SwapTotalBytes, "SwapFree": &mem.SwapFreeBytes,
+	}
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(line, ":")
+		dst := fields[name]
+		if dst == nil {
+			continue
+		}
+		number, unit, _ := strings.Cut(strings.TrimSpace(value), " ")
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || unit != "kB" {
+			return mem, fmt.Errorf("read %s: line %q", path, strings.TrimSpace(line))
+		}
+		*dst = n * 1024
+	}
+	if mem.TotalBytes == 0 {
+		return mem, fmt.Errorf("read %s: no MemTotal", path)
+	}
+	return mem, nil
+}
+
+// Tasks is how many tasks (threads) there are on the machine now.
+func (m Machine) Tasks() (int64, error) {
+	path := m.path("proc/loadavg") // 0.12 0.10 0.09 2/345 6789: 345 tasks
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("count tasks: %w", err)
+	}
+	if f := strings.Fields(string(data)); len(f) > 3 {
+		if _, total, ok := strings.Cut(f[3], "/"); ok {
+			if n, err := strconv.ParseInt(total, 10, 64); err == nil {
+				return n, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("count tasks: %s has %q", path, strings.TrimSpace(string(data)))
+}
+
+// pidMax is the lesser of the two limits that the kernel has.
+func (m Machine) pidMax() int64 {
+	limit := int64(0)
+	for _, p := range []string{"proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"} {
+		if n, err := strconv.ParseInt(m.first(p), 10, 64); err == nil && (limit == 0 || n < limit) {
+			limit = n
+		}
+	}
+	return limit
+}
+
+func (m Machine) bootTime() time.Time {
+	for line := range strings.Lines(m.first("proc/stat")) {
+		if s, ok := strings.CutPrefix(line, "btime "); ok {
+			if n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64); err == nil {
+				return time.Unix(n, 0)
+			}
+		}
+	}
+	return time.Time{}
+}
+
+func (m Machine) hugePages() []HugePages {
+	entries, err := os.ReadDir(m.path("sys/kernel/mm/hugepages"))
+	if err != nil {
+		return nil
+	}
+	var pools []HugePages
+	for _, e := range entries { // hugepages-2048kB
+		size, ok := strings.CutPrefix(e.Name(), "hugepages-")
+		if !ok {
+			continue
+		}
+		kb, err := strconv.ParseUint(strings.TrimSuffix(size, "kB"), 10, 64)
+		n, err2 := strconv.ParseUint(m.first(filepath.Join("sys/kernel/mm/hugepages", e.Name(), "nr_hugepages")), 10, 64)
+		if errors.Join(err, err2) == nil {
+			pools = append(pools, HugePages{PageBytes: kb * 1024, Pages: n})
+		}
+	}
+	slices.SortFunc(pools, func(a, b HugePages) int { return int(int64(a.PageBytes) - int64(b.PageBytes)) })
+	return pools
+}
+
+// osImage is what the distribution calls itself.
+func (m Machine) osImage() string {
+	for line := range strings.Lines(m.first("etc/os-release", "usr/lib/os-release")) {
+		value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME=")
+		if !ok {
+			continue
+		}
+		if s, err := strconv.Unquote(value); err == nil {
+			return s
+		}
+		return strings.Trim(value, `'"`)
+	}
+	return "Linux"
+}

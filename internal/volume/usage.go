@@ -1,0 +1,120 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Meter measures directories. Calls may be concurrent.
+type Meter interface {
+	// DiskSpace is what the file system at path has in all, and what is left: bytes and inodes.
+	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
+	// DiskUsage walks dir and sums up what it takes; it stops when ctx ends.
+	DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error)
+}
+
+// Usage is how full a volume is.
+type Usage struct {
+	Name string
+	// Memory: it lies in memory and counts against the pod's memory, not against its ephemeral storage.
+	Memory bool
+	// Of the file system that it lies on; a memory-backed volume has one of its own.
+	CapacityBytes, AvailableBytes, Inodes, InodesFree uint64
+	// Of the volume itself.
+	UsedBytes, InodesUsed uint64
+	// Time is when UsedBytes and InodesUsed were measured.
+	Time time.Time
+}
+
+// usageTTL is how old a walk's result may be ("volumeStatsAggPeriod", 1 minute).
+const usageTTL = time.Minute
+
+// walks remembers what walks through directories found.
+type walks struct {
+	mu   sync.Mutex
+	pods map[types.UID]map[string]walked // by directory
+}
+
+type walked struct {
+	bytes, inodes uint64
+	at            time.Time
+}
+
+// Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. A walk through a large
+// volume is not repeated within a minute; one that ctx cuts short gives its last result, if there is one. Volumes
+// that are not there yet are left out. The error joins what could not be measured; the rest is returned with it.
+func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
+	var all []Usage
+	var errs []error
+	for _, vol := range usedVolumes(p) {
+		k, err := kindOf(vol)
+		if err != nil || (k != kindEmptyDir && !k.files()) {
+			continue
+		}
+		u, err := v.usage(ctx, p.UID, vol.Name, v.layout.volume(p.UID, k, vol.Name))
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("volume %q: %w", vol.Name, err))
+			}
+			continue
+		}
+		all = append(all, u)
+	}
+	return all, errors.Join(errs...)
+}
+
+func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string) (Usage, error) {
+	capacity, available, inodes, inodesFree, err := v.cfg.Host.DiskSpace(dir)
+	if err != nil {
+		return Usage{}, err
+	}
+	u := Usage{Name: name, CapacityBytes: capacity, AvailableBytes: available, Inodes: inodes, InodesFree: inodesFree, Time: time.Now()}
+	if u.Memory, err = v.cfg.Host.IsMountPoint(dir); err != nil {
+		return Usage{}, err
+	}
+	if u.Memory { // its file system has nothing else in it
+		u.UsedBytes, u.InodesUsed = capacity-available, inodes-inodesFree
+		return u, nil
+	}
+	w, err := v.walk(ctx, uid, dir)
+	u.UsedBytes, u.InodesUsed, u.Time = w.bytes, w.inodes, w.at
+	return u, err
+}
+
+func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, error) {
+	v.walks.mu.Lock()
+	last, known := v.walks.pods[uid][dir]
+	v.walks.mu.Unlock()
+	now := time.Now()
+	if known && now.Sub(last.at) < usageTTL {
+		return last, nil
+	}
+	bytes, inodes, err := v.cfg.Host.DiskUsage(ctx, dir)
+	if err != nil {
+		if known && ctx.Err() != nil {
+			return last, nil
+		}
+		return walked{}, err
+	}
+	w := walked{bytes: bytes, inodes: inodes, at: now}
+	v.walks.mu.Lock()
+	defer v.walks.mu.Unlock()
+	if v.walks.pods[uid] == nil {
+		v.walks.pods[uid] = map[string]walked{}
+	}
+	v.walks.pods[uid][dir] = w
+	return w, nil
+}
+
+func (w *walks) forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, uid)
+}
