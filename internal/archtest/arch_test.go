@@ -27,7 +27,7 @@ var layers = map[string]string{
 	"probe": "B", "identity": "B", "server": "B", "stats": "B", "hostfs": "B", "cgroup": "B", "config": "B",
 	"objects": "B", "checkpoint": "B", "handtools": "B",
 
-	"perform": "C", "podworker": "C", "syncloop": "C",
+	"perform": "C", "podworker": "C", "syncloop": "C", "nodefacts": "C",
 
 	"simcri": "D", "simkube": "D", "fleet": "D", "agenttest": "D", "archtest": "D",
 }

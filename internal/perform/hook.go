@@ -3,16 +3,14 @@ package perform
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/probe"
 )
 
 // HTTPDoer sends a hook's request.
@@ -94,49 +92,15 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 		}
 		host = ips[0]
 	}
-	port, err := portOf(g.Port, c)
+	req, err := probe.HTTPRequest(ctx, g, c, host, "kube-lifecycle")
 	if err != nil {
 		return fmt.Errorf("httpGet: %w", err)
-	}
-	scheme := strings.ToLower(string(g.Scheme))
-	if scheme == "" {
-		scheme = "http"
-	}
-	path, query, _ := strings.Cut(g.Path, "?")
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+net.JoinHostPort(host, strconv.Itoa(port))+"/", nil)
-	if err != nil {
-		return fmt.Errorf("httpGet: %w", err)
-	}
-	req.URL.Path, req.URL.RawQuery = "/"+strings.TrimPrefix(path, "/"), query
-	for _, h := range g.HTTPHeaders {
-		if strings.EqualFold(h.Name, "host") {
-			req.Host = h.Value
-			continue
-		}
-		req.Header.Add(h.Name, h.Value)
 	}
 	resp, err := x.cfg.HTTP.Do(req)
 	if err != nil {
 		return fmt.Errorf("httpGet: %w", err)
 	}
 	return resp.Body.Close()
-}
-
-// portOf resolves a port that may be the name of one of the container's ports.
-func portOf(p intstr.IntOrString, c *v1.Container) (int, error) {
-	n := p.IntValue()
-	if p.Type == intstr.String && n == 0 {
-		for i := range c.Ports {
-			if c.Ports[i].Name == p.StrVal {
-				return int(c.Ports[i].ContainerPort), nil
-			}
-		}
-		return 0, fmt.Errorf("port %q is not a port of container %s", p.StrVal, c.Name)
-	}
-	if n < 1 || n > 65535 {
-		return 0, fmt.Errorf("port %s is not between 1 and 65535", p.String())
-	}
-	return n, nil
 }
 
 func firstLine(b []byte) string {

@@ -38,8 +38,9 @@ type Logs interface {
 
 // Cgroups holds the pod-level cgroups.
 type Cgroups interface {
-	// EnsurePod makes or updates the pod's cgroup.
+	// EnsurePod makes or updates the pod's cgroup; Parent is what the runtime is told of it.
 	EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err error)
+	Parent(p *v1.Pod) string
 	RemovePod(ctx context.Context, uid types.UID) error
 }
 

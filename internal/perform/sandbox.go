@@ -13,19 +13,15 @@ import (
 
 // sandboxConfig is the same for the sandbox and for each container in it: it depends on the pod and on facts that
 // do not change while the agent runs.
-func (x *Performer) sandboxConfig(ctx context.Context, job pod.Job, attempt uint32) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
+func (x *Performer) sandboxConfig(job pod.Job, attempt uint32) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()
-	parent, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod)
-	if err != nil {
-		return nil, nil, err
-	}
 	dns, warnings := crispec.DNS(crispec.DNSInput{
 		Pod: job.Pod, ClusterDNS: facts.ClusterDNS, ClusterDomain: facts.Spec.ClusterDomain,
 		Host: facts.HostResolv, NodeIPs: facts.HostIPs,
 	})
 	cfg, err := crispec.Sandbox(crispec.SandboxInput{
 		Pod: job.Pod, Attempt: attempt, DNS: dns, LogDir: crispec.LogDir(facts.LogRoot, job.Pod),
-		CgroupParent: parent, Policy: facts.Spec,
+		CgroupParent: x.cfg.Cgroups.Parent(job.Pod), Policy: facts.Spec,
 	})
 	return cfg, warnings, err
 }
@@ -52,7 +48,7 @@ func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	if err == nil {
 		var cfg *runtimeapi.PodSandboxConfig
 		var warnings []crispec.Warning
-		cfg, warnings, err = x.sandboxConfig(ctx, job, job.Action.Attempt)
+		cfg, warnings, err = x.sandboxConfig(job, job.Action.Attempt)
 		for _, w := range warnings {
 			x.event(job, v1.EventTypeWarning, w.Reason, "%s", w.Message)
 		}

@@ -54,7 +54,7 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 		}
 		return "", failed(reason, err)
 	}
-	sandboxCfg, _, err := x.sandboxConfig(ctx, job, sandbox.Attempt)
+	sandboxCfg, _, err := x.sandboxConfig(job, sandbox.Attempt)
 	if err != nil {
 		return "", failed("CreateContainerError", err)
 	}

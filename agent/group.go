@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// part is a component with a life of its own.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
+// runAll runs the parts until ctx ends or one of them fails, then waits for all. Parts end in no order: each
+// bears that the others have ended.
+func runAll(ctx context.Context, parts []part) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	for _, p := range parts {
+		wg.Go(func() {
+			err := p.run(ctx)
+			if err == nil && ctx.Err() == nil {
+				err = errors.New("ended by itself")
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+				mu.Unlock()
+			}
+			cancel()
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

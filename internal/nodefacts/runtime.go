@@ -1,0 +1,131 @@
+package nodefacts
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/nodestatus"
+)
+
+// How often the runtime is asked for its conditions: usually, and while it is not ready or does not answer. A CNI
+// configuration that arrives is seen within the second.
+const (
+	askReady    = 5 * time.Second
+	askNotReady = 500 * time.Millisecond
+	askTimeout  = 10 * time.Second
+)
+
+// RuntimeClient is what is asked of the container runtime.
+type RuntimeClient interface {
+	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
+	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
+}
+
+// Runtime keeps what the container runtime last said of itself.
+type Runtime struct {
+	client   RuntimeClient
+	onChange func()
+	log      *slog.Logger
+
+	mu    sync.Mutex
+	facts nodestatus.Runtime
+	known bool
+}
+
+// NewRuntime returns a Runtime; onChange is called when readiness, of the runtime or its network, has changed.
+func NewRuntime(client RuntimeClient, onChange func(), log *slog.Logger) *Runtime {
+	return &Runtime{client: client, onChange: onChange, log: log}
+}
+
+// Facts is what is known now.
+func (r *Runtime) Facts() nodestatus.Runtime {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.facts
+}
+
+// Known reports whether the runtime has answered once.
+func (r *Runtime) Known() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
+}
+
+// Run asks until ctx ends.
+func (r *Runtime) Run(ctx context.Context) error {
+	for {
+		ready := r.ask(ctx)
+		wait := askReady
+		if !ready {
+			wait = askNotReady
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// ask asks once and reports whether everything is ready.
+func (r *Runtime) ask(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	old := r.Facts()
+	next := old
+	st, err := r.client.Status(ctx)
+	if err == nil && (next.Version == "" || old.Err != "") { // a runtime that came back may be another version
+		var v *runtimeapi.VersionResponse
+		if v, err = r.client.Version(ctx); err == nil {
+			next.Name, next.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
+		}
+	}
+	next.Err = ""
+	if err != nil {
+		next.Err = err.Error()
+	} else {
+		next.Status = st
+		if nodestatus.RuntimeReady(st) {
+			next.LastReady = time.Now()
+		}
+	}
+	r.mu.Lock()
+	r.facts = next
+	r.known = r.known || err == nil
+	r.mu.Unlock()
+	ready := r.tell(old, next)
+	return ready
+}
+
+// tell logs and passes on a change, and reports whether everything is ready.
+func (r *Runtime) tell(old, next nodestatus.Runtime) bool {
+	type view struct {
+		answers, ready, network bool
+		message                 string
+	}
+	of := func(f nodestatus.Runtime) (v view) {
+		v.answers = f.Err == "" && f.Status != nil
+		v.ready = nodestatus.RuntimeReady(f.Status)
+		v.network, v.message = nodestatus.NetworkReady(f.Status)
+		return v
+	}
+	was, is := of(old), of(next)
+	if was != is {
+		switch {
+		case !is.answers:
+			r.log.Warn("the container runtime does not answer", "err", next.Err)
+		case !is.ready || !is.network:
+			r.log.Warn("the container runtime is not ready", "runtime", is.ready, "network", is.network, "message", is.message)
+		default:
+			r.log.Info("the container runtime is ready", "name", next.Name, "version", next.Version)
+		}
+		r.onChange()
+	}
+	return is.answers && is.ready && is.network
+}

@@ -1,0 +1,97 @@
+package syncloop
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/probe"
+)
+
+// Probes keeps package probe in step with what runs, and takes its results into a pod's memory.
+type Probes struct {
+	Probes *probe.Probes
+	// HostIPs are where probes of host-network pods go.
+	HostIPs func() []string
+}
+
+var _ Prober = (*Probes)(nil)
+
+// Forget ends the probes of a pod.
+func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
+
+// Sync makes the pod's probes those of its running containers. A container without probes needs none: it is
+// started and ready as soon as it runs and its postStart hook is done.
+func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
+	var targets []probe.Target
+	ending := p.DeletionTimestamp != nil || m.Stop != nil || !m.StopBegan.IsZero()
+	for c := range crispec.Containers(p) {
+		inst := obs.Newest(c.Name)
+		if inst == nil || inst.State != pod.StateRunning {
+			continue
+		}
+		cm := m.Ensure(c.Name)
+		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
+			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, true, true, false
+			continue
+		}
+		if !decide.PostStartDone(c, cm, inst) {
+			continue
+		}
+		targets = append(targets, probe.Target{
+			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
+			Initial: initial(p, cm, inst), Terminating: ending,
+		})
+	}
+	s.Probes.Set(pod.RefOf(p), targets)
+	for _, t := range targets {
+		r, ok := s.Probes.Result(p.UID, t.ContainerID)
+		if !ok {
+			continue
+		}
+		cm := m.Ensure(t.Spec.Name)
+		cm.ProbedID, cm.Started, cm.Ready = t.ContainerID, r.Started, r.Ready
+		cm.Unhealthy, cm.UnhealthyMessage = r.Unhealthy, ""
+		if r.Unhealthy {
+			cm.UnhealthyMessage = r.Message
+		}
+	}
+}
+
+func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
+	ips := s.HostIPs()
+	if !p.Spec.HostNetwork {
+		ips = nil
+		if sb := obs.NewestSandbox(); sb != nil {
+			ips = sb.IPs
+		}
+	}
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
+}
+
+// initial is what the API says of this very container, for an agent that has just started: readiness must not
+// flap because the agent was replaced.
+func initial(p *v1.Pod, cm *decide.ContainerMemory, inst *pod.Container) *probe.Initial {
+	if cm.ProbedID == inst.ID {
+		return nil
+	}
+	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if st := &list[i]; st.Name == inst.Name && hasID(st.ContainerID, inst.ID) {
+				return &probe.Initial{Started: st.Started != nil && *st.Started, Ready: st.Ready}
+			}
+		}
+	}
+	return nil
+}
+
+// hasID tells whether runtime://id names id.
+func hasID(full, id string) bool {
+	n := len(full) - len(id)
+	return id != "" && n >= 3 && full[n:] == id && full[n-3:n] == "://"
+}
