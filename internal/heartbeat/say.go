@@ -1,0 +1,65 @@
+package heartbeat
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// sayer logs a message when it is new, or when it has not been said for a minute: a retry each 200 ms must not fill
+// the disk. The zero value with a log is ready.
+type sayer struct {
+	log  *slog.Logger
+	said map[string]time.Time
+}
+
+func (s *sayer) warn(message string, args ...any) {
+	now := time.Now()
+	if at, ok := s.said[message]; ok && now.Sub(at) < repeatLogged {
+		return
+	}
+	if s.said == nil || len(s.said) > 32 {
+		s.said = map[string]time.Time{}
+	}
+	s.said[message] = now
+	s.log.Warn(message, args...)
+}
+
+// well forgets what was said: should it go wrong again, it is news.
+func (s *sayer) well() {
+	for message, at := range s.said {
+		if time.Since(at) >= repeatLogged {
+			delete(s.said, message)
+		}
+	}
+}
+
+// explain says what a failure means for the person who runs the node, and what to do.
+func (h *Heartbeat) explain(err error) string {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Sprintf("%v: the API server does not accept this agent's credentials; check that the client certificate is of this cluster and has not expired, and that the clocks agree", err)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("%v: this agent's credentials are not those of node %q: a node may only act as itself (user system:node:%s, group system:nodes). "+
+			"The name may belong to another machine: use another one (--hostname-override), or get a certificate for this one. Trying again", err, h.cfg.NodeName, h.cfg.NodeName)
+	case apierrors.IsNotFound(err) && !h.cfg.Register:
+		return fmt.Sprintf("node %q does not exist and this agent does not register itself (registerNode is false): create the Node object, or start with --register-node=true. Waiting for it", h.cfg.NodeName)
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("node %q was deleted while this agent runs: it registers again when it is restarted", h.cfg.NodeName)
+	case isCertificate(err):
+		return fmt.Sprintf("%v: the API server's certificate is not accepted: check the certificate authority in the kubeconfig, the server's name in its URL, and this machine's clock. Trying again", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%v: the API server did not answer within %s. Trying again", err, h.cfg.StatusFrequency)
+	}
+	return fmt.Sprintf("%v. Trying again", err)
+}
+
+func isCertificate(err error) bool {
+	var verification *tls.CertificateVerificationError
+	return errors.As(err, &verification)
+}
