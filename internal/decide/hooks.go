@@ -27,7 +27,7 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 		t.kill(inst, t.restartGrace(c, inst, cm), why)
 		return stepBusy
 	}
-	if !PostStartDone(c, cm, inst) {
+	if !PostStartDone(c, cm, inst) && !t.wasStarted(c.Name, inst) {
 		t.begin(pod.Action{Op: pod.OpPostStart, Container: c.Name, ID: inst.ID, Why: WhyPostStart})
 		return stepBusy
 	}

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/pod"
@@ -80,7 +82,22 @@ func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
 	if inst == nil || inst.State != pod.StateRunning {
 		return false
 	}
-	return Started(c, t.memory(c.Name), inst)
+	return Started(c, t.memory(c.Name), inst) || t.wasStarted(c.Name, inst)
+}
+
+// wasStarted reports whether the API status says so of this very container: "a restart is a first turn".
+func (t *turn) wasStarted(name string, inst *pod.Container) bool {
+	if t.memory(name).ProbedID == inst.ID {
+		return false // its probes have been heard of since
+	}
+	st := statusOf(&t.in.Pod.Status, name)
+	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)
+}
+
+// SameContainer reports whether an API container ID ("containerd://abc") means this container of the runtime.
+func SameContainer(apiID, id string) bool {
+	_, bare, ok := strings.Cut(apiID, "://")
+	return ok && bare == id
 }
 
 // Started reports whether a running container counts as started: its postStart hook is done and its startup

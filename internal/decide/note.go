@@ -51,21 +51,9 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) {
 		m.Ensure(o.Action.Container).noteStop(o, pol)
 	case pod.OpResize, pod.OpNone:
 	}
-	if changesRuntime(o.Action.Op) && o.Ended.After(m.LastOutcome) {
+	if o.Action.Op.TouchesRuntime() && o.Ended.After(m.LastOutcome) {
 		m.LastOutcome = o.Ended
 	}
-}
-
-// changesRuntime reports whether an action may change what an inspection of the pod shows.
-func changesRuntime(op pod.Op) bool {
-	switch op {
-	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpStopSandbox,
-		pod.OpRemoveContainer, pod.OpRemoveSandbox, pod.OpResize:
-		return true
-	case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpTearDown, pod.OpForget:
-		return false
-	}
-	return true
 }
 
 // noteRetry sets, or on success drops, the wait before the same verb on the same thing.
@@ -123,13 +111,25 @@ func (cm *ContainerMemory) notePull(p *v1.Pod, o pod.Outcome, pol *Policy) {
 	if o.Err == nil {
 		cm.Pulled, cm.ImageRef = true, o.ID
 		cm.PullDelay, cm.PullUntil = 0, time.Time{}
-		cm.WaitingReason, cm.WaitingMessage = "", ""
+		if PullReason(cm.WaitingReason) {
+			cm.WaitingReason, cm.WaitingMessage = "", ""
+		}
 		return
 	}
 	cm.Pulled = false
 	cm.PullDelay = next(cm.PullDelay, pol.PullBackOffInitial, pol.PullBackOffMax)
 	cm.PullUntil = o.Ended.Add(cm.PullDelay)
 	cm.waiting(o, "ErrImagePull")
+}
+
+// PullReason reports whether a waiting reason is about the image.
+func PullReason(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable",
+		"SignatureValidationFailed":
+		return true
+	}
+	return false
 }
 
 func (cm *ContainerMemory) waiting(o pod.Outcome, fallback string) {

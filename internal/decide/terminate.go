@@ -87,10 +87,11 @@ func (t *turn) terminate(why pod.Why) {
 		return
 	case t.busy(pod.OpRunSandbox) || t.busy(pod.OpStartContainer) || t.stale:
 		return
-	case t.neverBegan():
-	case t.stopSandboxes(why):
+	case !t.neverBegan() && t.stopSandboxes(why):
 		return
-	case !t.in.Memory.TornDown:
+	}
+	t.plan.Ended = true
+	if !t.neverBegan() && !t.in.Memory.TornDown {
 		if !t.busy(pod.OpSetUp) && !t.busy(pod.OpTearDown) && t.due(pod.OpTearDown, "") {
 			t.begin(pod.Action{Op: pod.OpTearDown, Why: WhyTearDown})
 		}

@@ -224,8 +224,10 @@ type Plan struct {
 	Ending    bool
 	StopBegan time.Time
 	StopGrace time.Duration
-	Finished  bool
-	Orphaned  bool
+	// Ended: the pod ends, and nothing of it runs or can begin to run: a terminal phase may be reported.
+	Ended    bool
+	Finished bool
+	Orphaned bool
 	// RestartingAll is the new value of Memory.RestartingAll.
 	RestartingAll bool
 	// Crashes are container ends seen for the first time, with the wait that each gets.

@@ -1,0 +1,378 @@
+package podstatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Reasons of container states, as the field has them.
+const (
+	ReasonContainerCreating    = "ContainerCreating"
+	ReasonPodInitializing      = "PodInitializing"
+	ReasonCrashLoopBackOff     = "CrashLoopBackOff"
+	ReasonImagePullBackOff     = "ImagePullBackOff"
+	ReasonCompleted            = "Completed"
+	ReasonError                = "Error"
+	ReasonStatusUnknown        = "ContainerStatusUnknown"
+	ReasonRestartingContainers = "RestartingAllContainers"
+)
+
+// exitLost is the code of a container whose end nobody saw: as if it was killed.
+const exitLost = 137
+
+// messageBytes bounds all termination messages of a pod together (12 KiB).
+const messageBytes = 12 << 10
+
+// role is the kind of a container.
+type role uint8
+
+const (
+	roleMain role = iota
+	roleInit
+	roleEphemeral
+)
+
+// containers derives the three lists: init containers as the spec orders them, the others by name.
+func (d *derivation) containers(s *v1.PodStatus) {
+	spec := &d.Pod.Spec
+	for i := range spec.InitContainers {
+		s.InitContainerStatuses = append(s.InitContainerStatuses,
+			d.container(&spec.InitContainers[i], roleInit, d.Old.InitContainerStatuses))
+	}
+	for i := range spec.Containers {
+		s.ContainerStatuses = append(s.ContainerStatuses,
+			d.container(&spec.Containers[i], roleMain, d.Old.ContainerStatuses))
+	}
+	for i := range spec.EphemeralContainers {
+		c := (*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses,
+			d.container(c, roleEphemeral, d.Old.EphemeralContainerStatuses))
+	}
+	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(s.ContainerStatuses, byName)
+	slices.SortFunc(s.EphemeralContainerStatuses, byName)
+	if d.Plan.Ended {
+		d.endContainers(s)
+	}
+	d.boundMessages(s)
+}
+
+// container derives the status of one container.
+func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerStatus) v1.ContainerStatus {
+	old := find(olds, c.Name)
+	cm := d.Memory.Container(c.Name)
+	if cm == nil {
+		cm = &decide.ContainerMemory{}
+	}
+	inst := d.Observed.Newest(c.Name)
+	var st v1.ContainerStatus
+	if inst == nil {
+		st = d.absent(c, kind, old)
+	} else {
+		st = d.present(c, inst, old, cm)
+	}
+	d.waiting(c, &st, inst, cm, kind)
+	if kind != roleEphemeral {
+		d.startedReady(c, &st, inst, old, cm, kind)
+	}
+	return st
+}
+
+// present is the status of a container that the runtime knows.
+func (d *derivation) present(c *v1.Container, inst *pod.Container, old *v1.ContainerStatus, cm *decide.ContainerMemory) v1.ContainerStatus {
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: cmp.Or(inst.Image, c.Image), ImageID: inst.ImageRef,
+		ContainerID:        d.id(inst),
+		RestartCount:       int32(min(inst.Attempt, 1<<31-1)),
+		VolumeMounts:       d.mounts(c, old),
+		Resources:          c.Resources.DeepCopy(),
+		AllocatedResources: c.Resources.Requests.DeepCopy(),
+	}
+	if old != nil {
+		st.RestartCount = max(st.RestartCount, old.RestartCount)
+		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
+	}
+	st.LastTerminationState = d.lastState(c.Name, inst, old)
+	switch inst.State {
+	case pod.StateCreated:
+		st.State.Waiting = d.notYet()
+	case pod.StateRunning:
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: stamp(inst.StartedAt)}
+	case pod.StateExited:
+		st.State.Terminated = d.terminated(inst)
+	case pod.StateUnknown:
+		st.State = d.unknown(inst, old, cm)
+	}
+	return st
+}
+
+// unknown: the runtime lost track of a container. While it is being stopped it is what it was; then it has ended.
+func (d *derivation) unknown(inst *pod.Container, old *v1.ContainerStatus, cm *decide.ContainerMemory) v1.ContainerState {
+	if cm.StopID == inst.ID && cm.Stopped {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: exitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: stamp(inst.StartedAt),
+			Message: "the runtime lost track of the container, which was stopped",
+		}}
+	}
+	if old != nil && old.State.Running != nil && old.ContainerID == d.id(inst) {
+		return *old.State.DeepCopy()
+	}
+	return v1.ContainerState{Waiting: d.notYet()}
+}
+
+// terminated is the end of a container.
+func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode: inst.ExitCode, Reason: inst.Reason, Message: inst.Message,
+		StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
+	}
+	if t.Reason == "" {
+		t.Reason = ReasonCompleted
+		if t.ExitCode != 0 {
+			t.Reason = ReasonError
+		}
+	}
+	return t
+}
+
+// lastState is the end of the attempt before this one: as the runtime still has it, else as it was reported.
+func (d *derivation) lastState(name string, inst *pod.Container, old *v1.ContainerStatus) v1.ContainerState {
+	for i := range d.Observed.Containers {
+		c := &d.Observed.Containers[i]
+		if c.Name == name && c.ID != inst.ID && c.State == pod.StateExited {
+			return v1.ContainerState{Terminated: d.terminated(c)}
+		}
+	}
+	switch {
+	case old == nil:
+		return v1.ContainerState{}
+	case old.ContainerID != d.id(inst) && old.State.Terminated != nil:
+		return v1.ContainerState{Terminated: old.State.Terminated.DeepCopy()}
+	case old.LastTerminationState.Terminated != nil && old.LastTerminationState.Terminated.ContainerID != d.id(inst):
+		return *old.LastTerminationState.DeepCopy()
+	}
+	return v1.ContainerState{}
+}
+
+// absent is the status of a container that the runtime does not know: not yet, or no more.
+func (d *derivation) absent(c *v1.Container, kind role, old *v1.ContainerStatus) v1.ContainerStatus {
+	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) {
+		st := *old.DeepCopy()
+		return st
+	}
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: c.Image, VolumeMounts: d.mounts(c, old),
+		State: v1.ContainerState{Waiting: d.notYet()},
+	}
+	if old != nil {
+		st.RestartCount = old.RestartCount
+		st.LastTerminationState = *old.LastTerminationState.DeepCopy()
+	}
+	switch {
+	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
+		d.restartedAll(&st)
+	case kind == roleInit && !decide.IsSidecar(c) && d.anyMainMade():
+		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason:  ReasonCompleted,
+			Message: "the runtime holds it no more; it must have completed, since the main containers were made after it",
+		}}
+	case old != nil && old.State.Running != nil:
+		st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: ReasonStatusUnknown, ExitCode: exitLost, ContainerID: old.ContainerID,
+			StartedAt: old.State.Running.StartedAt,
+			Message:   "the container was running and the runtime does not know it any more",
+		}}
+		if d.Pod.DeletionTimestamp == nil {
+			st.RestartCount++
+		}
+	}
+	return st
+}
+
+// restartsAnew reports whether all containers of this kind were removed to begin again.
+func (d *derivation) restartsAnew(kind role) bool {
+	return d.Memory.RestartedAll && kind != roleEphemeral && !d.Plan.Ended
+}
+
+func (d *derivation) restartedAll(st *v1.ContainerStatus) {
+	const message = "the container was removed because all containers of the pod are restarted in place"
+	st.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingContainers, Message: message}
+	st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason: ReasonRestartingContainers, Message: message, ExitCode: exitLost,
+	}}
+	st.RestartCount++
+}
+
+// anyMainMade reports whether a main container exists in the runtime: the init containers had completed then.
+func (d *derivation) anyMainMade() bool {
+	for i := range d.Pod.Spec.Containers {
+		if d.Observed.Newest(d.Pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// notYet is the waiting state of a container whose turn has not come.
+func (d *derivation) notYet() *v1.ContainerStateWaiting {
+	if len(d.Pod.Spec.InitContainers) > 0 {
+		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}
+	}
+	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
+}
+
+// waiting says why a container that should run does not: its last end goes to the last state then.
+func (d *derivation) waiting(c *v1.Container, st *v1.ContainerStatus, inst *pod.Container, cm *decide.ContainerMemory, kind role) {
+	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
+		return
+	}
+	if st.State.Terminated != nil {
+		code := st.State.Terminated.ExitCode
+		if kind == roleEphemeral || (kind == roleInit && code == 0 && !decide.IsSidecar(c)) {
+			return
+		}
+		if !decide.MayRestart(&d.Pod.Spec, c, code) && (inst == nil || cm.ReplacedID != inst.ID) {
+			return
+		}
+	}
+	w := d.why(c, inst, cm)
+	if w == nil {
+		return
+	}
+	if st.State.Terminated != nil {
+		st.LastTerminationState = st.State
+	}
+	st.State = v1.ContainerState{Waiting: w}
+}
+
+// why finds the reason of waiting in memory; nil: there is none but that its turn has not come.
+func (d *derivation) why(c *v1.Container, inst *pod.Container, cm *decide.ContainerMemory) *v1.ContainerStateWaiting {
+	now := d.Now
+	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
+		return &v1.ContainerStateWaiting{
+			Reason: ReasonCrashLoopBackOff,
+			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+				cm.CrashUntil.Sub(inst.FinishedAt), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
+		}
+	}
+	if cm.WaitingReason == "" {
+		return nil
+	}
+	if backsOff(cm.WaitingReason) && cm.PulledImage == c.Image && now.Before(cm.PullUntil) &&
+		!now.Before(cm.PullUntil.Add(decide.PullErrorShown-cm.PullDelay)) {
+		return &v1.ContainerStateWaiting{
+			Reason:  ReasonImagePullBackOff,
+			Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, cm.WaitingReason, cm.WaitingMessage),
+		}
+	}
+	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}
+}
+
+// backsOff reports whether a pull error is shown as ImagePullBackOff while it waits.
+func backsOff(reason string) bool {
+	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
+}
+
+// startedReady: what the probes say. A container without probes is started when it runs and its postStart hook
+// is done, and ready when it is started. A regular init container is ready when it has completed.
+func (d *derivation) startedReady(c *v1.Container, st *v1.ContainerStatus, inst *pod.Container, old *v1.ContainerStatus, cm *decide.ContainerMemory, kind role) {
+	started, ready := false, false
+	if st.State.Running != nil && inst != nil {
+		// Until its probes have been heard of, a container is what it was when it was reported last.
+		same := old != nil && old.ContainerID == st.ContainerID && cm.ProbedID != inst.ID
+		started = decide.Started(c, cm, inst) || (same && old.Started != nil && *old.Started)
+		ready = started
+		if c.ReadinessProbe != nil {
+			ready = started && ((cm.ProbedID == inst.ID && cm.Ready) || (same && old.Ready))
+		}
+	}
+	if kind == roleInit && !decide.IsSidecar(c) {
+		ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+	}
+	st.Started, st.Ready = &started, ready
+}
+
+// endContainers: nothing runs any more, so that a container that had run and is not known to have ended has
+// ended all the same.
+func (d *derivation) endContainers(s *v1.PodStatus) {
+	end := func(st *v1.ContainerStatus) {
+		if st.State.Terminated != nil {
+			return
+		}
+		if last := st.LastTerminationState.Terminated; last != nil && st.ContainerID == "" {
+			st.State = v1.ContainerState{Terminated: last}
+			st.LastTerminationState = v1.ContainerState{}
+			return
+		}
+		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: ReasonStatusUnknown, ExitCode: exitLost,
+			Message: "nothing of the pod runs, and how the container ended is not known",
+		}}
+	}
+	if d.initialized {
+		for i := range s.ContainerStatuses {
+			end(&s.ContainerStatuses[i])
+		}
+	}
+	lastRun := -1
+	for i := range s.InitContainerStatuses {
+		if st := &s.InitContainerStatuses[i]; st.State.Waiting == nil || st.LastTerminationState.Terminated != nil {
+			lastRun = i
+		}
+	}
+	for i := range lastRun + 1 {
+		end(&s.InitContainerStatuses[i])
+	}
+}
+
+// mounts lists the volume mounts; it never changes once it is reported.
+func (d *derivation) mounts(c *v1.Container, old *v1.ContainerStatus) []v1.VolumeMountStatus {
+	if old != nil && len(old.VolumeMounts) > 0 {
+		return slices.Clone(old.VolumeMounts)
+	}
+	var out []v1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		st := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if r := m.RecursiveReadOnly; r != nil && (*r == v1.RecursiveReadOnlyEnabled ||
+				(*r == v1.RecursiveReadOnlyIfPossible && d.RecursiveReadOnly)) {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
+			st.RecursiveReadOnly = &mode
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+func (d *derivation) id(c *pod.Container) string { return d.RuntimeName + "://" + c.ID }
+
+// boundMessages cuts termination messages so that those of all containers fit.
+func (d *derivation) boundMessages(s *v1.PodStatus) {
+	n := len(s.ContainerStatuses) + len(s.InitContainerStatuses) + len(s.EphemeralContainerStatuses)
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, t := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if t != nil && len(t.Message) > messageBytes/n {
+					t.Message = t.Message[:messageBytes/n]
+				}
+			}
+		}
+	}
+}
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
