@@ -1,6 +1,8 @@
 package crispec
 
 import (
+	"math"
+
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
@@ -32,10 +34,12 @@ func OOMScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if capacity <= 0 || request <= 0 {
 		return bestEffortOOM - 1
 	}
-	// In floating point, because 1000 times a request need not fit 64 bits.
-	part := min(float64(request)/float64(capacity), 1)
-	score := bestEffortOOM - int64(part*1000)
-	return min(max(score, bestEffortOOM+guaranteedOOM), bestEffortOOM-1)
+	request = min(request, capacity)
+	part := request / max(capacity/1000, 1) // when 1000 times the request does not fit 64 bits
+	if request <= math.MaxInt64/1000 {
+		part = 1000 * request / capacity
+	}
+	return min(max(bestEffortOOM-part, bestEffortOOM+guaranteedOOM), bestEffortOOM-1)
 }
 
 func isSidecar(p *v1.Pod, c *v1.Container) bool {
