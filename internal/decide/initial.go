@@ -31,6 +31,7 @@ func (t *turn) inits() bool {
 		if IsSidecar(c) {
 			s := t.drive(c, inst, WhyInit, false)
 			if !initialized && (s != stepUp || !t.started(c, inst)) {
+				t.wait(WhySidecarFirst)
 				return false
 			}
 			continue
@@ -38,7 +39,11 @@ func (t *turn) inits() bool {
 		if initialized || (inst == nil && t.laterInit(i)) {
 			continue
 		}
+		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
+			continue // done, whatever the restart policy
+		}
 		if t.drive(c, inst, WhyInit, false) != stepDone {
+			t.wait(WhyInitFirst)
 			return false
 		}
 	}

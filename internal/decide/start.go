@@ -25,6 +25,9 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 	if inst == nil {
 		return t.start(c, cm, first, hold)
 	}
+	if t.alive(inst) && !t.inSandbox(inst) {
+		return stepBusy // it is being ended with its sandbox
+	}
 	switch inst.State {
 	case pod.StateCreated:
 		if inst.ID == cm.StartFailedID || !t.inSandbox(inst) || t.changed(inst) {

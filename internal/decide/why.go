@@ -32,6 +32,8 @@ const (
 	WhyRestartChanged pod.Why = "the container was stopped for its changed definition"
 	WhyNewSandbox     pod.Why = "init containers run again in a new sandbox"
 	WhyInit           pod.Why = "it is the init container's turn"
+	WhyInitFirst      pod.Why = "an init container has to complete first"
+	WhySidecarFirst   pod.Why = "a sidecar has to be started first"
 	WhyEphemeral      pod.Why = "an ephemeral container was asked for"
 	WhyPostStart      pod.Why = "the postStart hook runs right after the start"
 

@@ -3,6 +3,7 @@ package decide_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -458,5 +459,5 @@ func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 }
 
 func sameMemory(a, b *decide.Memory) bool {
-	return fmt.Sprintf("%+v", *a) == fmt.Sprintf("%+v", *b)
+	return reflect.DeepEqual(a, b)
 }
