@@ -142,15 +142,15 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string, o crilog.Options) {
 	out := http.NewResponseController(w)
 	_ = out.SetWriteDeadline(time.Time{}) // a log is followed for as long as its container runs
-	lw := &logWriter{ResponseWriter: w}
+	// A follower sees that it is connected before the first line.
+	lw := &logWriter{ResponseWriter: w, wrote: o.Running != nil}
 	o.Flush = func() {
-		_ = out.Flush() // a client that is gone is seen by the next write, or by ctx
+		if lw.wrote { // else it can still be an error
+			_ = out.Flush() // a client that is gone is seen by the next write, or by ctx
+		}
 	}
 	w.Header().Set("Content-Type", "text/plain")
-	if o.Running != nil {
-		o.Flush() // the client sees that it is connected before the first line
-		lw.wrote = true
-	}
+	o.Flush()
 	err := crilog.Read(ctx, path, o, lw)
 	switch {
 	case err == nil || ctx.Err() != nil || lw.failed:

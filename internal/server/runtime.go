@@ -9,7 +9,9 @@ import (
 )
 
 // CRI is the Runtime that a CRI client is.
-type CRI struct{ Client runtimeapi.RuntimeServiceClient }
+type CRI struct {
+	Client runtimeapi.RuntimeServiceClient
+}
 
 var _ Runtime = CRI{}
 

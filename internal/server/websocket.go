@@ -207,7 +207,8 @@ func (g *given) NewConnection(*http.Response) (httpstream.Connection, error) {
 type channels struct {
 	ws      *websocket.Conn
 	streams Streams
-	done    chan struct{}
+	done    chan struct{} // closed by close
+	gone    chan struct{} // closed when the client sends no more
 	once    sync.Once
 
 	stdinR *io.PipeReader
@@ -218,7 +219,10 @@ type channels struct {
 }
 
 func newChannels(ws *websocket.Conn, s Streams) *channels {
-	c := &channels{ws: ws, streams: s, done: make(chan struct{}), sizes: make(chan remotecommand.TerminalSize)}
+	c := &channels{
+		ws: ws, streams: s, done: make(chan struct{}), gone: make(chan struct{}),
+		sizes: make(chan remotecommand.TerminalSize),
+	}
 	c.stdinR, c.stdinW = io.Pipe()
 	return c
 }
@@ -264,6 +268,7 @@ func (c *channels) options() remotecommand.StreamOptions {
 
 // receive reads messages until the connection ends.
 func (c *channels) receive() {
+	defer close(c.gone)
 	defer c.stdinW.Close() //nolint:errcheck // never fails
 	for {
 		kind, m, err := c.ws.ReadMessage()
@@ -326,13 +331,14 @@ func (c *channels) end(err error) {
 	}
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
 		time.Now().Add(lastWordsTime))
+	// The client takes it and closes; to close at once could lose it.
 	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
 	_ = c.stdinR.Close() // what the client still sends goes nowhere
 	t := time.NewTimer(lingerAfterEnd)
 	defer t.Stop()
 	select {
-	case <-c.done:
-	case <-t.C:
+	case <-c.gone:
+	case <-t.C: // it waits to send a size that nobody takes
 	}
 }
 
