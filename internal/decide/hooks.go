@@ -13,8 +13,6 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	switch {
 	case t.changed(inst):
 		why = WhyChanged
-	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
-		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
 	case cm.ProbedID == inst.ID && cm.Unhealthy:
 		why = WhyLiveness
 		if !cm.Started && c.StartupProbe != nil {
@@ -22,6 +20,8 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 		}
 	case cm.PostStartedID == inst.ID && cm.PostStartFailed:
 		why = WhyPostStartFailed
+	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
+		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
 	}
 	if why != "" {
 		t.kill(inst, t.restartGrace(c, inst, cm), why)
