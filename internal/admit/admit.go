@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	corev1 "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 
 	"github.com/wherry-node/wherry/internal/crispec"
 )
@@ -124,9 +122,24 @@ func (in *Input) pressure() (Result, bool) {
 	return refuse(ReasonEvicted, "The node had condition: %v. ", in.Pressure), true
 }
 
-// tolerated reports whether a pod tolerates a taint. The comparison operators of tolerations are alpha and off.
-func tolerated(p *v1.Pod, t *v1.Taint) bool {
-	return corev1.TolerationsTolerateTaint(klog.Logger{}, p.Spec.Tolerations, t, false)
+// tolerated reports whether a pod tolerates a taint: a toleration of the taint's key and effect, each empty for
+// all, that says Exists, or says the taint's value. (The operators that compare numbers are alpha, and off.)
+func tolerated(p *v1.Pod, taint *v1.Taint) bool {
+	for i := range p.Spec.Tolerations {
+		t := &p.Spec.Tolerations[i]
+		if (t.Effect != "" && t.Effect != taint.Effect) || (t.Key != "" && t.Key != taint.Key) {
+			continue
+		}
+		switch t.Operator {
+		case "", v1.TolerationOpEqual:
+			if t.Value == taint.Value {
+				return true
+			}
+		case v1.TolerationOpExists:
+			return true
+		}
+	}
+	return false
 }
 
 // beyondPreemption are the checks that ending other pods cannot help.

@@ -277,6 +277,35 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
+// "A toleration matches a taint if the keys are the same and the effects are the same, and: the operator is Exists,
+// or the operator is Equal and the values should be equal. An empty key with operator Exists matches all."
+func TestTolerated(t *testing.T) {
+	t.Parallel()
+	taint := &v1.Taint{Key: "k", Value: "v", Effect: v1.TaintEffectNoExecute}
+	for want, tolerations := range map[bool][]v1.Toleration{
+		true: {
+			{Operator: v1.TolerationOpExists},
+			{Key: "k", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute},
+			{Key: "k", Operator: v1.TolerationOpEqual, Value: "v"},
+			{Key: "k", Value: "v", Effect: v1.TaintEffectNoExecute},
+		},
+		false: {
+			{Key: "other", Operator: v1.TolerationOpExists},
+			{Key: "k", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule},
+			{Key: "k", Value: "w"},
+			{Key: "k"},
+			{Key: "k", Operator: v1.TolerationOpGt, Value: "v"},
+		},
+	} {
+		for _, one := range tolerations {
+			p := newPod("p", "", func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{one} })
+			if got := tolerated(p, taint); got != want {
+				t.Errorf("%+v: got %v", one, got)
+			}
+		}
+	}
+}
+
 func TestCheckSysctlPatterns(t *testing.T) {
 	t.Parallel()
 	if err := CheckSysctlPatterns([]string{"kernel.msg*", "kernel.shmall", "net.*", "fs.mqueue.queues_max"}); err != nil {

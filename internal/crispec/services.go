@@ -2,7 +2,6 @@ package crispec
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -38,6 +37,10 @@ func ServiceEnv(services []*v1.Service, namespace string, links bool) map[string
 
 func serviceVars(out map[string]string, s *v1.Service) {
 	name, ip := envName(s.Name), s.Spec.ClusterIP
+	host := ip
+	if strings.Contains(ip, ":") {
+		host = "[" + ip + "]"
+	}
 	out[name+"_SERVICE_HOST"] = ip
 	out[name+"_SERVICE_PORT"] = strconv.Itoa(int(s.Spec.Ports[0].Port))
 	for i, p := range s.Spec.Ports {
@@ -49,7 +52,7 @@ func serviceVars(out map[string]string, s *v1.Service) {
 		if p.Protocol != "" {
 			proto = strings.ToLower(string(p.Protocol))
 		}
-		url := proto + "://" + net.JoinHostPort(ip, port)
+		url := proto + "://" + host + ":" + port
 		if i == 0 {
 			out[name+"_PORT"] = url
 		}
