@@ -117,6 +117,10 @@ func TestEndpoints(t *testing.T) {
 	if body := b.get("/flagz").body; !strings.HasSuffix(body, "\n\nnode-ip=\nv=2\n") {
 		t.Errorf("flagz: %q", body)
 	}
+	if body := b.get("/metrics/slis").body; !strings.Contains(body, "kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 0\n") ||
+		!strings.Contains(body, "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"healthz\"} 3\n") {
+		t.Errorf("slis: %s", body)
+	}
 	var list v1.PodList
 	must(t, json.Unmarshal([]byte(b.get("/pods").body), &list))
 	if diff := cmp.Diff(*b.node.pods[0], list.Items[0]); diff != "" {

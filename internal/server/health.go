@@ -22,7 +22,9 @@ func (s *Server) answerHealth(w http.ResponseWriter, r *http.Request, checks []C
 			fmt.Fprintf(&list, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
-		if err := c.Func(); err != nil {
+		err := c.Func()
+		s.metrics.checked(c.Name, err)
+		if err != nil {
 			failed = true
 			s.cfg.Log.Info("health check failed", "check", c.Name, "err", err)
 			fmt.Fprintf(&list, "[-]%s failed: reason withheld\n", c.Name)

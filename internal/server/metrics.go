@@ -16,6 +16,11 @@ type metrics struct {
 	duration  *prometheus.HistogramVec
 	inflight  *prometheus.GaugeVec
 	webSocket *prometheus.CounterVec
+
+	// What /metrics/slis serves, apart from the rest: how the health checks went.
+	slis     *prometheus.Registry
+	healthy  *prometheus.GaugeVec
+	healthOf *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -31,6 +36,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_websocket_streaming_requests_total",
 			Help: "WebSocket requests (exec, attach, portforward) that the node translated."}, []string{"subresource"}),
 	}
+	m.slis = prometheus.NewRegistry()
+	m.healthy = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_healthcheck", Help: "1 where the last run of a health check succeeded, 0 where it failed."},
+		[]string{"name", "type"})
+	m.healthOf = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubernetes_healthchecks_total", Help: "Health checks by their results."}, []string{"name", "type", "status"})
+	m.slis.MustRegister(m.healthy, m.healthOf)
 	if reg == nil {
 		return m, nil
 	}
@@ -40,6 +52,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// checked counts a health check.
+func (m *metrics) checked(name string, err error) {
+	value, status := 1.0, "success"
+	if err != nil {
+		value, status = 0, "error"
+	}
+	m.healthy.WithLabelValues(name, "healthz").Set(value)
+	m.healthOf.WithLabelValues(name, "healthz", status).Inc()
 }
 
 // count counts the requests of one of the ports.
@@ -61,7 +83,7 @@ func (s *Server) count(serverType string, next http.Handler) http.Handler {
 // pathLabel bounds the values of the label: what a client makes up is "other".
 func pathLabel(path string) string {
 	switch r := root(path); r {
-	case "healthz", "pods", "stats", "metrics", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
+	case "healthz", "pods", "stats", "metrics", "metrics/slis", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
 		"attach", "portForward", "containerLogs", "configz", "runningpods", "checkpoint", "flagz", "statusz", "logs", "debug":
 		return r
 	}

@@ -90,6 +90,7 @@ func (s *Server) openRoutes() []route {
 		routes = append(routes, route{"/healthz/" + c.Name, serveCheck(c)})
 	}
 	routes = append(routes, route{"GET /pods", http.HandlerFunc(s.servePods)}, route{"GET /pods/{$}", http.HandlerFunc(s.servePods)})
+	routes = append(routes, route{"GET /metrics/slis", serveMetrics(s.metrics.slis)})
 	for _, r := range []route{
 		{"GET /stats/summary", src.Stats},
 		{"GET /metrics/resource", src.Resource},

@@ -302,10 +302,19 @@ func (c *channels) receive() {
 	}
 }
 
-// send writes one message.
+// send writes one message, for as long as the client takes.
 func (c *channels) send(channel byte, data []byte) error {
+	return c.sendUntil(time.Time{}, channel, data)
+}
+
+// sendUntil writes one message, and ends one that is being written, by a deadline; zero: none.
+func (c *channels) sendUntil(end time.Time, channel byte, data []byte) error {
+	if !end.IsZero() {
+		_ = c.ws.NetConn().SetWriteDeadline(end)
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	_ = c.ws.SetWriteDeadline(end) // never fails
 	m, err := c.ws.NextWriter(websocket.BinaryMessage)
 	if err != nil {
 		return err
@@ -325,8 +334,7 @@ func (c *channels) end(err error) {
 	if jerr != nil {
 		return
 	}
-	_ = c.ws.SetWriteDeadline(time.Now().Add(lastWordsTime))
-	if c.send(remoteproto.StreamErr, b) != nil {
+	if c.sendUntil(time.Now().Add(lastWordsTime), remoteproto.StreamErr, b) != nil {
 		return // the client is gone
 	}
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),

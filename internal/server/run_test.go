@@ -1,0 +1,113 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/server"
+)
+
+// "Many nodes on one machine share one HTTPS listener, told apart by address."
+func TestManyServersBehindOneListener(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	nodes := map[string]http.Handler{}
+	for i := 1; i <= 3; i++ {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-of-%d", i)}}
+		reg := prometheus.NewRegistry()
+		s, err := server.New(server.Config{
+			NodeName: fmt.Sprintf("n%d", i), Authenticator: server.NewAuthenticator(server.AuthnConfig{Anonymous: true}),
+			Authorizer: server.AlwaysAllow{}, Pods: &node{pods: []*v1.Pod{p}}, Registerer: reg, Log: log,
+			Sources: server.Sources{Metrics: reg},
+		})
+		must(t, err)
+		nodes[fmt.Sprintf("127.0.0.%d", i)] = s.Handler()
+	}
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			to, _, _ := net.SplitHostPort(r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
+			nodes[to].ServeHTTP(w, r)
+		}), server.ServeOptions{Log: log})
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	b := &bench{t: t}
+	c := b.client(nil, "")
+	for i := 1; i <= 3; i++ {
+		got := b.do(c, "GET", fmt.Sprintf("http://127.0.0.%d:%s/pods", i, port))
+		if want := fmt.Sprintf(`"name":"pod-of-%d"`, i); got.status != 200 || !contains(got.body, want) {
+			t.Errorf("node %d: %d %s", i, got.status, got.body)
+		}
+		got = b.do(c, "GET", fmt.Sprintf("http://127.0.0.%d:%s/metrics", i, port))
+		if !contains(got.body, `kubelet_http_requests_total{long_running="false",method="GET",path="pods",server_type="readwrite"} 1`) {
+			t.Errorf("node %d counts for others: %s", i, got.body)
+		}
+	}
+	cancel()
+	must(t, <-done)
+}
+
+// Requests that are being served when the end comes get their answers; nothing is left afterwards.
+func TestServeEnds(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	l := listen(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, finish := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done() // the end is told
+		<-finish
+		fmt.Fprint(w, "answer")
+	})
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)}) }()
+	b := &bench{t: t}
+	c := b.client(nil, "")
+	got := make(chan answer, 1)
+	go func() { got <- b.do(c, "GET", "http://"+l.Addr().String()) }()
+	<-begun
+	cancel()
+	select {
+	case <-done:
+		t.Error("Serve has ended before its handler")
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(finish)
+	if a := <-got; a.body != "answer" {
+		t.Errorf("answer %q", a.body)
+	}
+	must(t, <-done)
+	c.CloseIdleConnections()
+	goleak.VerifyNone(t, ignore)
+}
+
+// A listener that fails ends Run, with its name.
+func TestRunFails(t *testing.T) {
+	t.Parallel()
+	s, err := server.New(server.Config{
+		NodeName: "n", Authenticator: server.NewAuthenticator(server.AuthnConfig{}), Authorizer: server.AlwaysAllow{},
+		Pods: &node{}, Log: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	broken := listen(t)
+	must(t, broken.Close())
+	err = s.Run(t.Context(), server.Listeners{Health: listen(t), ReadOnly: broken})
+	if !errors.Is(err, net.ErrClosed) || !contains(err.Error(), "serve read-only port 127.0.0.1:") {
+		t.Errorf("error %v", err)
+	}
+}
