@@ -203,3 +203,14 @@ func (c *Client) ImageStatus(ctx context.Context, ref string) (*runtimeapi.Image
 	}
 	return r.GetImage(), nil
 }
+
+// ListImages lists the images that the runtime holds.
+func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	return r.GetImages(), nil
+}

@@ -47,6 +47,8 @@ type Host interface {
 	Node(ref pod.Ref) decide.Node
 	// Admit decides whether the node takes a pod that it has never run.
 	Admit(p *v1.Pod) *decide.Stop
+	// NextRefresh is when the pod's volumes must be set up again though nothing changed; zero: never.
+	NextRefresh(p *v1.Pod) time.Time
 	// Probe fills in what the probes of the pod's containers say, and keeps the set of running probes in step.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
 }
@@ -108,6 +110,7 @@ type Worker struct {
 	outcomes []pod.Outcome
 	timer    *time.Timer
 	retired  bool
+	refresh  bool // volumes must be set up again
 
 	// Only a turn touches what follows.
 	memory    decide.Memory
@@ -118,6 +121,8 @@ type Worker struct {
 	lastPhase decide.Phase
 	lastWhy   pod.Why
 	turned    bool
+	refreshAt time.Time // when a token is due
+	refreshed time.Time // when one last was
 
 	ring timeline.Ring
 }
@@ -163,14 +168,22 @@ func (w *Worker) Look(cause string) {
 	go w.run()
 }
 
+// Refresh makes the worker set the pod's volumes up again.
+func (w *Worker) Refresh(cause string) {
+	w.mu.Lock()
+	w.refresh = true
+	w.mu.Unlock()
+	w.Look(cause)
+}
+
 // run takes turns until nobody asked for another.
 func (w *Worker) run() {
 	defer w.wg.Done()
 	for {
 		w.mu.Lock()
 		// Outcomes and flights are taken together: an action is in one of them or not done yet.
-		look := glance{cause: w.cause, outcomes: w.outcomes, inFlight: w.inFlight()}
-		w.cause, w.outcomes, w.again = "", nil, false
+		look := glance{cause: w.cause, outcomes: w.outcomes, inFlight: w.inFlight(), refresh: w.refresh}
+		w.cause, w.outcomes, w.again, w.refresh = "", nil, false, false
 		w.mu.Unlock()
 
 		gone := w.ctx.Err() == nil && w.turn(look)
@@ -209,6 +222,7 @@ type glance struct {
 	cause    string
 	outcomes []pod.Outcome
 	inFlight []pod.Action
+	refresh  bool
 }
 
 // turn looks once and reports whether nothing is left of the pod.
@@ -222,6 +236,9 @@ func (w *Worker) turn(look glance) (gone bool) {
 	for _, o := range look.outcomes {
 		decide.Note(&w.memory, desired, o, w.cfg.Policy)
 		w.recordOutcome(o)
+	}
+	if look.refresh || w.due(desired, began) {
+		w.memory.Refresh()
 	}
 	if desired != nil {
 		w.cfg.Host.Probe(desired, obs, &w.memory)
@@ -244,8 +261,38 @@ func (w *Worker) turn(look glance) (gone bool) {
 		Ref: w.ref, Pod: desired, Source: source, Observed: obs, Memory: &w.memory, Plan: &plan,
 		Node: node, Outcomes: look.outcomes, Now: began,
 	})
-	w.arm(plan.WakeAt, began)
+	w.arm(earliest(plan.WakeAt, w.refreshAt), began)
 	return plan.Phase == decide.PhaseGone
+}
+
+// due reports whether a token in the pod's volumes has to be renewed, and notes when the next one has.
+func (w *Worker) due(p *v1.Pod, now time.Time) bool {
+	if p == nil || !w.memory.SetUp {
+		w.refreshAt = time.Time{}
+		return false
+	}
+	w.refreshAt = w.cfg.Host.NextRefresh(p)
+	if w.refreshAt.IsZero() || w.refreshAt.After(now) {
+		return false
+	}
+	// A renewal that fails leaves the time in the past: try again, but not at once.
+	if again := w.refreshed.Add(refreshRetry); again.After(now) {
+		w.refreshAt = again
+		return false
+	}
+	w.refreshed = now
+	return true
+}
+
+// refreshRetry is the least time between two renewals of one pod's tokens.
+const refreshRetry = 10 * time.Second
+
+// earliest is the earlier of two times of which either may be zero: never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
 }
 
 // learnRef completes a reference that began as a bare UID.

@@ -50,6 +50,8 @@ type Recorder interface {
 type Objects interface {
 	Track(p *v1.Pod)
 	Forget(uid types.UID)
+	// NextRefresh is when a token of the pod is due for renewal; zero: never.
+	NextRefresh(uid types.UID) time.Time
 }
 
 // Network is the runtime's word on the pod network.
@@ -366,6 +368,9 @@ func (l *Loop) admitted(but types.UID) []*v1.Pod {
 // Probe keeps the pod's probes in step.
 func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory) { l.cfg.Prober.Sync(p, obs, m) }
 
+// NextRefresh is when the pod's volumes must be set up again though nothing changed.
+func (l *Loop) NextRefresh(p *v1.Pod) time.Time { return l.cfg.Objects.NextRefresh(p.UID) }
+
 // Turn learns from the end of a worker's turn.
 func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Lock()
@@ -382,5 +387,15 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	l.cfg.Reporter.Turn(t)
 	if freed {
 		l.wakeWaiting()
+	}
+}
+
+// Refresh makes a pod's volumes follow the objects that they come from: one of them has changed, or a token is due.
+func (l *Loop) Refresh(uid types.UID) {
+	l.mu.Lock()
+	m := l.workers[uid]
+	l.mu.Unlock()
+	if m != nil {
+		m.Refresh("an object that it refers to changed")
 	}
 }

@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/heartbeat"
+	"github.com/wherry-node/wherry/internal/nodefacts"
+	"github.com/wherry-node/wherry/internal/nodestatus"
+	"github.com/wherry-node/wherry/internal/perform"
+	"github.com/wherry-node/wherry/internal/pleg"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podset"
+	"github.com/wherry-node/wherry/internal/probe"
+	"github.com/wherry-node/wherry/internal/server"
+	"github.com/wherry-node/wherry/internal/source"
+	"github.com/wherry-node/wherry/internal/status"
+	"github.com/wherry-node/wherry/internal/syncloop"
+	"github.com/wherry-node/wherry/internal/timeline"
+)
+
+// Agent is one node. Create it with New, then Run it, once.
+type Agent struct {
+	cfg  Config
+	deps Deps
+	log  *slog.Logger
+
+	cri       *cri.Client
+	ground    *ground // what stands for the machine
+	events    *events
+	pods      *podset.Set
+	pleg      *pleg.Generator
+	probes    *probe.Probes
+	runtime   *nodefacts.Runtime
+	node      *nodefacts.Source
+	heartbeat *heartbeat.Heartbeat // nil when standalone
+	writer    *status.Writer       // nil when standalone
+	report    *syncloop.Report
+	loop      *syncloop.Loop
+	server    *server.Server
+	settings  nodestatus.Settings
+	facts     factsCache
+}
+
+// New wires an agent. It fails where the configuration is unusable, and does no IO.
+func New(cfg Config, deps Deps) (*Agent, error) {
+	if err := cfg.check(&deps); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	if deps.Metrics == nil {
+		deps.Metrics = prometheus.NewRegistry()
+	}
+	if deps.Heartbeats == nil {
+		deps.Heartbeats = deps.Client
+	}
+	a := &Agent{cfg: cfg, deps: deps, log: deps.Log.With("node", cfg.NodeName)}
+	a.cri = cri.New(cri.Config{Runtime: deps.Runtime, Images: deps.Images,
+		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader()})
+	var err error
+	if a.events, err = newEvents(deps.Client, cfg.NodeName); err != nil {
+		return nil, err
+	}
+	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
+		return nil, err
+	}
+	for _, build := range []func() error{a.buildPods, a.buildGround, a.buildNode, a.buildLoop, a.buildServer} {
+		if err := build(); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// buildPods: what is wanted and what runs.
+func (a *Agent) buildPods() error {
+	var sources []pod.Source
+	if a.deps.Client != nil {
+		sources = append(sources, pod.SourceAPI)
+	}
+	a.pods = podset.New(sources, func(uid types.UID) { a.loop.Look(uid, "source") })
+	a.pleg = pleg.New(pleg.Config{
+		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
+		Notify: func(uid types.UID) { a.loop.Look(uid, "runtime") },
+	})
+	return nil
+}
+
+// buildNode: what the node says of itself.
+func (a *Agent) buildNode() error {
+	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
+	a.node = nodefacts.New(nodefacts.Config{
+		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
+		Machine: a.ground.machine, Runtime: a.runtime, Images: a.cri.ListImages, Problems: a.problems, Log: a.log,
+	})
+	if a.deps.Client == nil {
+		return nil
+	}
+	k := &a.cfg.Kubelet
+	var err error
+	a.heartbeat, err = heartbeat.New(heartbeat.Config{
+		Client: a.deps.Heartbeats, NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
+		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
+		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
+		PodCIDR:       a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
+	})
+	return err
+}
+
+// buildLoop: the workers and what they act with.
+func (a *Agent) buildLoop() error {
+	policy := decidePolicy(&a.cfg)
+	a.probes = probe.New(probe.Config{
+		Exec: a.cri, Dialer: a.ground.dialer, Notify: func(uid types.UID) { a.loop.Look(uid, "probe") },
+		Event: a.probeEvent, Log: a.log,
+	})
+	rc := syncloop.ReportConfig{
+		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
+		RecursiveReadOnly: func(*v1.Pod) bool { return false },
+	}
+	if a.deps.Client != nil {
+		a.writer = status.New(status.Config{Client: a.deps.Client, Log: a.log})
+		rc.Writer = a.writer
+	}
+	a.report = syncloop.NewReport(rc)
+	performer := perform.New(perform.Config{
+		CRI: a.cri, Images: a.ground.images, Volumes: a.ground.volumes, Logs: a.ground.logs, Cgroups: a.ground.cgroups,
+		Objects: a.ground.objects, Recorder: a.events, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
+	})
+	a.loop = syncloop.New(syncloop.Config{
+		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
+		Prober:   &syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs},
+		Reporter: a.report, Recorder: a.events, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
+		Admit: a.admit, Leftovers: a.ground.leftovers, StartPlaces: a.cfg.StartPlaces, Log: a.log,
+	})
+	return nil
+}
+
+// Run runs the node until ctx ends. Pods keep running when it returns: a node agent that ends takes nothing with it.
+func (a *Agent) Run(ctx context.Context) error {
+	if err := a.ground.prepare(ctx); err != nil {
+		return err
+	}
+	parts := []part{
+		{"events", a.events.Run},
+		{"runtime", a.runtime.Run},
+		{"pleg", a.pleg.Run},
+		{"probes", a.probes.Run},
+		{"syncloop", a.loop.Run},
+		{"objects", a.ground.objects.Run},
+	}
+	if a.server != nil {
+		parts = append(parts, part{"server", a.serve})
+	}
+	if a.deps.Client != nil {
+		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe}
+		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"source", api.Run})
+	} else {
+		a.pods.Replace(pod.SourceNone, nil)
+	}
+	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
+	err := runAll(ctx, parts)
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}
+
+// runtimeChanged: readiness of the runtime or of its network has changed.
+func (a *Agent) runtimeChanged() {
+	ready, message := nodestatus.NetworkReady(a.runtime.Facts().Status)
+	a.loop.SetNetwork(syncloop.Network{Ready: ready, Message: message})
+	a.pleg.Relist()
+	if a.heartbeat != nil {
+		a.heartbeat.Now()
+	}
+}
+
+// problems are the agent's own reasons for the node not to be ready.
+func (a *Agent) problems() []string {
+	var out []string
+	if err := a.pleg.Healthy(); err != nil {
+		out = append(out, err.Error())
+	}
+	if err := a.ground.problem(); err != nil {
+		out = append(out, err.Error())
+	}
+	return out
+}
+
+func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
+	if len(cidrs) == 0 {
+		return nil
+	}
+	a.log.Info("pod CIDR handed to the runtime", "cidrs", cidrs)
+	joined := cidrs[0]
+	for _, c := range cidrs[1:] {
+		joined += "," + c
+	}
+	return a.cri.UpdatePodCIDR(ctx, joined)
+}
+
+func (a *Agent) probeEvent(e probe.Event) {
+	p, _ := a.pods.Get(e.Pod.UID)
+	a.events.podEvent(e.Pod, p, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
+}
+
+// Timeline returns why a pod is where it is: its record of decisions, oldest first, and how many older ones were
+// dropped; false for a pod that the node does not have.
+func (a *Agent) timelineOf(uid types.UID) ([]timeline.Record, int, bool) {
+	w := a.loop.Worker(uid)
+	if w == nil {
+		return nil, 0, false
+	}
+	r, dropped := w.Timeline()
+	return r, dropped, true
+}
+
+func (a *Agent) String() string { return fmt.Sprintf("node agent %s", a.cfg.NodeName) }

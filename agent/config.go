@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/heartbeat"
+)
+
+// Version is what a node reports as its kubelet's version unless Config says otherwise.
+const Version = config.KubeletVersion
+
+// Config says what the node is. It is a value; maps and slices are not written to.
+type Config struct {
+	// NodeName is the Node's name. Required.
+	NodeName string
+	// Hostname is the address of type Hostname and the label kubernetes.io/hostname; NodeName when empty.
+	Hostname string
+	// Kubelet must be complete: begin with DefaultConfiguration.
+	Kubelet kubelet.KubeletConfiguration
+	// RootDir holds the state of pods. Required on a real machine.
+	RootDir string
+	// NodeIPs as --node-ip; NodeLabels as --node-labels; CloudProvider "" or "external".
+	NodeIPs       []netip.Addr
+	NodeLabels    map[string]string
+	CloudProvider string
+	// KubeletVersion is nodeInfo.kubeletVersion; Version when empty.
+	KubeletVersion string
+	// LogLinkDir gets a link per container log (/var/log/containers); "": none.
+	LogLinkDir string
+	// DeadContainers is how many dead attempts of one container are kept for their logs; 1 when zero.
+	DeadContainers int
+	// StartPlaces bounds how many pods are being started at once; a fitting number when zero.
+	StartPlaces int
+	// Flags are shown at /flagz.
+	Flags map[string]string
+	// Port is what the Node says of the HTTPS server, where listeners are the caller's; Kubelet.Port when zero.
+	Port int32
+}
+
+// Deps are what the agent works with.
+type Deps struct {
+	// Client reaches the API server as this node; nil: standalone. Heartbeats, when set, is a second client for
+	// node status and lease, so that they never queue behind other requests.
+	Client     kubernetes.Interface
+	Heartbeats kubernetes.Interface
+	// CloseConnections closes the connections of the clients; it is called when heartbeats fail repeatedly.
+	CloseConnections func()
+	// Leases renews the node's lease with those of others; nil: the agent does it.
+	Leases heartbeat.Leases
+	// Runtime and Images are the container runtime. Required.
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+	// Machine is the host. Required: RealMachine or SimulatedMachine.
+	Machine *Machine
+	// API is the listener of the node's HTTPS API, with TLS; Health and ReadOnly are served in the clear. Nil ones
+	// are not served. Run closes them.
+	API              net.Listener
+	TLS              *tls.Config
+	Health, ReadOnly net.Listener
+	// Metrics takes the agent's metrics; nil: a registry of its own.
+	Metrics *prometheus.Registry
+	// Log is required.
+	Log *slog.Logger
+}
+
+// DefaultConfiguration is a complete KubeletConfiguration with the values that Kubernetes documents as defaults.
+func DefaultConfiguration() kubelet.KubeletConfiguration {
+	cfg, _, err := config.Load(nil)
+	if err != nil { // the defaults are tested to be valid
+		panic("agent: default configuration: " + err.Error())
+	}
+	return cfg.Kubelet
+}
+
+func (c *Config) check(d *Deps) error {
+	switch {
+	case c.NodeName == "":
+		return errors.New("agent: Config.NodeName is empty")
+	case c.Kubelet.EnableServer == nil || c.Kubelet.Authentication.Webhook.Enabled == nil:
+		return errors.New("agent: Config.Kubelet is not complete: begin with DefaultConfiguration()")
+	case d.Runtime == nil || d.Images == nil:
+		return errors.New("agent: Deps.Runtime and Deps.Images are required")
+	case d.Machine == nil:
+		return errors.New("agent: Deps.Machine is required: RealMachine or SimulatedMachine")
+	case d.Log == nil:
+		return errors.New("agent: Deps.Log is required")
+	case d.API != nil && d.TLS == nil:
+		return errors.New("agent: Deps.API needs Deps.TLS")
+	case c.RootDir == "" && d.Machine.real:
+		return errors.New("agent: Config.RootDir is empty")
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	if c.Hostname == "" {
+		c.Hostname = c.NodeName
+	}
+	if c.KubeletVersion == "" {
+		c.KubeletVersion = Version
+	}
+	if c.DeadContainers == 0 {
+		c.DeadContainers = 1
+	}
+	if c.StartPlaces == 0 {
+		c.StartPlaces = startPlaces
+	}
+	if c.Port == 0 {
+		c.Port = c.Kubelet.Port
+	}
+}
+
+// startPlaces lets enough pods start at once to keep the runtime busy, and few enough that they finish one after
+// another.
+const startPlaces = 10
+
+// errStandalone is why an API request cannot be answered on a node without an API server.
+func errStandalone(what string) error {
+	return fmt.Errorf("%s: this node has no API server", what)
+}

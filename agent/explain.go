@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/wherry-node/wherry/internal/timeline"
+)
+
+// explanation is the answer of /explain: why a pod is where it is.
+type explanation struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	UID       string            `json:"uid"`
+	Dropped   int               `json:"dropped,omitempty"` // records older than the ring holds
+	Records   []timeline.Record `json:"records"`
+}
+
+// explain serves the timeline of a pod as JSON, oldest record first.
+func (a *Agent) explain(view *podView) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ns, name := r.PathValue("namespace"), r.PathValue("pod")
+		p, ok := view.Pod(ns, name)
+		if !ok {
+			http.Error(w, "pod "+ns+"/"+name+" is not on this node", http.StatusNotFound)
+			return
+		}
+		records, dropped, ok := a.timelineOf(p.UID)
+		if !ok {
+			http.Error(w, "pod "+ns+"/"+name+" has no worker yet", http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		// The client may have gone; there is nobody to tell.
+		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records})
+	})
+}

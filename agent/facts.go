@@ -1,0 +1,208 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/cgroup"
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/nodestatus"
+	"github.com/wherry-node/wherry/internal/perform"
+	"github.com/wherry-node/wherry/internal/pressure"
+)
+
+// nodeSettings translates configuration for package nodestatus.
+func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
+	k := &cfg.Kubelet
+	kube, system, err := nodestatus.ParseReserved(k.KubeReserved, k.SystemReserved, k.ReservedSystemCPUs)
+	if err != nil {
+		return nodestatus.Settings{}, err
+	}
+	thresholds, err := pressure.Parse(pressure.ParseInput{
+		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGracePeriod: k.EvictionSoftGracePeriod,
+		MinimumReclaim: k.EvictionMinimumReclaim, EnforceNodeAllocatable: k.EnforceNodeAllocatable,
+	})
+	if err != nil {
+		return nodestatus.Settings{}, err
+	}
+	if err := nodestatus.ValidateLabels(cfg.NodeLabels); err != nil {
+		return nodestatus.Settings{}, err
+	}
+	s := nodestatus.Settings{
+		Name: cfg.NodeName, Hostname: cfg.Hostname, OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Labels: cfg.NodeLabels, Taints: k.RegisterWithTaints, ProviderID: k.ProviderID,
+		ExternalCloudProvider: cfg.CloudProvider == "external", ControllerAttachDetach: *k.EnableControllerAttachDetach,
+		NodeIPs: cfg.NodeIPs, TrustNodeIPs: !m.real, MaxPods: int(k.MaxPods), PodsPerCore: int(k.PodsPerCore),
+		KubeReserved: kube, SystemReserved: system, Thresholds: thresholds,
+		LocalStorageIsolation: *k.LocalStorageCapacityIsolation, MaxImages: int(*k.NodeStatusMaxImages),
+		Port: cfg.Port, KubeletVersion: cfg.KubeletVersion,
+	}
+	if !*k.EnableServer {
+		s.Port = 0
+	}
+	return s, nil
+}
+
+// decidePolicy translates configuration for package decide.
+func decidePolicy(cfg *Config) decide.Policy {
+	p := decide.DefaultPolicy()
+	if m := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil && m.Duration > 0 {
+		p.BackOffMax = m.Duration
+		p.BackOffInitial = min(p.BackOffInitial, m.Duration)
+	}
+	p.DeadContainersPerContainer = cfg.DeadContainers
+	return p
+}
+
+func maxPulls(cfg *Config) int {
+	k := &cfg.Kubelet
+	switch {
+	case k.SerializeImagePulls != nil && *k.SerializeImagePulls:
+		return 1
+	case k.MaxParallelImagePulls != nil:
+		return int(*k.MaxParallelImagePulls)
+	}
+	return 0
+}
+
+func specHash(p *v1.Pod, c *v1.Container) string { return crispec.SpecHash(p, c) }
+
+// factsCache keeps what is read from files for a few seconds: every container start asks.
+type factsCache struct {
+	mu    sync.Mutex
+	at    time.Time
+	facts perform.Facts
+}
+
+// factsFor is how long files of the host are good enough for new containers.
+const factsFor = 5 * time.Second
+
+// performFacts is what messages to the runtime depend on besides the pod.
+func (a *Agent) performFacts() perform.Facts {
+	a.facts.mu.Lock()
+	defer a.facts.mu.Unlock()
+	if !a.facts.at.IsZero() && time.Since(a.facts.at) < factsFor {
+		return a.facts.facts
+	}
+	k := &a.cfg.Kubelet
+	node := a.nodeObject()
+	f := perform.Facts{
+		NodeName: a.cfg.NodeName, HostIPs: internalIPs(node), Allocatable: node.Status.Allocatable,
+		ClusterDNS: k.ClusterDNS, LogRoot: k.PodLogsDir, Spec: a.specPolicy(node),
+	}
+	if a.deps.Machine.real {
+		f.NodeHosts = readFile("/etc/hosts")
+		if k.ResolverConfig != nil && *k.ResolverConfig != "" {
+			resolv, err := crispec.ParseResolvConf(readFile(*k.ResolverConfig))
+			if err != nil {
+				a.log.Warn("resolvConf not readable; pods get what could be read", "path", *k.ResolverConfig, "err", err)
+			}
+			f.HostResolv = resolv
+		}
+	}
+	a.facts.facts, a.facts.at = f, time.Now()
+	return f
+}
+
+func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
+	k := &a.cfg.Kubelet
+	p := crispec.DefaultPolicy()
+	p.CPUCFSQuota, p.CPUCFSPeriod = *k.CPUCFSQuota, k.CPUCFSQuotaPeriod.Duration
+	p.SeccompDefault = k.SeccompDefault != nil && *k.SeccompDefault
+	p.SeccompRoot = a.cfg.RootDir + "/seccomp"
+	p.ClusterDomain = k.ClusterDomain
+	p.MemoryCapacity = node.Status.Capacity.Memory().Value()
+	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+		if v2, err := groups.V2(); err == nil {
+			p.CgroupV2 = v2
+		}
+		if sizes, err := groups.HugePageSizes(); err == nil {
+			p.HugePageSizes = sizes
+		}
+	}
+	if k.SingleProcessOOMKill != nil {
+		p.SingleProcessOOMKill = *k.SingleProcessOOMKill
+	}
+	return p
+}
+
+// nodeObject is the Node as the API has it, or as it would be registered.
+func (a *Agent) nodeObject() *v1.Node {
+	if a.heartbeat != nil {
+		if n := a.heartbeat.Node(); n != nil {
+			return n
+		}
+	}
+	return a.node.Node(context.Background())
+}
+
+func internalIPs(n *v1.Node) []string {
+	var out []string
+	for _, addr := range n.Status.Addresses {
+		if addr.Type == v1.NodeInternalIP {
+			if _, err := netip.ParseAddr(addr.Address); err == nil {
+				out = append(out, addr.Address)
+			}
+		}
+	}
+	return out
+}
+
+func (a *Agent) hostIPs() []string { return a.performFacts().HostIPs }
+
+// runtimeName stands before container IDs.
+func (a *Agent) runtimeName() string { return a.runtime.Facts().Name }
+
+// podsMemory is what all pods together may use.
+func (a *Agent) podsMemory() int64 {
+	m, err := a.ground.machine.Facts()
+	if err != nil {
+		return 0
+	}
+	capacity := nodestatus.Capacity(&a.settings, &nodestatus.Facts{Machine: m})
+	groups, ok := a.ground.cgroups.(*cgroup.Cgroups)
+	if !ok {
+		return capacity.Memory().Value()
+	}
+	allocatable := groups.Allocatable(capacity)
+	return allocatable.Memory().Value()
+}
+
+// imageDir is where the runtime keeps images; "" while it has not said.
+func (a *Agent) imageDir() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	r, err := a.deps.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil || len(r.GetImageFilesystems()) == 0 {
+		return ""
+	}
+	return r.GetImageFilesystems()[0].GetFsId().GetMountpoint()
+}
+
+// admit judges a pod against those that the node holds.
+func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
+	in := admit.Input{
+		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.cfg.Kubelet.AllowedUnsafeSysctls,
+		AppArmor: a.deps.Machine.real && len(readFile("/sys/module/apparmor/parameters/enabled")) > 0 && readFile("/sys/module/apparmor/parameters/enabled")[0] == 'Y',
+	}
+	if m, err := a.ground.machine.Facts(); err == nil {
+		in.Kernel = m.KernelVersion
+	}
+	pr := a.node.Pressure()
+	for cond, st := range map[v1.NodeConditionType]pressure.Status{
+		v1.NodeMemoryPressure: pr.Memory, v1.NodeDiskPressure: pr.Disk, v1.NodePIDPressure: pr.PID,
+	} {
+		if st == pressure.True {
+			in.Pressure = append(in.Pressure, cond)
+		}
+	}
+	return admit.Admit(in)
+}

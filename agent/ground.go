@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/cgroup"
+	"github.com/wherry-node/wherry/internal/checkpoint"
+	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/hostfs"
+	"github.com/wherry-node/wherry/internal/image"
+	"github.com/wherry-node/wherry/internal/nodefacts"
+	"github.com/wherry-node/wherry/internal/nodestatus"
+	"github.com/wherry-node/wherry/internal/objects"
+	"github.com/wherry-node/wherry/internal/perform"
+	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/probe"
+	"github.com/wherry-node/wherry/internal/volume"
+)
+
+// ground is what pods stand on: the real machine's directories, mounts and cgroups, or nothing.
+type ground struct {
+	machine     nodefacts.Machine
+	volumes     volumes
+	logs        perform.Logs
+	cgroups     cgroups
+	objects     referrer
+	images      *image.Images
+	checkpoints podworker.Checkpoints
+	dialer      probe.Dialer
+	http        perform.HTTPDoer
+	prepare     func(ctx context.Context) error
+
+	mu  sync.Mutex
+	err error // why the node cannot be ready
+}
+
+type volumes interface {
+	perform.Volumes
+	Orphans(known func(types.UID) bool) ([]types.UID, error)
+}
+
+type cgroups interface {
+	perform.Cgroups
+	PodCgroups() ([]types.UID, error)
+	SetUpNode(ctx context.Context, capacity v1.ResourceList) error
+	UpdateQOS(ctx context.Context, pods []*v1.Pod) error
+}
+
+type referrer interface {
+	perform.Objects
+	volume.Objects
+	Track(p *v1.Pod)
+	Run(ctx context.Context) error
+}
+
+// buildGround wires what differs between a real and a simulated machine.
+func (a *Agent) buildGround() error {
+	g := &ground{objects: noObjects{}}
+	a.ground = g
+	if a.deps.Client != nil {
+		g.objects = &referents{
+			Objects: objects.New(objects.Config{
+				Client: a.deps.Client, NodeName: a.cfg.NodeName, Log: a.log,
+				Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
+				Notify:   func(uid types.UID) { a.loop.Refresh(uid) },
+			}),
+			classes: runtimeClasses{client: a.deps.Client},
+		}
+	}
+	g.images = image.New(image.Config{Client: a.deps.Images, Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
+	g.dialer = &net.Dialer{}
+	g.http = hookClient()
+	if a.deps.Machine.real {
+		return a.buildRealGround(g)
+	}
+	fixed := a.deps.Machine.fixed(a.cfg.NodeName)
+	g.machine, g.cgroups, g.logs, g.checkpoints = fixed, noCgroups{}, perform.NoLogs{}, checkpoint.Nowhere{}
+	g.volumes = volume.NewInMemory("/var/lib/kubelet", g.objects)
+	g.prepare = func(context.Context) error { return nil }
+	return nil
+}
+
+func (a *Agent) buildRealGround(g *ground) error {
+	k, host := &a.cfg.Kubelet, hostfs.Host{}
+	kube, system, err := nodestatus.ParseReserved(k.KubeReserved, k.SystemReserved, k.ReservedSystemCPUs)
+	if err != nil {
+		return err
+	}
+	groups := cgroup.New(cgroup.Config{
+		Root: k.CgroupRoot, Driver: k.CgroupDriver, PerQOS: *k.CgroupsPerQOS, PodPidsLimit: *k.PodPidsLimit,
+		CPUCFSQuota: *k.CPUCFSQuota, CPUCFSPeriod: k.CPUCFSQuotaPeriod.Duration, Enforce: k.EnforceNodeAllocatable,
+		SystemReserved: system, KubeReserved: kube, SystemReservedCgroup: k.SystemReservedCgroup, KubeReservedCgroup: k.KubeReservedCgroup,
+		Log: a.log,
+	})
+	g.cgroups = groups
+	real := &nodefacts.Real{
+		Proc: a.deps.Machine.proc, Disk: host, RootDir: a.cfg.RootDir, ImageDir: a.imageDir, Hostname: a.cfg.Hostname,
+		Pods: groups.PodsUsage, PodsMemory: a.podsMemory,
+	}
+	g.machine = real
+	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log})
+	g.logs = &perform.LogDirs{Root: k.PodLogsDir, LinkDir: a.cfg.LogLinkDir,
+		RemoveTree: func(dir string) error { return host.RemoveTree(context.Background(), dir) }}
+	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
+	g.prepare = func(ctx context.Context) error {
+		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
+			return fmt.Errorf("make the node agent's directories: %w", err)
+		}
+		return a.prepareCgroups(ctx, groups)
+	}
+	return nil
+}
+
+// prepareCgroups makes the groups above pods. Limits that cannot be set are said and lived with; groups that cannot
+// be made are not.
+func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) error {
+	m, err := a.ground.machine.Facts()
+	if err != nil {
+		return err
+	}
+	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.ground.machine.EphemeralStorage()}
+	err = groups.SetUpNode(ctx, nodestatus.Capacity(&a.settings, &f))
+	switch {
+	case errors.Is(err, cgroup.ErrNotEnforced):
+		a.log.Warn("node allocatable is not enforced on cgroups", "err", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
+	}
+	return nil
+}
+
+// problem is why the ground makes the node not ready.
+func (g *ground) problem() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// leftovers lists pods that left directories or cgroups.
+func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
+	dirs, err := g.volumes.Orphans(known)
+	groups, err2 := g.cgroups.PodCgroups()
+	for _, uid := range groups {
+		if !known(uid) && !slices.Contains(dirs, uid) {
+			dirs = append(dirs, uid)
+		}
+	}
+	return dirs, errors.Join(err, err2)
+}
+
+// hookClient sends httpGet hooks. "Scheme HTTPS skips verification", and redirects to other hosts are not followed.
+func hookClient() *http.Client {
+	return &http.Client{
+		Timeout:   time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
+}
+
+// terminationReader reads last words from the real machine's files only.
+func (a *Agent) terminationReader() func(*runtimeapi.ContainerStatus) string {
+	if !a.deps.Machine.real {
+		return nil
+	}
+	return cri.TerminationMessage
+}
+
+// readFile is the file's content, or nothing: for files that may be absent.
+func readFile(path string) []byte {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
+	"github.com/wherry-node/wherry/internal/nodefacts"
+	"github.com/wherry-node/wherry/internal/nodestatus"
+)
+
+// Machine is the host of a node: the one that the process runs on, or one that does not exist.
+type Machine struct {
+	real bool
+	// proc is the file system root below which /proc, /sys and /etc are read.
+	proc  hostfs.Machine
+	shape Shape
+}
+
+// RealMachine is the machine that the process runs on. Pods get directories, mounts and cgroups there.
+func RealMachine() *Machine { return &Machine{real: true} }
+
+// Shape is the size of a simulated machine. Zero fields take the defaults: 100 CPUs, 32 GiB of memory, 1 TiB of
+// storage. How many pods fit is KubeletConfiguration.maxPods (110).
+type Shape struct {
+	CPUs    int
+	Memory  resource.Quantity
+	Storage resource.Quantity
+	// Address is the node's InternalIP; 127.0.0.1 when invalid.
+	Address netip.Addr
+}
+
+// SimulatedMachine is a machine that does not exist: pods leave nothing on the host.
+func SimulatedMachine(s Shape) *Machine {
+	if s.CPUs == 0 {
+		s.CPUs = 100
+	}
+	if s.Memory.IsZero() {
+		s.Memory = resource.MustParse("32Gi")
+	}
+	if s.Storage.IsZero() {
+		s.Storage = resource.MustParse("1Ti")
+	}
+	if !s.Address.IsValid() {
+		s.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return &Machine{shape: s}
+}
+
+// fixed is the simulated machine as the heartbeat measures it.
+func (m *Machine) fixed(name string) *nodefacts.Fixed {
+	return &nodefacts.Fixed{
+		Machine: nodestatus.Machine{
+			MachineID: "simulated-" + name, SystemUUID: "simulated-" + name, BootID: "simulated-" + name,
+			KernelVersion: "simulated", OSImage: "Wherry simulated machine",
+			CPUs: m.shape.CPUs, MemoryBytes: m.shape.Memory.Value(),
+		},
+		Storage: m.shape.Storage.Value(), PIDs: 1 << 22, Address: m.shape.Address,
+	}
+}
+
+// noCgroups stands in where pods have no cgroups: simulated nodes, and cgroupsPerQOS false without a root.
+type noCgroups struct{}
+
+func (noCgroups) EnsurePod(context.Context, *v1.Pod) (string, error) { return "", nil }
+func (noCgroups) Parent(*v1.Pod) string                              { return "" }
+func (noCgroups) RemovePod(context.Context, types.UID) error         { return nil }
+func (noCgroups) PodCgroups() ([]types.UID, error)                   { return nil, nil }
+func (noCgroups) SetUpNode(context.Context, v1.ResourceList) error   { return nil }
+func (noCgroups) UpdateQOS(context.Context, []*v1.Pod) error         { return nil }
+
+// makeRoot makes the directories that a real node keeps its state in.
+func makeRoot(dirs ...string) error {
+	for _, d := range dirs {
+		if d == "" {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Clean(d), 0o750); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/server"
+)
+
+// buildServer wires the node's HTTPS API, where a listener wants it.
+func (a *Agent) buildServer() error {
+	if a.deps.API == nil && a.deps.Health == nil && a.deps.ReadOnly == nil {
+		return nil
+	}
+	k := &a.cfg.Kubelet
+	view := &podView{set: a.pods, cache: a.pleg, report: a.report}
+	authn, authz, err := a.access()
+	if err != nil {
+		return err
+	}
+	a.server, err = server.New(server.Config{
+		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, Runtime: server.CRI{Client: a.deps.Runtime},
+		Enable: server.Enable{
+			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
+		},
+		Sources: server.Sources{
+			Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return k },
+			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log",
+			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: map[string]http.Handler{"GET /explain/{namespace}/{pod}": a.explain(view)},
+		},
+		Checks:     []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}},
+		Registerer: a.deps.Metrics, Log: a.log,
+	})
+	return err
+}
+
+// access says who may do what: by client certificate and token, asked of the API server.
+func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
+	k := &a.cfg.Kubelet
+	authn := server.AuthnConfig{Anonymous: *k.Authentication.Anonymous.Enabled, TokenTTL: k.Authentication.Webhook.CacheTTL.Duration}
+	if f := k.Authentication.X509.ClientCAFile; f != "" {
+		cas, err := server.LoadClientCAs(f, a.log)
+		if err != nil {
+			return nil, nil, err
+		}
+		authn.ClientCAs = cas
+	}
+	var authz server.Authorizer = server.AlwaysAllow{}
+	if a.deps.Client != nil {
+		if *k.Authentication.Webhook.Enabled {
+			authn.Tokens = a.deps.Client.AuthenticationV1().TokenReviews()
+		}
+		if k.Authorization.Mode != "AlwaysAllow" {
+			authz = server.NewAuthorizer(server.AuthzConfig{
+				Access:     a.deps.Client.AuthorizationV1().SubjectAccessReviews(),
+				AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+			})
+		}
+	}
+	return server.NewAuthenticator(authn), authz, nil
+}
+
+func (a *Agent) serve(ctx context.Context) error {
+	return a.server.Run(ctx, server.Listeners{API: a.deps.API, TLS: a.deps.TLS, Health: a.deps.Health, ReadOnly: a.deps.ReadOnly})
+}

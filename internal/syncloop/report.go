@@ -1,0 +1,165 @@
+package syncloop
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podstatus"
+	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/status"
+)
+
+// StatusWriter makes the API say what it is told. Calls never block.
+type StatusWriter interface {
+	Set(d status.Desired)
+	Forget(uid types.UID)
+}
+
+// ReportConfig is what a Report works with.
+type ReportConfig struct {
+	// Writer is nil on a node without an API server.
+	Writer   StatusWriter
+	Recorder Recorder
+	// Mirror returns the API's mirror of a static pod.
+	Mirror      func(p *v1.Pod) *v1.Pod
+	RuntimeName func() string
+	HostIPs     func() []string
+	// RecursiveReadOnly: the runtime handler of the pod supports it.
+	RecursiveReadOnly func(p *v1.Pod) bool
+	// Started, when set, is told how long a pod took from its first sight to running.
+	Started func(p *v1.Pod, took time.Duration)
+}
+
+// Report turns the end of each worker's turn into the pod's status, and waits that begin into events.
+type Report struct {
+	cfg ReportConfig
+
+	mu   sync.Mutex
+	pods map[types.UID]*reported
+}
+
+// reported is what was last said of a pod. A status that the watched object already has is not kept twice.
+type reported struct {
+	status *v1.PodStatus
+	waits  map[string]string // container: the wait that an event was recorded for
+}
+
+// NewReport returns a Report.
+func NewReport(cfg ReportConfig) *Report {
+	return &Report{cfg: cfg, pods: map[types.UID]*reported{}}
+}
+
+// Turn derives and hands on the status.
+func (r *Report) Turn(t *podworker.Turn) {
+	if t.Pod == nil {
+		r.forget(t)
+		return
+	}
+	r.mu.Lock()
+	rep := r.pods[t.Ref.UID]
+	if rep == nil {
+		rep = &reported{}
+		r.pods[t.Ref.UID] = rep
+	}
+	old := rep.status
+	r.mu.Unlock()
+	st := podstatus.Derive(podstatus.Input{
+		Pod: t.Pod, Old: old, Observed: t.Observed, Memory: t.Memory, Plan: t.Plan,
+		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Now: t.Now,
+	})
+	r.mu.Lock()
+	rep.status = &st
+	if equality.Semantic.DeepEqual(&st, &t.Pod.Status) {
+		rep.status = nil
+	}
+	r.mu.Unlock()
+	r.events(t, rep)
+	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
+		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
+	}
+	if r.cfg.Writer == nil {
+		return
+	}
+	target := t.Pod
+	if t.Source != pod.SourceAPI {
+		if target = r.cfg.Mirror(t.Pod); target == nil {
+			return
+		}
+	}
+	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Final: t.Plan.Phase >= decide.PhaseStopped})
+}
+
+// forget drops what is known of a pod that no source has.
+func (r *Report) forget(t *podworker.Turn) {
+	r.mu.Lock()
+	_, known := r.pods[t.Ref.UID]
+	delete(r.pods, t.Ref.UID)
+	r.mu.Unlock()
+	if known && r.cfg.Writer != nil {
+		r.cfg.Writer.Forget(t.Ref.UID)
+	}
+}
+
+// Status is the newest status of a pod: the last derived one, or the API's where that says the same.
+func (r *Report) Status(p *v1.Pod) v1.PodStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rep := r.pods[p.UID]; rep != nil && rep.status != nil {
+		return *rep.status
+	}
+	return p.Status
+}
+
+// events records the begin of waits: back-off after a crash or a failed pull, and a network that is not ready.
+func (r *Report) events(t *podworker.Turn, rep *reported) {
+	for i := range t.Memory.Containers {
+		c := &t.Memory.Containers[i]
+		key, eventType, reason, message := waitOf(t, c)
+		if rep.waits[c.Name] == key {
+			continue
+		}
+		if rep.waits == nil {
+			rep.waits = map[string]string{}
+		}
+		rep.waits[c.Name] = key
+		if key == "" {
+			delete(rep.waits, c.Name)
+			continue
+		}
+		r.cfg.Recorder.Event(t.Pod, c.Name, eventType, reason, message)
+	}
+	const network = "\x00network"
+	waits := t.Plan.Phase == decide.PhaseActive && !t.Node.NetworkReady && !t.Pod.Spec.HostNetwork && len(t.Observed.Sandboxes) == 0 && t.Node.NetworkMessage != ""
+	if waits && rep.waits[network] == "" {
+		if rep.waits == nil {
+			rep.waits = map[string]string{}
+		}
+		rep.waits[network] = "said"
+		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+t.Node.NetworkMessage)
+	} else if !waits {
+		delete(rep.waits, network)
+	}
+}
+
+// waitOf says what a container waits for, with a key that changes when another wait begins.
+func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reason, message string) {
+	if t.Plan.Phase != decide.PhaseActive {
+		return "", "", "", ""
+	}
+	inst := t.Observed.Newest(c.Name)
+	alive := inst != nil && inst.Alive()
+	switch {
+	case !alive && c.PullUntil.After(t.Now):
+		return "pull " + c.PullUntil.String(), v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q: %s: %s", c.PulledImage, c.WaitingReason, c.WaitingMessage)
+	case !alive && c.CrashUntil.After(t.Now):
+		return "crash " + c.CrashedID, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, t.Ref.Name, t.Ref.Namespace, t.Ref.UID)
+	}
+	return "", "", "", ""
+}
