@@ -126,3 +126,13 @@ func (c *Cgroups) HugePageSizes() ([]string, error) {
 	}
 	return t.hugePageSizes(), nil
 }
+
+// SwapController reports whether the swap of a group can be limited here. It is known once SetUpNode has made the
+// groups.
+func (c *Cgroups) SwapController() (bool, error) {
+	t, err := c.hierarchy()
+	if err != nil {
+		return false, err
+	}
+	return t.swap(c.names.qos(v1.PodQOSGuaranteed)), nil
+}

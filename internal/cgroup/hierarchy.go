@@ -113,6 +113,38 @@ func (h *hierarchy) exists(group string) (bool, error) {
 	return true, nil
 }
 
+// childQuota is the largest CPU quota of a v1 group's children, for a period; 0: none has one.
+func (h *hierarchy) childQuota(group string, period int64) int64 {
+	dir := h.dir("cpu", group)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0 // the kernel will refuse what is wrong
+	}
+	var most int64
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		var r reader
+		quota, own := r.number(filepath.Join(dir, e.Name()), "cpu.cfs_quota_us"), r.number(filepath.Join(dir, e.Name()), "cpu.cfs_period_us")
+		if quota == nil || own == nil || *own == 0 {
+			continue // unlimited is -1, which is no unsigned number
+		}
+		most = max(most, int64((*quota*uint64(period)+*own-1) / *own))
+	}
+	return most
+}
+
+// swap reports whether swap can be limited in a group.
+func (h *hierarchy) swap(group string) bool {
+	name := "memory.memsw.limit_in_bytes"
+	if h.v2 {
+		name = "memory.swap.max"
+	}
+	_, err := os.Stat(filepath.Join(h.dir("memory", group), name))
+	return err == nil
+}
+
 // manager of the library for one group. Devices are the runtime's.
 func (h *hierarchy) manager(group string, r *cgroups.Resources, systemd bool) (cgroups.Manager, error) {
 	r.SkipDevices, r.SkipFreezeOnSet = true, true

@@ -10,12 +10,15 @@ import (
 	"github.com/wherry-node/wherry/internal/crispec"
 )
 
+// unlimited is what the kernel's files take for no limit.
+const unlimited = -1
+
 // Limits of one group. A nil pointer leaves what is set.
 type Limits struct {
 	CPUShares *int64
 	CPUQuota  *int64 // microseconds per period; -1: unlimited
 	CPUPeriod *int64 // microseconds
-	Memory    *int64 // bytes
+	Memory    *int64 // bytes; -1: unlimited
 	Pids      *int64
 	HugePages map[string]int64 // bytes by page size, 2MB
 }
@@ -40,22 +43,21 @@ func PodLimits(p *v1.Pod, config *Config) Limits {
 	if period <= 0 {
 		period = crispec.DefaultCPUPeriod.Microseconds()
 	}
-	quota := int64(-1)
-	if milli := limits.Cpu().MilliValue(); config.CPUCFSQuota && milli > 0 {
-		quota = crispec.CPUQuota(milli, period)
-	}
-	shares, memory := crispec.CPUShares(requests.Cpu().MilliValue()), limits.Memory().Value()
-	class := crispec.QOS(p)
-	if class == v1.PodQOSBestEffort {
+	// What is not limited is said too: the group may exist from before a resize.
+	shares, quota, memory := crispec.CPUShares(requests.Cpu().MilliValue()), int64(unlimited), int64(unlimited)
+	switch class := crispec.QOS(p); class {
+	case v1.PodQOSBestEffort:
 		shares = crispec.MinShares
+	default:
+		whole := class == v1.PodQOSGuaranteed
+		if milli := limits.Cpu().MilliValue(); config.CPUCFSQuota && milli > 0 && (whole || cpuLimited) {
+			quota = crispec.CPUQuota(milli, period)
+		}
+		if bytes := limits.Memory().Value(); bytes > 0 && (whole || memoryLimited) {
+			memory = bytes
+		}
 	}
-	l.CPUShares = &shares
-	if class == v1.PodQOSGuaranteed || (class == v1.PodQOSBurstable && cpuLimited) {
-		l.CPUQuota, l.CPUPeriod = &quota, &period
-	}
-	if (class == v1.PodQOSGuaranteed || (class == v1.PodQOSBurstable && memoryLimited)) && memory > 0 {
-		l.Memory = &memory
-	}
+	l.CPUShares, l.CPUQuota, l.CPUPeriod, l.Memory = &shares, &quota, &period, &memory
 	if config.PodPidsLimit > 0 {
 		pids := config.PodPidsLimit
 		l.Pids = &pids
@@ -101,7 +103,8 @@ func listLimits(list v1.ResourceList, compressible bool) Limits {
 // resources are the limits in the library's form. Of the machine's page sizes, those that HugePages does not name
 // are limited to zero, when HugePages is not nil.
 func (l Limits) resources(v2 bool, sizes []string) *cgroups.Resources {
-	r := &cgroups.Resources{PidsLimit: l.Pids}
+	// On v2 a memory limit below what is in use would kill: it is an error instead.
+	r := &cgroups.Resources{PidsLimit: l.Pids, MemoryCheckBeforeUpdate: v2}
 	if l.CPUShares != nil {
 		if v2 {
 			r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(uint64(*l.CPUShares))

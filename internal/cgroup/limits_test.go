@@ -62,7 +62,7 @@ func TestPodLimits(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{"best effort", podOf(needs("", "")), Config{CPUCFSQuota: true, PodPidsLimit: 100}, "shares=2 pids=100"},
+		{"best effort", podOf(needs("", "")), Config{CPUCFSQuota: true, PodPidsLimit: 100}, "shares=2 quota=-1 period=100000 memory=-1 pids=100"},
 		{
 			"guaranteed", podOf(needs("cpu=1 memory=1Gi", "cpu=1 memory=1Gi")), Config{CPUCFSQuota: true},
 			"shares=1024 quota=100000 period=100000 memory=1073741824",
@@ -77,7 +77,7 @@ func TestPodLimits(t *testing.T) {
 		},
 		{
 			"burstable, one container not limited", podOf(needs("cpu=100m", "cpu=200m memory=1Mi"), needs("cpu=100m", "")),
-			Config{CPUCFSQuota: true}, "shares=204",
+			Config{CPUCFSQuota: true}, "shares=204 quota=-1 period=100000 memory=-1",
 		},
 		{"overhead counts", overhead, Config{CPUCFSQuota: true}, "shares=1280 quota=125000 period=100000 memory=1140850688"},
 		{
@@ -86,7 +86,7 @@ func TestPodLimits(t *testing.T) {
 		},
 		{
 			"huge pages", podOf(needs("hugepages-2Mi=4Mi memory=1Mi", "hugepages-2Mi=4Mi memory=1Mi")), Config{},
-			"shares=2 memory=1048576 map[2MB:4194304]",
+			"shares=2 quota=-1 period=100000 memory=1048576 map[2MB:4194304]",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

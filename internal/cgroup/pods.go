@@ -33,8 +33,10 @@ func (c *Cgroups) Parent(p *v1.Pod) string {
 	return c.names.pod(crispec.QOS(p), p.UID)
 }
 
-// EnsurePod makes a pod's group if it does not exist and sets its limits to what the spec says, on a resize too.
-// It returns Parent.
+// EnsurePod makes a pod's group if it does not exist and sets its limits to what the spec says. It returns Parent.
+//
+// A resize calls it before the containers change, so that they may grow, and again after, so that the pod shrinks
+// with them: on v1 a group's CPU quota cannot go below its children's, and stays at theirs until then.
 func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err error) {
 	group := c.Parent(p)
 	if !c.config.PerQOS {
@@ -53,7 +55,12 @@ func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err 
 	if err := c.create(h, group); err != nil {
 		return "", err
 	}
-	if err := c.set(h, group, PodLimits(p, &c.config)); err != nil {
+	limits := PodLimits(p, &c.config)
+	if q := *limits.CPUQuota; q != unlimited && !h.v2 {
+		q = max(q, h.childQuota(group, *limits.CPUPeriod))
+		limits.CPUQuota = &q
+	}
+	if err := c.set(h, group, limits); err != nil {
 		return "", err
 	}
 	return group, nil

@@ -119,7 +119,50 @@ func TestRealLifeOfAPod(t *testing.T) {
 	if got := h.read(t, "memory", parent, "memory.limit_in_bytes", "memory.max"); got != "134217728" {
 		t.Errorf("memory limit after a resize: got %s", got)
 	}
+	testShrink(t, c, h, p)
 	testTasksKeepTheGroup(t, c, h, parent)
+}
+
+// testShrink resizes a pod down while its container still has the quota of before, and then the container too.
+func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
+	if h.v2 {
+		return // a v2 group may have less than its children
+	}
+	ctx := context.Background()
+	parent := c.Parent(p)
+	container := filepath.Join(parent, "shrinks")
+	quota := func(group string, want string) {
+		t.Helper()
+		if got := h.read(t, "cpu", group, "cpu.cfs_quota_us", ""); got != want {
+			t.Errorf("quota of %s: got %s, want %s", group, got, want)
+		}
+	}
+	set := func(n int64) {
+		t.Helper()
+		m, err := h.manager(container, &cgroups.Resources{CpuQuota: n, CpuPeriod: 50000}, false)
+		if err == nil {
+			err = errors.Join(m.Apply(-1), m.Set(&cgroups.Resources{CpuQuota: n, CpuPeriod: 50000, SkipDevices: true}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(25000) // half a CPU
+	p.Spec.Containers[0].Resources.Limits[v1.ResourceCPU] = list("cpu=300m")[v1.ResourceCPU]
+	if _, err := c.EnsurePod(ctx, p); err != nil {
+		t.Fatalf("before the container shrank: %v", err)
+	}
+	quota(parent, "50000")
+	set(15000)
+	if _, err := c.EnsurePod(ctx, p); err != nil {
+		t.Fatalf("after the container shrank: %v", err)
+	}
+	quota(parent, "30000")
+	p.Spec.Containers[0].Resources.Limits = nil
+	if _, err := c.EnsurePod(ctx, p); err != nil {
+		t.Fatalf("without limits: %v", err)
+	}
+	quota(parent, "-1")
 }
 
 // testTasksKeepTheGroup puts a process where a runtime would, reads usage, and removes the pod's group.
