@@ -163,8 +163,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.deps.Client != nil {
 		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe}
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"source", api.Run})
-	} else {
-		a.pods.Replace(pod.SourceNone, nil)
 	}
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
 	err := runAll(ctx, parts)

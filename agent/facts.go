@@ -206,3 +206,15 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	}
 	return admit.Admit(in)
 }
+
+// Addresses are the node's, as the Node object has them; none before it is known.
+func (a *Agent) Addresses() []v1.NodeAddress {
+	if a.heartbeat == nil {
+		return nil
+	}
+	n := a.heartbeat.Node()
+	if n == nil {
+		return nil
+	}
+	return n.Status.Addresses
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,8 +53,3 @@ func newKubelet() *cobra.Command {
 // captureLibraryLogs sends what Kubernetes' libraries log through klog to our logger. klog is one per process; only a
 // main may touch it.
 func captureLibraryLogs(log *slog.Logger) { klog.SetSlogLogger(log) }
-
-// runKubelet builds the agent from its configuration and runs it until ctx ends.
-func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	return errors.New("the agent is not wired yet")
-}

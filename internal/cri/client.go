@@ -140,3 +140,8 @@ func unwrapStatus(err error) error {
 	}
 	return err
 }
+
+// Services are the generated clients over connections, which may be the same.
+func Services(runtime, images *grpc.ClientConn) (runtimeapi.RuntimeServiceClient, runtimeapi.ImageServiceClient) {
+	return runtimeapi.NewRuntimeServiceClient(runtime), runtimeapi.NewImageServiceClient(images)
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/identity"
+)
+
+// runKubelet builds a node from its configuration and runs it until ctx ends.
+func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("read host name: %w", err)
+	}
+	name, err := cfg.NodeName(hostname)
+	if err != nil {
+		return err
+	}
+	n := &node{cfg: cfg, name: name, log: log}
+	defer n.close()
+	for _, step := range []func(context.Context) error{n.openRuntime, n.openAPI, n.openServing, n.openPorts} {
+		if err := step(ctx); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return err
+		}
+	}
+	a, err := agent.New(n.agentConfig(hostname), n.deps)
+	if err != nil {
+		return err
+	}
+	n.agent.Store(a)
+	n.parts = append(n.parts, a.Run)
+	return n.run(ctx)
+}
+
+// node is one node in the making: what has to be opened before the agent can be built, and closed after it.
+type node struct {
+	cfg    config.Config
+	name   string
+	log    *slog.Logger
+	deps   agent.Deps
+	client *identity.Client
+	agent  agentHolder
+	parts  []func(context.Context) error
+	closes []func()
+}
+
+// agentHolder lets the serving certificate ask for addresses before there is an agent.
+type agentHolder struct {
+	mu sync.Mutex
+	a  *agent.Agent
+}
+
+func (h *agentHolder) Store(a *agent.Agent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.a = a
+}
+
+func (h *agentHolder) addresses() []v1.NodeAddress {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.a == nil {
+		return nil
+	}
+	return h.a.Addresses()
+}
+
+func (n *node) close() {
+	for _, c := range n.closes {
+		c()
+	}
+}
+
+// run runs all parts until ctx ends or one fails, and waits for all.
+func (n *node) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(n.parts))
+	var wg sync.WaitGroup
+	for i, run := range n.parts {
+		wg.Go(func() {
+			defer cancel()
+			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				errs[i] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (n *node) openRuntime(context.Context) error {
+	n.deps.Log = n.log
+	if s := n.cfg.Simulated; s != nil {
+		return n.openSimulated(s)
+	}
+	n.deps.Machine = agent.RealMachine()
+	runtimeConn, err := cri.Dial(n.cfg.RuntimeEndpoint())
+	if err != nil {
+		return err
+	}
+	n.closes = append(n.closes, func() { _ = runtimeConn.Close() })
+	imageConn := runtimeConn
+	if e := n.cfg.ImageEndpoint(); e != n.cfg.RuntimeEndpoint() {
+		if imageConn, err = cri.Dial(e); err != nil {
+			return err
+		}
+		n.closes = append(n.closes, func() { _ = imageConn.Close() })
+	}
+	n.deps.Runtime, n.deps.Images = cri.Services(runtimeConn, imageConn)
+	return nil
+}
+
+// openAPI gets the node its identity, where there is an API server.
+func (n *node) openAPI(ctx context.Context) error {
+	if n.cfg.Standalone() {
+		n.log.Info("no kubeconfig: standalone, without an API server")
+		return nil
+	}
+	if n.cfg.BootstrapKubeconfig != "" {
+		err := identity.Bootstrap(ctx, identity.BootstrapConfig{
+			BootstrapKubeconfig: n.cfg.BootstrapKubeconfig, Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: n.name, Log: n.log,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	n.client, err = identity.OpenClient(identity.ClientConfig{
+		Kubeconfig: n.cfg.Kubeconfig, BootstrapKubeconfig: n.cfg.BootstrapKubeconfig, CertDir: n.cfg.CertDir, NodeName: n.name,
+		Rotate: n.cfg.Kubelet.RotateCertificates, Log: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.parts = append(n.parts, n.client.Run)
+	k := &n.cfg.Kubelet
+	main := n.restConfig()
+	main.QPS, main.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
+	if n.deps.Client, err = kubernetes.NewForConfig(main); err != nil {
+		return fmt.Errorf("make API client: %w", err)
+	}
+	beats := n.restConfig()
+	beats.QPS = -1
+	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4)
+	if n.deps.Heartbeats, err = kubernetes.NewForConfig(beats); err != nil {
+		return fmt.Errorf("make heartbeat client: %w", err)
+	}
+	n.deps.CloseConnections = n.client.CloseAll
+	return nil
+}
+
+func (n *node) restConfig() *rest.Config {
+	c := n.client.Config()
+	c.ContentType = n.cfg.Kubelet.ContentType
+	if c.ContentType == "application/vnd.kubernetes.protobuf" {
+		c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
+	c.UserAgent = "wherry/" + config.WherryVersion + " (kubelet " + config.KubernetesVersion + ")"
+	return c
+}
+
+// openServing gets the certificate of the HTTPS API.
+func (n *node) openServing(context.Context) error {
+	k := &n.cfg.Kubelet
+	if !*k.EnableServer {
+		return nil
+	}
+	cfg := identity.ServingConfig{
+		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Request: k.ServerTLSBootstrap && n.client != nil,
+		CertDir: n.cfg.CertDir, NodeName: n.name, Addresses: n.addresses, Log: n.log, Kubeconfig: n.cfg.Kubeconfig,
+	}
+	if n.client != nil {
+		cfg.Server = n.client.Server()
+		cfg.Client = func() (kubernetes.Interface, error) { return n.deps.Client, nil }
+	}
+	s, err := identity.OpenServing(cfg)
+	if err != nil {
+		return err
+	}
+	n.parts = append(n.parts, s.Run)
+	n.deps.TLS, err = serverTLS(k, s.GetCertificate)
+	return err
+}
+
+// addresses are the node's, or before there is a node those that it was told to have.
+func (n *node) addresses() []v1.NodeAddress {
+	if a := n.agent.addresses(); len(a) > 0 {
+		return a
+	}
+	var out []v1.NodeAddress
+	for _, ip := range n.cfg.NodeIPs {
+		if !ip.IsUnspecified() {
+			out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+		}
+	}
+	return out
+}
+
+func serverTLS(k *kubelet.KubeletConfiguration, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (*tls.Config, error) {
+	c := &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
+	if k.TLSMinVersion != "" {
+		v, err := cliflag.TLSVersion(k.TLSMinVersion)
+		if err != nil {
+			return nil, fmt.Errorf("tlsMinVersion: %w", err)
+		}
+		c.MinVersion = v
+	}
+	if len(k.TLSCipherSuites) > 0 {
+		suites, err := cliflag.TLSCipherSuites(k.TLSCipherSuites)
+		if err != nil {
+			return nil, fmt.Errorf("tlsCipherSuites: %w", err)
+		}
+		c.CipherSuites = suites
+	}
+	return c, nil
+}
+
+// openPorts listens before anything runs, so that a port that is taken is known at once.
+func (n *node) openPorts(context.Context) error {
+	k := &n.cfg.Kubelet
+	for _, p := range []struct {
+		field   string
+		address string
+		port    int32
+		to      *net.Listener
+		wanted  bool
+	}{
+		{"port", k.Address, k.Port, &n.deps.API, *k.EnableServer},
+		{"healthzPort", k.HealthzBindAddress, *k.HealthzPort, &n.deps.Health, *k.HealthzPort > 0},
+		{"readOnlyPort", k.Address, k.ReadOnlyPort, &n.deps.ReadOnly, *k.EnableServer && k.ReadOnlyPort > 0},
+	} {
+		if !p.wanted {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(p.address, strconv.Itoa(int(p.port))))
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w (another node agent on this machine? choose another port)", p.field, err)
+		}
+		*p.to = l
+		n.closes = append(n.closes, func() { _ = l.Close() })
+	}
+	return nil
+}
+
+func (n *node) agentConfig(hostname string) agent.Config {
+	link := ""
+	if filepath.Clean(n.cfg.Kubelet.PodLogsDir) == "/var/log/pods" && n.cfg.Simulated == nil {
+		link = "/var/log/containers"
+	}
+	if n.cfg.HostnameOverride != "" {
+		hostname = n.name
+	}
+	return agent.Config{
+		NodeName: n.name, Hostname: hostname, Kubelet: n.cfg.Kubelet, RootDir: n.cfg.RootDir, NodeIPs: n.cfg.NodeIPs,
+		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: link, DeadContainers: int(n.cfg.MaxDeadPerContainer),
+	}
+}
