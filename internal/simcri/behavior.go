@@ -1,0 +1,129 @@
+package simcri
+
+import (
+	"strconv"
+	"time"
+)
+
+// Annotations of a pod that say what its containers do. Each may have "." and a container's name appended; that
+// one then counts for this container, before the one without a name.
+const (
+	AnnotationRunFor       = "wherry.dev/sim-run-for"       // exit by itself after this duration ("10s")
+	AnnotationExitCode     = "wherry.dev/sim-exit-code"     // with this code (alone: at once)
+	AnnotationExitReason   = "wherry.dev/sim-exit-reason"   // and this reason, for example OOMKilled
+	AnnotationMessage      = "wherry.dev/sim-message"       // and this termination message
+	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit so; later ones serve
+	AnnotationStopAfter    = "wherry.dev/sim-stop-after"    // how long it takes to end when asked to; "never": until it is killed
+	AnnotationStartError   = "wherry.dev/sim-start-error"   // StartContainer fails with this message
+	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // commands run in it, and requests to it, fail until then
+	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // and fail from then on
+	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25"); default 0.001
+	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
+)
+
+// ContainerInfo is a container as behaviour may depend on it. The maps are not to be changed.
+type ContainerInfo struct {
+	PodNamespace, PodName, PodUID string
+	Name                          string
+	Attempt                       uint32
+	Image                         string
+	PodAnnotations                map[string]string
+	Annotations                   map[string]string
+	// Running is how long it has run; 0 before it starts.
+	Running time.Duration
+}
+
+// Behavior is what a container does. The zero value leaves it to its command.
+type Behavior struct {
+	// Exits after RunFor with ExitCode, Reason and Message.
+	Exits           bool
+	RunFor          time.Duration
+	ExitCode        int32
+	Reason, Message string
+	// Serves until it is stopped, whatever its command.
+	Serves bool
+	// Asked to end, it does so after StopAfter with StopCode, or never.
+	StopAfter  time.Duration
+	StopCode   int32
+	IgnoreStop bool
+	// StartError makes StartContainer fail.
+	StartError string
+}
+
+func (r *Runtime) info(c *container) ContainerInfo {
+	info := ContainerInfo{
+		PodNamespace: c.sb.meta.Namespace, PodName: c.sb.meta.Name, PodUID: c.sb.meta.Uid,
+		Name: c.meta.Name, Attempt: c.meta.Attempt, Image: c.spec.GetImage(),
+		PodAnnotations: c.sb.annotations, Annotations: c.annotations,
+	}
+	if c.started != 0 {
+		info.Running = time.Since(time.Unix(0, c.started))
+	}
+	return info
+}
+
+// note returns an annotation of the pod that concerns this container.
+func (c *container) note(name string) (string, bool) {
+	if len(c.sb.annotations) == 0 {
+		return "", false
+	}
+	if v, ok := c.sb.annotations[name+"."+c.meta.Name]; ok {
+		return v, true
+	}
+	v, ok := c.sb.annotations[name]
+	return v, ok
+}
+
+func (c *container) duration(name string) (time.Duration, bool) {
+	v, ok := c.note(name)
+	if !ok {
+		return 0, false
+	}
+	d, err := time.ParseDuration(v)
+	return d, err == nil
+}
+
+// behavior is what the container does. Values that cannot be read count as absent. Called with the lock held.
+func (r *Runtime) behavior(c *container) Behavior {
+	if r.cfg.Behave != nil {
+		if b, ok := r.cfg.Behave(r.info(c)); ok {
+			return b
+		}
+	}
+	var b Behavior
+	if v, ok := c.note(AnnotationExitCode); ok {
+		if n, err := strconv.ParseInt(v, 10, 32); err == nil {
+			b.Exits, b.ExitCode = true, int32(n)
+		}
+	}
+	if d, ok := c.duration(AnnotationRunFor); ok {
+		b.Exits, b.RunFor = true, d
+	}
+	if b.Exits {
+		b.Reason, _ = c.note(AnnotationExitReason)
+		b.Message, _ = c.note(AnnotationMessage)
+	}
+	b.StartError, _ = c.note(AnnotationStartError)
+	if v, ok := c.note(AnnotationFailAttempts); ok {
+		if n, err := strconv.ParseUint(v, 10, 32); err == nil && uint64(c.meta.Attempt) >= n {
+			b = Behavior{Serves: true}
+		}
+	}
+	if v, ok := c.note(AnnotationStopAfter); ok {
+		b.IgnoreStop = v == "never"
+		b.StopAfter, _ = c.duration(AnnotationStopAfter)
+	}
+	return b
+}
+
+// healthy says whether commands run in the container, and requests to it, succeed now.
+func (c *container) healthy(now time.Time) bool {
+	ran := now.Sub(time.Unix(0, c.started))
+	if d, ok := c.duration(AnnotationReadyAfter); ok && ran < d {
+		return false
+	}
+	if d, ok := c.duration(AnnotationFailAfter); ok && ran >= d {
+		return false
+	}
+	return true
+}

@@ -1,0 +1,100 @@
+package simcri
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// DialContext connects to a port of a running pod's address: whatever the port, an HTTP/1.1 server answers there,
+// 200 while the pod's containers are healthy, else 503. It can stand in for the network of a node's probes.
+func (r *Runtime) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("lookup %s: no such host", host)}
+	}
+	if _, err := r.enter(ctx, "Dial", nil); err != nil {
+		return nil, err
+	}
+	sb := r.sandboxOf(ip)
+	if sb == nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connect to %s: connection refused", address)}
+	}
+	here, there := net.Pipe()
+	go func() { // ends when either side closes
+		defer func() { _ = there.Close() }()
+		_ = r.answer(sb, there)
+	}()
+	return here, nil
+}
+
+// sandboxOf finds the sandbox with an address in which something runs.
+func (r *Runtime) sandboxOf(ip netip.Addr) *sandbox {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.used[ip] {
+		return nil
+	}
+	for _, s := range r.sandboxes {
+		for _, own := range s.ips {
+			if own == ip && s.runs() {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+func (s *sandbox) runs() bool {
+	for _, c := range s.containers {
+		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return true
+		}
+	}
+	return false
+}
+
+// answer is the HTTP server of a simulated pod, for one connection.
+func (r *Runtime) answer(s *sandbox, conn io.ReadWriter) error {
+	requests := bufio.NewReader(conn)
+	for {
+		req, err := http.ReadRequest(requests)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		healthy := s.runs()
+		for _, c := range s.containers {
+			if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING && !c.healthy(time.Now()) {
+				healthy = false
+			}
+		}
+		r.mu.Unlock()
+		code := http.StatusOK
+		if !healthy {
+			code = http.StatusServiceUnavailable
+		}
+		body := fmt.Sprintf("simulated pod %s/%s\n", s.meta.Namespace, s.meta.Name)
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
+			code, http.StatusText(code), len(body), body); err != nil {
+			return err
+		}
+		if req.Close {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package simcri
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// backlog is how many events a subscriber may leave unread. One that reads too slowly loses its stream, and knows.
+const backlog = 4096
+
+// subscription is one reader of events.
+type subscription struct {
+	mu     sync.Mutex
+	events []*runtimeapi.ContainerEventResponse
+	err    error
+	wake   chan struct{} // capacity 1
+}
+
+func (s *subscription) push(e *runtimeapi.ContainerEventResponse) {
+	s.mu.Lock()
+	if len(s.events) >= backlog {
+		s.err = status.Error(codes.ResourceExhausted, "events are read too slowly")
+	} else if s.err == nil {
+		s.events = append(s.events, e)
+	}
+	s.mu.Unlock()
+	s.nudge()
+}
+
+func (s *subscription) end(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.mu.Unlock()
+	s.nudge()
+}
+
+func (s *subscription) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next returns the next event; it waits for one.
+func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
+	for {
+		s.mu.Lock()
+		if len(s.events) > 0 {
+			e := s.events[0]
+			s.events = s.events[1:]
+			if len(s.events) == 0 {
+				s.events = nil
+			}
+			s.mu.Unlock()
+			return e, nil
+		}
+		err := s.err
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// emit tells all subscribers of a change. Called with the lock held, after the change.
+func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType) {
+	if len(r.subs) == 0 {
+		return
+	}
+	if len(r.faults) > 0 && r.fault(MethodEvent, target{pod: s.meta.Name}) != nil {
+		return
+	}
+	e := &runtimeapi.ContainerEventResponse{
+		ContainerId: id, ContainerEventType: typ, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: sandboxStatus(s),
+	}
+	for _, c := range s.containers {
+		e.ContainersStatuses = append(e.ContainersStatuses, containerStatus(c))
+	}
+	for _, sub := range r.subs {
+		sub.push(e)
+	}
+}
+
+// subscribe begins to collect events.
+func (r *Runtime) subscribe(ctx context.Context) (*subscription, func(), error) {
+	if r.cfg.NoEvents {
+		return nil, nil, status.Error(codes.Unimplemented, "this runtime has no container events")
+	}
+	if _, err := r.enter(ctx, "GetContainerEvents", nil); err != nil {
+		return nil, nil, err
+	}
+	sub := &subscription{wake: make(chan struct{}, 1)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, nil, status.Error(codes.Unavailable, "the runtime is closed")
+	}
+	r.subs = append(r.subs, sub)
+	return sub, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.subs = slices.DeleteFunc(r.subs, func(s *subscription) bool { return s == sub })
+	}, nil
+}
+
+// dropSubscribers ends all event streams. Called with the lock held.
+func (r *Runtime) dropSubscribers(err error) {
+	for _, s := range r.subs {
+		s.end(err)
+	}
+	r.subs = nil
+}
+
+// Disconnect ends all event streams, as a restart of the runtime does.
+func (r *Runtime) Disconnect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropSubscribers(status.Error(codes.Unavailable, "the runtime was restarted"))
+}
+
+// GetContainerEvents sends events from now on until the caller leaves.
+func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
+	ctx := stream.Context()
+	sub, leave, err := r.subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for {
+		e, err := sub.next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(e); err != nil {
+			return err
+		}
+	}
+}
+
+// clientStream is a stream of answers in process: no goroutine feeds it, Recv fetches.
+type clientStream[T any] struct {
+	ctx  context.Context
+	recv func(context.Context) (*T, error)
+}
+
+// Recv returns the next answer, io.EOF after the last.
+func (s *clientStream[T]) Recv() (*T, error) { return s.recv(s.ctx) }
+
+// Context is the context of the call.
+func (s *clientStream[T]) Context() context.Context { return s.ctx }
+
+// Header, Trailer and CloseSend are what gRPC has besides; nothing is in them.
+func (s *clientStream[T]) Header() (metadata.MD, error) { return nil, nil }
+
+// Trailer is empty.
+func (s *clientStream[T]) Trailer() metadata.MD { return nil }
+
+// CloseSend does nothing: nothing is sent.
+func (s *clientStream[T]) CloseSend() error { return nil }
+
+// SendMsg is not for streams of answers.
+func (s *clientStream[T]) SendMsg(any) error {
+	return status.Error(codes.Unimplemented, "this stream is read only")
+}
+
+// RecvMsg is Recv for generated code, which does not use it here.
+func (s *clientStream[T]) RecvMsg(any) error {
+	return status.Error(codes.Unimplemented, "use Recv")
+}
+
+// once is a stream of one answer.
+func once[T any](ctx context.Context, answer *T) *clientStream[T] {
+	sent := false
+	return &clientStream[T]{ctx: ctx, recv: func(context.Context) (*T, error) {
+		if sent {
+			return nil, io.EOF
+		}
+		sent = true
+		return answer, nil
+	}}
+}
+
+// empty is a stream of no answers.
+func empty[T any](ctx context.Context) *clientStream[T] {
+	return &clientStream[T]{ctx: ctx, recv: func(context.Context) (*T, error) { return nil, io.EOF }}
+}

@@ -1,0 +1,163 @@
+package simcri
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// command finds what a command does in a running container: it may have an answer ready, or a program.
+type command struct {
+	prog           *program
+	stdout, stderr []byte
+	code           int32
+	answered       bool
+}
+
+// command looks it up. Called without the lock.
+func (r *Runtime) command(id string, cmd []string) (command, error) {
+	r.mu.Lock()
+	c := find(r.containers, id)
+	if c == nil {
+		r.mu.Unlock()
+		return command{}, errNotFound("container", id)
+	}
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		r.mu.Unlock()
+		return command{}, status.Errorf(codes.Unknown, "container is in %s state", c.state)
+	}
+	info, healthy := r.info(c), c.healthy(time.Now())
+	env := map[string]string{"HOSTNAME": c.sb.hostname, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for _, kv := range c.env {
+		env[kv.Key] = string(kv.Value)
+	}
+	r.mu.Unlock()
+	if len(cmd) == 0 {
+		return command{}, errInvalid("cmd is required")
+	}
+	if r.cfg.Exec != nil {
+		if stdout, stderr, code, ok := r.cfg.Exec(info, cmd); ok {
+			return command{stdout: stdout, stderr: stderr, code: code, answered: true}, nil
+		}
+	}
+	p := compileExec(cmd, env)
+	if !healthy && (p.unknown || len(p.steps) == 0) && p.code == 0 {
+		return command{stderr: []byte("simulated failure\n"), code: 1, answered: true}, nil
+	}
+	sort.SliceStable(p.steps, func(i, j int) bool { return p.steps[i].at < p.steps[j].at })
+	return command{prog: p}, nil
+}
+
+// ExecSync runs a command in a container to its end.
+func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	f, err := r.enter(ctx, "ExecSync", r.ofContainer(req.ContainerId))
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.command(req.ContainerId, req.Cmd)
+	if err != nil {
+		return nil, err
+	}
+	if c.answered {
+		return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: c.stdout, Stderr: c.stderr, ExitCode: c.code})
+	}
+	took := c.prog.took
+	if c.prog.forever {
+		took = -1
+	}
+	if limit := time.Duration(req.Timeout) * time.Second; limit > 0 && (took < 0 || took > limit) {
+		if err := pause(ctx, limit); err != nil {
+			return nil, err
+		}
+		return nil, status.Errorf(codes.DeadlineExceeded, "failed to exec in container: timeout %v exceeded: context deadline exceeded", limit)
+	}
+	if err := pause(ctx, took); err != nil {
+		return nil, err
+	}
+	var stdout, stderr bytes.Buffer
+	for _, s := range c.prog.steps {
+		if s.stderr {
+			stderr.Write(s.out)
+		} else {
+			stdout.Write(s.out)
+		}
+	}
+	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
+}
+
+// writeLog appends output to the log file of a container, as CRI lays it out; nil only makes the file. Called with
+// the lock held.
+func (r *Runtime) writeLog(c *container, now time.Time, out []byte, stderr bool) {
+	if !r.cfg.WriteLogs || c.logPath == "" {
+		return
+	}
+	var b bytes.Buffer
+	stream := "stdout"
+	if stderr {
+		stream = "stderr"
+	}
+	for len(out) > 0 {
+		line, rest, whole := bytes.Cut(out, []byte("\n"))
+		tag := " F "
+		if !whole {
+			tag = " P "
+		}
+		b.WriteString(now.UTC().Format(time.RFC3339Nano) + " " + stream + tag)
+		b.Write(line)
+		b.WriteByte('\n')
+		out = rest
+	}
+	if err := appendFile(c.logPath, b.Bytes()); err != nil {
+		r.cfg.Log.Debug("cannot write container log", "path", c.logPath, "err", err)
+	}
+}
+
+func appendFile(name string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// ReopenContainerLog makes the log file anew after it was rotated.
+func (r *Runtime) ReopenContainerLog(ctx context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	f, err := r.enter(ctx, "ReopenContainerLog", r.ofContainer(req.ContainerId))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	c := find(r.containers, req.ContainerId)
+	switch {
+	case c == nil:
+		err = errNotFound("container", req.ContainerId)
+	case c.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
+		err = status.Error(codes.Unknown, "container is not running")
+	default:
+		r.writeLog(c, time.Now(), nil, false)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return leave(ctx, f, &runtimeapi.ReopenContainerLogResponse{})
+}
+
+// CheckpointContainer is not possible: there is no process.
+func (r *Runtime) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "checkpointing is not supported: nothing runs in a simulated container")
+}

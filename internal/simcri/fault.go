@@ -1,0 +1,169 @@
+package simcri
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Effect is what an injected fault does to a call.
+type Effect uint8
+
+const (
+	// Refuse answers Fault.Err (after Delay) and does nothing.
+	Refuse Effect = iota
+	// Hang does nothing and answers when the caller gives up.
+	Hang
+	// Slow does it after Delay.
+	Slow
+	// Lost does it, and then answers Err after Delay; a negative Delay answers when the caller gives up. The
+	// caller cannot know whether it was done.
+	Lost
+	// KeepName is Refuse for creations, which leaves the name reserved for Delay (negative: for ever), as a
+	// runtime does whose cleanup is still under way.
+	KeepName
+)
+
+// MethodEvent is the method of faults that lose events: the effect is always that the event is not sent.
+const MethodEvent = "Event"
+
+// Fault is something that goes wrong with calls.
+type Fault struct {
+	// Method is the name of a CRI method, MethodEvent, or "" for every method.
+	Method string
+	// Pod and Container, if set, are the names of those whom it concerns; for PullImage, Container is the image.
+	Pod, Container string
+	Effect         Effect
+	// Err is answered. Default: Unknown, "injected fault".
+	Err   error
+	Delay time.Duration
+	// Times is how often it happens; 0 is always.
+	Times int
+	// Chance of each occasion; 0 is always.
+	Chance float64
+}
+
+// Inject adds a fault. The function returned takes it away.
+func (r *Runtime) Inject(f Fault) (remove func()) {
+	if f.Err == nil {
+		f.Err = status.Error(codes.Unknown, "injected fault")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := &f
+	r.faults = append(r.faults, p)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.dropFault(p)
+	}
+}
+
+func (r *Runtime) dropFault(p *Fault) {
+	for i, f := range r.faults {
+		if f == p {
+			r.faults = append(r.faults[:i:i], r.faults[i+1:]...)
+			return
+		}
+	}
+}
+
+// target is whom a call concerns.
+type target struct{ pod, container string }
+
+// fault returns the fault that strikes this call, or nil. Called with the lock held.
+func (r *Runtime) fault(method string, t target) *Fault {
+	for _, f := range r.faults {
+		if (f.Method != method && (f.Method != "" || method == MethodEvent)) ||
+			(f.Pod != "" && f.Pod != t.pod) || (f.Container != "" && f.Container != t.container) {
+			continue
+		}
+		if f.Chance > 0 {
+			r.serial++
+			if r.chance("fault", method, int64(r.serial)) >= f.Chance { //nolint:gosec // bits only
+				continue
+			}
+		}
+		if f.Times > 0 {
+			if f.Times--; f.Times == 0 {
+				r.dropFault(f)
+			}
+		}
+		return f
+	}
+	return nil
+}
+
+// enter begins a call: it counts it, takes its latency and suffers its fault. A nil error means: do it, and give
+// the fault to leave.
+func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*Fault, error) {
+	r.mu.Lock()
+	r.calls[method]++
+	n := r.calls[method]
+	var t target
+	var f *Fault
+	if len(r.faults) > 0 {
+		if of != nil {
+			t = of()
+		}
+		f = r.fault(method, t)
+	}
+	r.mu.Unlock()
+	l, ok := r.cfg.Latency[method]
+	if !ok {
+		l = r.cfg.Latency[""]
+	}
+	wait := l.Mean
+	if l.Jitter > 0 {
+		wait += time.Duration((2*r.chance("latency", method, int64(n)) - 1) * float64(l.Jitter))
+	}
+	if f != nil && f.Effect != Lost && f.Effect != KeepName {
+		wait += f.Delay
+	}
+	if f != nil && f.Effect == Hang {
+		wait = -1
+	}
+	if err := pause(ctx, wait); err != nil {
+		return nil, err
+	}
+	if f != nil && f.Effect == Refuse {
+		return nil, f.Err
+	}
+	return f, nil
+}
+
+// leave ends a call that was done.
+func leave[T any](ctx context.Context, f *Fault, answer T) (T, error) {
+	var none T
+	if f == nil || f.Effect != Lost {
+		return answer, nil
+	}
+	if err := pause(ctx, f.Delay); err != nil {
+		return none, err
+	}
+	return none, f.Err
+}
+
+// pause waits; a negative time waits for the caller to give up.
+func pause(ctx context.Context, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if d == 0 {
+		return nil
+	}
+	var fired <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		fired = timer.C
+	}
+	select {
+	case <-fired:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}

@@ -1,0 +1,170 @@
+package simcri
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+)
+
+// streamer is the runtime as the streaming library calls it.
+type streamer struct{ r *Runtime }
+
+// terminalSizes tell of a window that was resized; a simulated terminal has no use for them.
+type terminalSizes = <-chan remotecommand.TerminalSize
+
+// interactive is a shell for people: it runs line by line what the tiny shell knows.
+func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) error {
+	prompt := func() {
+		if tty {
+			_, _ = io.WriteString(out, "sim# ")
+		}
+	}
+	prompt()
+	lines := bufio.NewScanner(in)
+	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if i := bytes.IndexAny(data, "\r\n"); i >= 0 {
+			return i + 1, data[:i], nil
+		}
+		if atEOF && len(data) > 0 {
+			return len(data), data, nil
+		}
+		return 0, nil, nil
+	})
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if tty {
+			_, _ = io.WriteString(out, line+"\r\n")
+		}
+		if line == "exit" {
+			return nil
+		}
+		if line != "" {
+			c, err := s.r.command(id, []string{"sh", "-c", line})
+			if err != nil {
+				return err
+			}
+			text := append(c.stdout, c.stderr...)
+			if c.prog != nil {
+				for _, st := range c.prog.steps {
+					text = append(text, st.out...)
+				}
+				if c.prog.unknown {
+					text = append(text, "(simulated container: this command does nothing)\n"...)
+				}
+			}
+			if tty {
+				text = bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+			}
+			_, _ = out.Write(text)
+		}
+		prompt()
+	}
+	return lines.Err()
+}
+
+// PortForward connects a stream to the HTTP server of the pod.
+func (s streamer) PortForward(_ context.Context, id string, _ int32, stream io.ReadWriteCloser) error {
+	s.r.mu.Lock()
+	sb := find(s.r.sandboxes, id)
+	s.r.mu.Unlock()
+	if sb == nil {
+		return errNotFound("sandbox", id)
+	}
+	if err := s.r.answer(sb, stream); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return nil
+}
+
+// Exec runs a command and streams its output as it comes.
+func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, _ terminalSizes) error {
+	if errOut == nil {
+		errOut = nopCloser{io.Discard}
+	}
+	if out == nil {
+		out = nopCloser{io.Discard}
+	}
+	c, err := s.r.command(id, cmd)
+	if err != nil {
+		return err
+	}
+	if c.answered {
+		_, _ = out.Write(c.stdout)
+		_, _ = errOut.Write(c.stderr)
+		return exitError(c.code)
+	}
+	if in != nil && len(cmd) == 1 && c.prog.unknown { // a bare sh
+		return s.interactive(id, in, out, tty)
+	}
+	began := time.Now()
+	for _, st := range c.prog.steps {
+		if wait := st.at - time.Since(began); wait > 0 {
+			if err := pause(ctx, wait); err != nil {
+				return err
+			}
+		}
+		to := io.Writer(out)
+		if st.stderr && !tty {
+			to = errOut
+		}
+		_, _ = to.Write(st.out)
+	}
+	switch {
+	case c.prog.readsStdin && in != nil:
+		_, _ = io.Copy(out, in)
+	case c.prog.forever:
+		return pause(ctx, -1)
+	default:
+		if wait := c.prog.took - time.Since(began); wait > 0 {
+			if err := pause(ctx, wait); err != nil {
+				return err
+			}
+		}
+	}
+	return exitError(c.prog.code)
+}
+
+// Attach gives back what is typed: a simulated process says nothing of its own.
+func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io.WriteCloser, _ bool, _ terminalSizes) error {
+	if _, err := s.r.running(id); err != nil {
+		return err
+	}
+	if in != nil && out != nil {
+		_, err := io.Copy(out, in)
+		return err
+	}
+	s.r.mu.Lock()
+	c := find(s.r.containers, id)
+	ended := make(chan struct{})
+	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		close(ended)
+	} else {
+		c.waiters = append(c.waiters, ended)
+	}
+	s.r.mu.Unlock()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func exitError(code int32) error {
+	if code == 0 {
+		return nil
+	}
+	return utilexec.CodeExitError{Err: fmt.Errorf("command terminated with exit code %d", code), Code: int(code)}
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
