@@ -233,6 +233,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 	obs, stamp := w.cfg.Cache.Get(uid)
 	w.learnRef(desired, obs)
 	w.load(desired)
+	if stamp.IsZero() {
+		// The runtime has never been listed: nothing can be said of the pod, not even that nothing runs. The first
+		// listing looks at every pod again.
+		w.postpone(look)
+		return false
+	}
 	for _, o := range look.outcomes {
 		decide.Note(&w.memory, desired, o, w.cfg.Policy)
 		w.recordOutcome(o)
@@ -242,12 +248,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 	}
 	if desired != nil {
 		w.cfg.Host.Probe(desired, obs, &w.memory)
-		w.admit(desired, obs, stamp)
+		w.admit(desired, obs)
 	}
 	node := w.cfg.Host.Node(w.ref)
 	in := decide.Input{
 		Pod: desired, Observed: obs, Memory: &w.memory, InFlight: look.inFlight,
-		Stale:  stamp.IsZero() || !stamp.After(w.memory.LastOutcome),
+		Stale:  !stamp.After(w.memory.LastOutcome),
 		Hashes: w.hashesOf(desired), Node: node, Policy: w.cfg.Policy, Now: began,
 	}
 	plan := decide.Decide(&in)
@@ -263,6 +269,14 @@ func (w *Worker) turn(look glance) (gone bool) {
 	})
 	w.arm(earliest(plan.WakeAt, w.refreshAt), began)
 	return plan.Phase == decide.PhaseGone
+}
+
+// postpone gives a glance back for the next turn.
+func (w *Worker) postpone(look glance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outcomes = append(look.outcomes, w.outcomes...)
+	w.refresh = w.refresh || look.refresh
 }
 
 // due reports whether a token in the pod's volumes has to be renewed, and notes when the next one has.
@@ -334,9 +348,9 @@ func (w *Worker) load(desired *v1.Pod) {
 }
 
 // admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again".
-func (w *Worker) admit(p *v1.Pod, obs *pod.Observed, stamp time.Time) {
+func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) {
 	m := &w.memory
-	if m.Admitted || m.Stop != nil || stamp.IsZero() {
+	if m.Admitted || m.Stop != nil {
 		return
 	}
 	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
