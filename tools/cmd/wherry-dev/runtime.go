@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wherry-node/wherry/tools/internal/debian"
 	"github.com/wherry-node/wherry/tools/internal/images"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
@@ -41,6 +42,11 @@ func runtimeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := complete(); err != nil {
 				return err
+			}
+			if c.Flavor == runtime.Debian {
+				if _, err := debian.Runtime(cmd.Context(), filepath.Dir(c.DebianBin), cmd.ErrOrStderr()); err != nil {
+					return err
+				}
 			}
 			if err := runtime.Start(cmd.Context(), c); err != nil {
 				return err

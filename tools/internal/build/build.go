@@ -50,19 +50,19 @@ func Targets() []Target {
 		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/wherry-controlplane", "./cmd/wherry-controlplane"}},
 		{Name: "runc", Module: "tools/runc", Env: []string{"CGO_ENABLED=1"}, Makes: []string{"runc"}, Wants: []string{"libseccomp-dev", "pkg-config", "gcc"},
-			Args: []string{"build", "-trimpath", "-tags", "seccomp", "-ldflags", "-s -w", "-o", "{bin}/runc", "github.com/opencontainers/runc"}},
+			Args: []string{"build", "-tags", "seccomp", "-ldflags", "-s -w", "-o", "{bin}/runc", "github.com/opencontainers/runc"}},
 		{Name: "containerd", Module: "tools/containerd", Env: static, Makes: []string{"containerd", "containerd-shim-runc-v2", "ctr"},
-			Args: []string{"build", "-trimpath", "-ldflags", "-s -w -X github.com/containerd/containerd/v2/version.Version=" + containerdVersion, "-o", "{bin}/", "tool"}},
+			Args: []string{"build", "-ldflags", "-s -w -X github.com/containerd/containerd/v2/version.Version=" + containerdVersion, "-o", "{bin}/", "tool"}},
 		{Name: "CNI plugins", Module: "tools/cni", Env: static, Makes: []string{"cni/ptp", "cni/host-local", "cni/loopback", "cni/portmap", "cni/bridge"},
-			Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", "{bin}/cni/", "tool"}},
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/cni/", "tool"}},
 		{Name: "crictl", Module: "tools/critools", Env: static, Makes: []string{"crictl"},
-			Args: []string{"build", "-trimpath", "-ldflags", "-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=" + critoolsVersion, "-o", "{bin}/crictl", "sigs.k8s.io/cri-tools/cmd/crictl"}},
+			Args: []string{"build", "-ldflags", "-s -w -X sigs.k8s.io/cri-tools/pkg/version.Version=" + critoolsVersion, "-o", "{bin}/crictl", "sigs.k8s.io/cri-tools/cmd/crictl"}},
 		{Name: "critest", Module: "tools/critools", Env: static, Makes: []string{"critest"},
-			Args: []string{"test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", "{bin}/critest", "sigs.k8s.io/cri-tools/cmd/critest"}},
+			Args: []string{"test", "-c", "-ldflags", "-s -w", "-o", "{bin}/critest", "sigs.k8s.io/cri-tools/cmd/critest"}},
 		{Name: "kubectl", Module: "tools/kubectl", Env: static, Makes: []string{"kubectl"},
-			Args: []string{"build", "-trimpath", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
+			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
 		{Name: "image programs", Module: "tools", Env: static, Makes: []string{"images/web"},
-			Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
 	}
 }
 
@@ -126,3 +126,6 @@ func Images(ctx context.Context, checkout string) (string, error) {
 	}
 	return archive, os.Rename(archive+".new", archive)
 }
+
+// ImageNames are the references in bin/images.tar.
+func ImageNames() []string { return images.Names() }

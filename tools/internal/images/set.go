@@ -14,6 +14,16 @@ const (
 	Web   = "registry.k8s.io/wherry/web:1"
 )
 
+// Names are the references of the set.
+func Names() []string {
+	return []string{
+		Pause, "docker.io/library/busybox:latest", "docker.io/library/busybox:1.35", "docker.io/library/busybox:1.36",
+		"docker.io/library/busybox:1.37", "registry.k8s.io/wherry/web:1", "registry.k8s.io/wherry/web:2",
+		"registry.k8s.io/wherry/web:user", "registry.k8s.io/wherry/busybox:user", "registry.k8s.io/wherry/busybox:named",
+		"registry.k8s.io/wherry/busybox:volume",
+	}
+}
+
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Programs are the files that the development images are made of.

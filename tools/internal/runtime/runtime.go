@@ -98,6 +98,10 @@ func Purge(ctx context.Context, c Config) error {
 	if err := Stop(ctx, c); err != nil {
 		return err
 	}
+	// Something still mounted could be a directory of the machine: never walk into it.
+	if mounts, err := mountsBelow(c.Dir); err != nil || len(mounts) > 0 {
+		return errors.Join(err, fmt.Errorf("remove %s: still mounted below it: %s", c.Dir, strings.Join(mounts, " ")))
+	}
 	return os.RemoveAll(c.Dir)
 }
 
@@ -168,7 +172,7 @@ func (c Config) unmount(ctx context.Context) error {
 func (c Config) removeTraces() {
 	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, file := range results {
-		if data, err := os.ReadFile(file); err == nil && bytes.Contains(data, []byte(`"netns":"`+c.Dir+"/")) {
+		if data, err := os.ReadFile(file); err == nil && bytes.Contains(data, []byte(`":"`+c.Dir+"/")) {
 			_ = os.Remove(file)
 		}
 	}

@@ -1,0 +1,149 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/proc"
+	"github.com/wherry-node/wherry/tools/internal/runtime"
+)
+
+// step is one part of Down: all are tried, whatever the ones before said.
+type step struct {
+	what string
+	do   func(ctx context.Context, s *state) error
+}
+
+func (e *Env) steps() []step {
+	return []step{
+		{"delete workloads", e.deleteWorkloads},
+		{"end the node", func(ctx context.Context, _ *state) error { return proc.Stop(ctx, e.pidFile("node"), 20*time.Second) }},
+		{"end the runtime", e.endRuntime},
+		{"end the control plane", e.endControlPlane},
+		{"end strays", e.endStrays},
+		{"unmount", func(context.Context, *state) error { return unmountBelow(e.path()) }},
+		{"remove cgroups", func(ctx context.Context, _ *state) error { return removeCgroups(ctx, e.cgroupParent()) }},
+		{"remove interfaces", func(ctx context.Context, s *state) error { return removeDummy(ctx, s.Dummy) }},
+		{"restore sysctls", func(_ context.Context, s *state) error { return restoreSysctls(s.Sysctls) }},
+		{"remove data", e.removeData},
+	}
+}
+
+// Down ends everything. It works from what Up wrote down and from what lies on disk, and may be repeated.
+func (e *Env) Down(ctx context.Context) (err error) {
+	unlock, err := e.lock()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	s, up, err := e.readState()
+	if err != nil {
+		e.say("%v: going by what is there", err)
+	}
+	if !up || s == nil {
+		s = &state{Runtime: runtimeContainerd2}
+	}
+	var errs []error
+	for _, step := range e.steps() {
+		began := time.Now()
+		if err := step.do(ctx, s); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", step.what, err))
+			continue
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			e.say("%s: done in %.1f s", step.what, took.Seconds())
+		}
+	}
+	if len(errs) == 0 {
+		e.say("down; logs of the last run: %s", e.path("logs"))
+	}
+	return errors.Join(errs...)
+}
+
+// deleteWorkloads lets the node end its pods with their grace; what remains is ended by force afterwards.
+func (e *Env) deleteWorkloads(ctx context.Context, _ *state) error {
+	_, node := proc.Find(e.pidFile("node"))
+	_, plane := proc.Find(e.pidFile("controlplane"))
+	if !node || !plane {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 45*time.Second)
+	defer cancel()
+	if _, err := e.kubectl(ctx, "delete", "--all", "-A", "--wait=false", "--ignore-not-found", "--request-timeout=10s",
+		"deployments,statefulsets,daemonsets,cronjobs,jobs,replicasets,replicationcontrollers"); err != nil {
+		e.say("workloads not deleted (ended by force below): %s", firstLine(err.Error()))
+		return nil
+	}
+	if _, err := e.kubectl(ctx, "delete", "pods", "--all", "-A", "--ignore-not-found", "--timeout=40s"); err != nil {
+		e.say("pods not deleted (ended by force below): %s", firstLine(err.Error()))
+	}
+	return nil
+}
+
+func (e *Env) endRuntime(ctx context.Context, s *state) error {
+	switch s.Runtime {
+	case runtimeSimulated:
+		return nil
+	case runtimeContainerd2, runtimeDebian:
+		c := e.containerd(s.Runtime)
+		if _, err := os.Stat(c.Dir); err != nil {
+			return nil
+		}
+		keepLog(c.Dir+"/containerd.log", e.path("logs", "containerd.log"))
+		return runtime.Purge(ctx, c)
+	}
+	var errs []error
+	for _, name := range s.Imported {
+		_, err := output(ctx, e.bin("ctr"), "--address", s.Runtime, "-n", "k8s.io", "images", "rm", name)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Env) endControlPlane(ctx context.Context, s *state) error {
+	if err := proc.Stop(ctx, e.pidFile("controlplane"), time.Minute); err != nil {
+		return err
+	}
+	if s.Proxy {
+		removeProxyTables(ctx)
+	}
+	return nil
+}
+
+func (e *Env) endStrays(ctx context.Context, _ *state) error {
+	strays, err := e.strays()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range strays {
+		e.say("process %d of an earlier run is still there: ended", p.PID)
+		errs = append(errs, p.Kill(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// removeData removes everything but the logs and what is only a cache.
+func (e *Env) removeData(context.Context, *state) error {
+	// Something still mounted could be a directory of the machine: never walk into it.
+	if mounts, err := mountsBelow(e.path()); err != nil || len(mounts) > 0 {
+		return errors.Join(err, fmt.Errorf("still mounted: %s", strings.Join(mounts, " ")))
+	}
+	logs, _ := os.ReadDir(e.path("controlplane", "logs"))
+	for _, log := range logs {
+		keepLog(e.path("controlplane", "logs", log.Name()), e.path("logs", log.Name()))
+	}
+	var errs []error
+	for _, name := range []string{"controlplane", "node", "containerd", "admin.kubeconfig", "run"} {
+		errs = append(errs, os.RemoveAll(e.path(name)))
+	}
+	return errors.Join(errs...)
+}
+
+func keepLog(from, to string) {
+	_ = os.Rename(from, to) // a log that cannot be kept is no reason not to go down
+}

@@ -1,0 +1,193 @@
+package dev
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+	"github.com/wherry-node/wherry/tools/internal/runtime"
+)
+
+// Runtimes that Options.Runtime may name, beside the path of a socket.
+const (
+	runtimeContainerd2 = string(runtime.Containerd2)
+	runtimeDebian      = string(runtime.Debian)
+	runtimeSimulated   = "simulated"
+)
+
+// podSubnet is the first node's part of the cluster's pod addresses.
+const (
+	clusterCIDR = "10.244.0.0/16"
+	podSubnet   = "10.244.0.0/24"
+)
+
+// Options of the environment.
+type Options struct {
+	Checkout string
+	// Runtime: containerd2 (default), debian, simulated, or the path of a CRI socket.
+	Runtime string
+	// NodeName; empty: the machine's.
+	NodeName string
+	// SkipExample leaves the node empty.
+	SkipExample bool
+	Progress    io.Writer
+}
+
+// Env is the environment of one checkout.
+type Env struct {
+	Options
+	began time.Time
+	// fallback: the runtime was not asked for by name, so the simulated one may stand in for it.
+	fallback bool
+}
+
+// New checks the options.
+func New(o Options) (*Env, error) {
+	fallback := o.Runtime == ""
+	if fallback {
+		o.Runtime = runtimeContainerd2
+	}
+	if o.NodeName == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("find node name: %w", err)
+		}
+		o.NodeName = strings.ToLower(strings.TrimSpace(name))
+	}
+	switch {
+	case o.Runtime == runtimeContainerd2, o.Runtime == runtimeDebian, o.Runtime == runtimeSimulated, filepath.IsAbs(o.Runtime):
+	default:
+		return nil, fmt.Errorf("RUNTIME=%s is none of %s, %s, %s and the path of a socket", o.Runtime, runtimeContainerd2, runtimeDebian, runtimeSimulated)
+	}
+	return &Env{Options: o, began: time.Now(), fallback: fallback}, nil
+}
+
+func (e *Env) path(elem ...string) string {
+	return filepath.Join(append([]string{e.Checkout, ".wherry"}, elem...)...)
+}
+
+func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", name) }
+
+func (e *Env) pidFile(name string) string { return e.path("run", name+".pid") }
+
+// Kubeconfig is the administrator's.
+func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
+
+// cgroupParent holds everything of this checkout's node.
+func (e *Env) cgroupParent() string {
+	sum := sha256.Sum256([]byte(e.Checkout))
+	return "/wherry-" + hex.EncodeToString(sum[:4])
+}
+
+// containerd is the instance's configuration, for the runtimes that are ours to run.
+func (e *Env) containerd(flavor string) runtime.Config {
+	return runtime.Config{
+		Flavor: runtime.Flavor(flavor), Dir: e.path("containerd"), Bin: filepath.Join(e.Checkout, "bin"),
+		DebianBin: e.path("debian", "bin"), PodSubnet: podSubnet, SandboxImage: images.Pause,
+	}
+}
+
+// state is what Down has to know of the Up that ran.
+type state struct {
+	Runtime   string            `json:"runtime"`
+	NodeName  string            `json:"nodeName"`
+	NodeIP    string            `json:"nodeIP"`
+	Proxy     bool              `json:"proxy"`
+	Dummy     string            `json:"dummy,omitempty"`    // interface made for want of an address
+	Sysctls   map[string]string `json:"sysctls"`            // values before
+	Imported  []string          `json:"imported,omitempty"` // images put into a runtime that is not ours
+	NodePorts [2]int            `json:"nodePorts"`          // API, health
+}
+
+func (e *Env) readState() (*state, bool, error) {
+	data, err := os.ReadFile(e.path("run", "state.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	s := &state{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", e.path("run", "state.json"), err)
+	}
+	return s, true, nil
+}
+
+func (e *Env) writeState(s *state) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := e.path("run", "state.json")
+	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// lock keeps two of Up and Down apart.
+func (e *Env) lock() (unlock func() error, err error) {
+	if err := os.MkdirAll(e.path("run"), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(e.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(errors.New("another make up or make down is at work in this checkout"), file.Close())
+	}
+	return file.Close, nil
+}
+
+func (e *Env) say(format string, args ...any) {
+	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", e.elapsed().Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (e *Env) elapsed() time.Duration { return time.Since(e.began) }
+
+// kubectl runs kubectl as the administrator and returns its output.
+func (e *Env) kubectl(ctx context.Context, args ...string) (string, error) {
+	program := e.bin("kubectl")
+	if _, err := os.Stat(program); err != nil {
+		if program, err = exec.LookPath("kubectl"); err != nil {
+			return "", fmt.Errorf("find kubectl: %w (bin/wherry-dev build kubectl)", err)
+		}
+	}
+	cmd := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", e.Kubeconfig()}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), "KUBECACHEDIR="+e.path("cache", "kubectl"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}
+
+// freePort returns want if it is free, else one that is.
+func freePort(want int) (int, error) {
+	for _, port := range []int{want, 0} {
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			continue
+		}
+		port = listener.Addr().(*net.TCPAddr).Port
+		return port, listener.Close()
+	}
+	return 0, fmt.Errorf("no port free in place of %d", want)
+}

@@ -1,0 +1,233 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/tools/internal/proc"
+)
+
+// sysctls are those that a node agent, kube-proxy or network plugins may set.
+var sysctls = []string{
+	"net/ipv4/ip_forward", "net/ipv4/conf/all/route_localnet", "net/ipv6/conf/all/forwarding",
+	"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
+	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_tcp_be_liberal",
+	"net/netfilter/nf_conntrack_tcp_timeout_established", "net/netfilter/nf_conntrack_tcp_timeout_close_wait",
+	"vm/overcommit_memory", "vm/panic_on_oom",
+	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
+}
+
+func readSysctls() map[string]string {
+	values := map[string]string{}
+	for _, name := range sysctls {
+		if data, err := os.ReadFile("/proc/sys/" + name); err == nil {
+			values[name] = strings.TrimSpace(string(data))
+		}
+	}
+	return values
+}
+
+func restoreSysctls(before map[string]string) error {
+	now := readSysctls()
+	var errs []error
+	for name, value := range before {
+		if now[name] == value || now[name] == "" {
+			continue
+		}
+		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0o644); err != nil {
+			errs = append(errs, fmt.Errorf("restore sysctl %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// machineAddress is an address of this machine that pods reach; empty if there is only loopback.
+func machineAddress() string {
+	// No packet is sent: connecting a UDP socket only chooses the route.
+	if conn, err := net.Dial("udp4", "192.88.99.1:9"); err == nil {
+		defer func() { _ = conn.Close() }()
+		if addr, ok := conn.LocalAddr().(*net.UDPAddr); ok && !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
+			return addr.IP.String()
+		}
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, addr := range addrs {
+		if ip, ok := addr.(*net.IPNet); ok && ip.IP.To4() != nil && ip.IP.IsGlobalUnicast() {
+			return ip.IP.String()
+		}
+	}
+	return ""
+}
+
+// Interface and address that a machine with loopback only gets, so that pods can reach its node.
+const (
+	dummyName    = "wherry0"
+	dummyAddress = "172.31.255.1"
+)
+
+func makeDummy(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"link", "add", dummyName, "type", "dummy"}, {"addr", "add", dummyAddress + "/32", "dev", dummyName}, {"link", "set", dummyName, "up"},
+	} {
+		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil && !strings.Contains(string(out), "File exists") {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+func removeDummy(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	if _, err := net.InterfaceByName(name); err != nil {
+		return nil
+	}
+	out, err := exec.CommandContext(ctx, "ip", "link", "del", name).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip link del %s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// cgroupRoots are the hierarchies: one on v2, one per controller on v1, both on a hybrid.
+func cgroupRoots() []string {
+	const top = "/sys/fs/cgroup"
+	if _, err := os.Stat(top + "/cgroup.controllers"); err == nil {
+		return []string{top}
+	}
+	dirs, _ := os.ReadDir(top)
+	var roots []string
+	for _, dir := range dirs {
+		if dir.IsDir() { // links lead to the same hierarchies
+			roots = append(roots, filepath.Join(top, dir.Name()))
+		}
+	}
+	return roots
+}
+
+// removeCgroups ends what still runs below the parent and removes it from every hierarchy.
+func removeCgroups(ctx context.Context, parent string) error {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		var left []string
+		for _, root := range cgroupRoots() {
+			left = append(left, removeCgroupTree(root+parent)...)
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("remove cgroups: left: %s", strings.Join(left, " "))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// removeCgroupTree kills the tree's processes, removes what is empty, and returns what could not be removed.
+func removeCgroupTree(top string) (left []string) {
+	var dirs []string
+	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil // what has just gone is no error
+	})
+	slices.Reverse(dirs)
+	for _, dir := range dirs {
+		if data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs")); err == nil {
+			for pid := range strings.FieldsSeq(string(data)) {
+				var n int
+				if _, err := fmt.Sscan(pid, &n); err == nil && n > 1 && n != os.Getpid() {
+					_ = unix.Kill(n, unix.SIGKILL)
+				}
+			}
+		}
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			left = append(left, dir)
+		}
+	}
+	return left
+}
+
+// makeCgroups makes the parent in every hierarchy, so that the node's own stay below it.
+func makeCgroups(parent string) error {
+	for _, root := range cgroupRoots() {
+		dir := root + parent
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make cgroup: %w", err)
+		}
+		// cpuset (v1) starts empty, and an empty one takes no process.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			above, err := os.ReadFile(filepath.Join(root, file))
+			if err != nil || !strings.HasSuffix(root, "cpuset") {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), above, 0o644); err != nil {
+				return fmt.Errorf("make cgroup: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// mountsBelow are the mount points below dir, innermost first.
+func mountsBelow(dir string) ([]string, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`)
+	var mounts []string
+	for line := range strings.SplitSeq(string(data), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(unescape.Replace(fields[4]), dir+"/") {
+			mounts = append(mounts, unescape.Replace(fields[4]))
+		}
+	}
+	slices.Reverse(mounts)
+	return mounts, nil
+}
+
+// unmountBelow detaches what is mounted below dir, innermost first.
+func unmountBelow(dir string) error {
+	mounts, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range mounts {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeProxyTables is for a control plane that was killed: one that ends by itself has done it.
+func removeProxyTables(ctx context.Context) {
+	for _, family := range []string{"ip", "ip6"} {
+		_ = exec.CommandContext(ctx, "nft", "delete", "table", family, "kube-proxy").Run() // fails where there is none
+	}
+}
+
+// strays are processes of this checkout that no pid file names any more.
+func (e *Env) strays() ([]proc.Process, error) {
+	return proc.Matching(func(args []string) bool {
+		if args[0] != e.bin("wherry") && args[0] != e.bin("wherry-controlplane") {
+			return false
+		}
+		return strings.Contains(strings.Join(args, " "), e.path())
+	})
+}

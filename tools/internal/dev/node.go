@@ -1,0 +1,100 @@
+package dev
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"text/template"
+
+	"github.com/wherry-node/wherry/tools/internal/proc"
+)
+
+// nodeConfig is the node's KubeletConfiguration: upstream's defaults, with every path below .wherry.
+var nodeConfig = template.Must(template.New("kubelet").Parse(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: "{{.Endpoint}}"
+address: 0.0.0.0
+port: {{.Port}}
+healthzBindAddress: 127.0.0.1
+healthzPort: {{.HealthPort}}
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: "{{.ClientCA}}"}
+authorization: {mode: Webhook}
+rotateCertificates: true
+clusterDomain: cluster.local
+podLogsDir: "{{.PodLogs}}"
+volumePluginDir: "{{.VolumePlugins}}"
+{{- if .Simulated}}
+enforceNodeAllocatable: []
+cgroupsPerQOS: false
+{{- else}}
+cgroupDriver: cgroupfs
+cgroupRoot: "{{.CgroupRoot}}"
+failCgroupV1: false
+{{- end}}
+`))
+
+func (e *Env) startNode(s *state) error {
+	if _, running := proc.Find(e.pidFile("node")); running {
+		return nil
+	}
+	for _, dir := range []string{"root", "pki", "pod-logs", "volume-plugins"} {
+		if err := os.MkdirAll(e.path("node", dir), 0o755); err != nil {
+			return err
+		}
+	}
+	var err error
+	for i, want := range []int{10250, 10248} {
+		if s.NodePorts[i], err = freePort(want); err != nil {
+			return err
+		}
+	}
+	if err := e.writeState(s); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := nodeConfig.Execute(&b, map[string]any{
+		"Endpoint": e.endpoint(s), "Port": s.NodePorts[0], "HealthPort": s.NodePorts[1],
+		"ClientCA": e.path("controlplane", "ca.crt"), "PodLogs": e.path("node", "pod-logs"),
+		"VolumePlugins": e.path("node", "volume-plugins"), "CgroupRoot": e.cgroupParent(),
+		"Simulated": s.Runtime == runtimeSimulated,
+	}); err != nil {
+		return err
+	}
+	config := e.path("node", "config.yaml")
+	if err := os.WriteFile(config, b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	_, err = proc.Start(proc.Spec{
+		PIDFile: e.pidFile("node"), Log: e.path("logs", "node.log"), Path: e.bin("wherry"), Dir: e.path("node"),
+		Args: []string{
+			"kubelet",
+			"--config=" + config,
+			"--bootstrap-kubeconfig=" + e.path("controlplane", "bootstrap.kubeconfig"),
+			"--kubeconfig=" + e.path("node", "kubeconfig"),
+			"--cert-dir=" + e.path("node", "pki"),
+			"--root-dir=" + e.path("node", "root"),
+			"--hostname-override=" + s.NodeName,
+			"--node-ip=" + s.NodeIP,
+			"--v=" + strconv.Itoa(2),
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("start node: %w", err)
+	}
+	return nil
+}
+
+// endpoint is the node's CRI endpoint.
+func (e *Env) endpoint(s *state) string {
+	switch s.Runtime {
+	case runtimeSimulated:
+		return "simulated://"
+	case runtimeContainerd2, runtimeDebian:
+		return "unix://" + e.containerd(s.Runtime).Socket()
+	}
+	return "unix://" + s.Runtime
+}
