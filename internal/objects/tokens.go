@@ -194,7 +194,7 @@ func lifetime(jwt string) time.Duration {
 		Exp float64 `json:"exp"`
 		Iat float64 `json:"iat"`
 	}
-	if json.Unmarshal(payload, &claims) != nil || claims.Iat <= 0 || claims.Exp <= claims.Iat || claims.Exp > 1<<40 {
+	if json.Unmarshal(payload, &claims) != nil || claims.Iat <= 0 || claims.Exp <= claims.Iat || claims.Exp > 1<<33 {
 		return 0
 	}
 	return time.Duration(claims.Exp-claims.Iat) * time.Second

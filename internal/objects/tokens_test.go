@@ -1,0 +1,226 @@
+package objects
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// issuer grants tokens that are numbered: "token-1", ...; with valid set, JWTs that last so long.
+type issuer struct {
+	mu      sync.Mutex
+	granted int
+	asked   []*authenticationv1.TokenRequest
+	err     error
+	valid   time.Duration
+}
+
+func (i *issuer) fail(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.err = err
+}
+
+func (i *issuer) react(a clienttesting.Action) (bool, runtime.Object, error) {
+	if a.GetSubresource() != "token" {
+		return false, nil, nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	req := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest).DeepCopy()
+	i.asked = append(i.asked, req)
+	if i.err != nil {
+		return true, nil, i.err
+	}
+	i.granted++
+	seconds := int64(3600)
+	if req.Spec.ExpirationSeconds != nil {
+		seconds = *req.Spec.ExpirationSeconds
+	}
+	req.Spec.ExpirationSeconds = &seconds
+	req.Status.Token = fmt.Sprintf("token-%d", i.granted)
+	if i.valid > 0 {
+		claims := fmt.Sprintf(`{"iat":1000,"exp":%d}`, 1000+int64(i.valid.Seconds()))
+		req.Status.Token = fmt.Sprintf("token-%d.%s.sig", i.granted, base64.RawURLEncoding.EncodeToString([]byte(claims)))
+	}
+	// The server's clock is an hour behind: only durations may count.
+	req.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(seconds)*time.Second - time.Hour))
+	return true, req, nil
+}
+
+func withIssuer(t *testing.T, f func(t *testing.T, w *world, i *issuer, p *v1.Pod)) {
+	t.Helper()
+	run(t, watchOnly, func(t *testing.T, w *world) {
+		i := &issuer{}
+		w.client.PrependReactor("create", "serviceaccounts", i.react)
+		p := podWith("1")
+		p.Spec.ServiceAccountName = "builder"
+		w.Track(p)
+		f(t, w, i, p)
+	})
+}
+
+func tokenOf(t *testing.T, w *world, p *v1.Pod, audience string, seconds int64) string {
+	t.Helper()
+	got, expires, err := w.ServiceAccountToken(t.Context(), p, audience, &seconds)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	if !expires.After(time.Now()) {
+		t.Errorf("token %s expired at %v", got, expires)
+	}
+	name, _, _ := strings.Cut(got, ".")
+	return name
+}
+
+func TestTokenIsBoundToThePodAndCached(t *testing.T) {
+	t.Parallel()
+	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+		for range 3 {
+			if got := tokenOf(t, w, p, "", 3607); got != "token-1" {
+				t.Errorf("got %s", got)
+			}
+		}
+		if got := tokenOf(t, w, p, "vault", 3607); got != "token-2" {
+			t.Errorf("another audience: %s", got)
+		}
+		if got := tokenOf(t, w, p, "vault", 600); got != "token-3" {
+			t.Errorf("another expiry: %s", got)
+		}
+		spec := i.asked[1].Spec
+		ref := spec.BoundObjectRef
+		if ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name != "p-1" || ref.UID != "1" || len(spec.Audiences) != 1 || spec.Audiences[0] != "vault" || *spec.ExpirationSeconds != 3607 {
+			t.Errorf("asked for %+v bound to %+v", spec, ref)
+		}
+		if len(i.asked[0].Spec.Audiences) != 0 {
+			t.Errorf("audiences %v, want the API server's own", i.asked[0].Spec.Audiences)
+		}
+		w.Forget("1")
+		if got := tokenOf(t, w, p, "", 3607); got != "token-4" {
+			t.Errorf("after Forget: %s", got)
+		}
+		if !w.NextRefresh("1").IsZero() {
+			t.Error("the token of a forgotten pod is kept")
+		}
+	})
+}
+
+// "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
+// or if the token is older than 24 hours."
+func TestTokenIsRenewedInTime(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		seconds int64
+		valid   time.Duration // what the JWT says; 0: it is none
+		renew   time.Duration
+	}{
+		{600, 0, 8 * time.Minute},
+		{3600, time.Hour, 48 * time.Minute},
+		{3607, 365 * 24 * time.Hour, 3607 * time.Second * 8 / 10}, // extended, to be renewed within the hour all the same
+		{3600, 10 * time.Minute, 8 * time.Minute},                 // cut shorter than asked
+		{7 * 24 * 3600, 7 * 24 * time.Hour, 24 * time.Hour},
+	} {
+		withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+			i.valid = tt.valid
+			tokenOf(t, w, p, "", tt.seconds)
+			due := time.Until(w.NextRefresh("1"))
+			if due > tt.renew || due < tt.renew*94/100 {
+				t.Errorf("%d s: due in %v, want shortly before %v", tt.seconds, due, tt.renew)
+			}
+			time.Sleep(due - time.Second)
+			if got := tokenOf(t, w, p, "", tt.seconds); got != "token-1" {
+				t.Errorf("%d s: renewed early: %s", tt.seconds, got)
+			}
+			time.Sleep(time.Second)
+			if got := tokenOf(t, w, p, "", tt.seconds); got != "token-2" {
+				t.Errorf("%d s: not renewed: %s", tt.seconds, got)
+			}
+		})
+	}
+}
+
+func TestAnOldTokenServesWhileItsRenewalFails(t *testing.T) {
+	t.Parallel()
+	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+		began := time.Now()
+		tokenOf(t, w, p, "", 600)
+		i.fail(apierrors.NewServiceUnavailable("down"))
+		tries := len(i.asked)
+		for time.Since(began) < 600*time.Second-time.Second {
+			if got := tokenOf(t, w, p, "", 600); got != "token-1" {
+				t.Fatalf("after %v: %s", time.Since(began), got)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := len(i.asked) - tries; n < 2 || n > 5 {
+			t.Errorf("%d tries in the 2 minutes before the end, want one in 30 to 60 s", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := tokenOf(t, w, p, "", 600); !strings.Contains(got, "token expired at") || !strings.Contains(got, "down") {
+			t.Errorf("after the end: %s", got)
+		}
+		i.fail(nil)
+		if got := tokenOf(t, w, p, "", 600); got != "token-2" {
+			t.Errorf("after the outage: %s", got)
+		}
+	})
+}
+
+func TestARefusedTokenIsAskedForAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+		i.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "builder", errors.New("no relationship found")))
+		time.AfterFunc(130*time.Millisecond, func() { i.fail(nil) })
+		if got := tokenOf(t, w, p, "", 600); got != "token-1" {
+			t.Errorf("got %s", got)
+		}
+		i.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccounts"}, "builder"))
+		before := len(i.asked)
+		if got := tokenOf(t, w, p, "other", 600); !strings.Contains(got, `"builder" not found`) || len(i.asked) != before+1 {
+			t.Errorf("a missing service account: %s after %d tries", got, len(i.asked)-before)
+		}
+	})
+}
+
+func TestLifetime(t *testing.T) {
+	t.Parallel()
+	jwt := func(claims string) string {
+		return "h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s"
+	}
+	for token, want := range map[string]time.Duration{
+		jwt(`{"iat":100,"exp":700}`):   10 * time.Minute,
+		jwt(`{"iat":100.5,"exp":700}`): 599 * time.Second,
+		jwt(`{"exp":700}`):             0,
+		jwt(`{"iat":700,"exp":100}`):   0,
+		jwt(`{"iat":1,"exp":1e300}`):   0,
+		jwt(`nonsense`):                0,
+		"opaque":                       0,
+		"a.!.c":                        0,
+		"":                             0,
+	} {
+		if got := lifetime(token); got != want {
+			t.Errorf("lifetime(%q) = %v, want %v", token, got, want)
+		}
+	}
+}
+
+func FuzzLifetime(f *testing.F) {
+	f.Add(`{"iat":1,"exp":2}`)
+	f.Fuzz(func(t *testing.T, claims string) {
+		if d := lifetime("h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s"); d < 0 {
+			t.Errorf("%q lasts %v", claims, d)
+		}
+	})
+}
