@@ -346,7 +346,7 @@ func TestPreemption(t *testing.T) {
 		{
 			"burstable before guaranteed", newPod("p", "cpu=1", static),
 			[]*v1.Pod{newPod("g", "cpu=500m memory=1", guaranteed), newPod("b1", "cpu=250m"), newPod("b2", "cpu=250m")}, node("cpu=1 memory=9"),
-			cpu + " -> b1 b2 g",
+			cpu + " -> b2 b1 g",
 		},
 		{
 			"a static pod without priority is not ended", newPod("p", "cpu=1", critical), []*v1.Pod{newPod("s", "cpu=1", static)}, node("cpu=1"), none,

@@ -128,13 +128,14 @@ func fewest(pods []*v1.Pod, n needs) []*v1.Pod {
 	return out
 }
 
+// smaller: of two alike, the one that came later.
 func smaller(a, b *v1.Pod) bool {
 	for _, name := range [...]v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
 		if x, y := requestOf(a, name), requestOf(b, name); x != y {
 			return x < y
 		}
 	}
-	return false
+	return true
 }
 
 func requestOf(p *v1.Pod, name v1.ResourceName) int64 {
