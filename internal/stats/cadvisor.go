@@ -1,0 +1,239 @@
+package stats
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// labels of one row, in the order container, id, image, name, namespace, pod.
+type labels [6]string
+
+func (l labels) with(extra ...string) []string { return append(slices.Clone(l[:]), extra...) }
+
+func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
+	f := newCadvisorFamilies()
+	r, err := s.collect(ctx, everything)
+	failed := 0.0
+	if err != nil {
+		failed = 1
+		s.cfg.Log.Warn("metrics are incomplete: " + err.Error())
+	}
+	out.put(f.containerError, time.Time{}, failed)
+	s.machineMetrics(f, out)
+	disks := s.disks(ctx, r.at)
+	node := scene{f: f, out: out, r: r, disks: disks}
+	if s.cfg.PodsGroup != "" {
+		node.group("/", &r.node, labels{1: "/"}, s.cfg.Machine.BootTime)
+		node.network(r.network, labels{1: "/"})
+		node.rootDisk(labels{1: "/"})
+		node.group(s.cfg.PodsGroup, &r.allPods, labels{1: s.cfg.PodsGroup}, time.Time{})
+		for _, class := range r.found.classes {
+			u, _ := r.tree.read(class, r.at, true)
+			node.group(class, &u, labels{1: class}, time.Time{})
+		}
+		for name, u := range r.system {
+			node.group(s.cfg.SystemGroups[name], &u, labels{1: s.cfg.SystemGroups[name]}, time.Time{})
+		}
+	}
+	for i := range r.pods {
+		node.pod(&r.pods[i])
+	}
+}
+
+func (s *Stats) machineMetrics(f *cadvisorFamilies, out sink) {
+	m := &s.cfg.Machine
+	ids := []string{m.BootID, m.MachineID, m.SystemUUID}
+	known := m.CPUs > 0 && m.MemoryBytes > 0
+	if !known {
+		out.put(f.machineError, time.Time{}, 1)
+		return
+	}
+	out.put(f.machineError, time.Time{}, 0)
+	out.put(f.machineCPUs, time.Time{}, float64(m.CPUs), ids...)
+	out.put(f.machineMemory, time.Time{}, float64(m.MemoryBytes), ids...)
+	out.put(f.machineSwap, time.Time{}, float64(m.SwapBytes), ids...)
+	out.put(f.version, time.Time{}, 1, m.KernelVersion, m.OSImage, "", s.cfg.Version, "")
+}
+
+// scene is what one scrape of /metrics/cadvisor works with.
+type scene struct {
+	f     *cadvisorFamilies
+	out   sink
+	r     *reading
+	disks *diskReader
+}
+
+func (v *scene) pod(p *podReading) {
+	group := p.group
+	if group == "" { // a node without control groups still tells its pods apart
+		group = "/pod" + string(p.ref.UID)
+	}
+	v.group(group, &p.usage, labels{1: group, 4: p.ref.Namespace, 5: p.ref.Name}, p.created)
+	for _, c := range append([]containerReading{p.sandbox}, p.containers...) {
+		if c.id == "" {
+			continue
+		}
+		id := c.group
+		if id == "" {
+			id = group + "/" + c.id
+		}
+		l := labels{c.name, id, c.image, c.id, p.ref.Namespace, p.ref.Name}
+		started := c.started
+		if started.IsZero() {
+			started = c.created
+		}
+		v.group(id, &c.usage, l, started)
+		if c.name == "" && !p.hostNetwork { // the network is the sandbox's
+			v.network(p.network, l)
+		}
+		if c.writable != nil {
+			device := c.writable.GetFsId().GetMountpoint()
+			v.out.opt(v.f.fsUsage, v.r.at, value(c.writable.GetUsedBytes()), 1, l.with(device)...)
+			if space := v.disks.space(device); space != nil {
+				v.out.opt(v.f.fsLimit, v.r.at, space.CapacityBytes, 1, l.with(device)...)
+				v.out.opt(v.f.fsInodes, v.r.at, space.Inodes, 1, l.with(device)...)
+				v.out.opt(v.f.fsInodesFree, v.r.at, space.InodesFree, 1, l.with(device)...)
+			}
+		}
+	}
+}
+
+// group tells all that is known of one control group.
+func (v *scene) group(group string, u *usage, l labels, started time.Time) {
+	f, out, at := v.f, v.out, v.r.at
+	if u.cpu == nil && u.memory == nil {
+		return
+	}
+	file := reader{tree: v.r.tree, group: group, now: at}
+	if started.IsZero() {
+		started = file.made()
+	}
+	out.put(f.lastSeen, at, float64(at.Unix()), l[:]...)
+	if started.Unix() > 0 {
+		out.put(f.start, time.Time{}, float64(started.UnixNano())/second, l[:]...)
+	}
+	var lim limits
+	if v.disks.s.cfg.PodsGroup != "" {
+		lim = *file.limits()
+	}
+	v.cpu(u, l, &lim)
+	v.memory(u, l)
+	v.spec(&lim, l)
+	v.pressure(u, l)
+	if v.disks.s.cfg.PodsGroup == "" {
+		return
+	}
+	out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
+	out.opt(f.processes, at, file.processes(), 1, l[:]...)
+	out.opt(f.threads, at, u.pids, 1, l[:]...)
+	if u.pids != nil {
+		out.put(f.threadsMax, at, float64(orZero(lim.threads)), l[:]...)
+	}
+	for _, d := range file.io() {
+		out.put(f.fsReadBytes, at, float64(d.readBytes), l.with(d.device)...)
+		out.put(f.fsWrittenBytes, at, float64(d.writtenBytes), l.with(d.device)...)
+		out.put(f.fsReads, at, float64(d.reads), l.with(d.device)...)
+		out.put(f.fsWrites, at, float64(d.written), l.with(d.device)...)
+	}
+}
+
+func (v *scene) cpu(u *usage, l labels, lim *limits) {
+	f, out, c := v.f, v.out, u.cpu
+	if c == nil {
+		return
+	}
+	out.put(f.cpuTotal, c.at, float64(c.nanos)/second, l.with("total")...)
+	out.opt(f.cpuUser, c.at, c.user, second, l[:]...)
+	out.opt(f.cpuSystem, c.at, c.system, second, l[:]...)
+	if lim.quota != 0 {
+		out.opt(f.periods, c.at, c.periods, 1, l[:]...)
+		out.opt(f.throttledPeriods, c.at, c.throttled, 1, l[:]...)
+		out.opt(f.throttled, c.at, c.throttle, second, l[:]...)
+	}
+}
+
+func (v *scene) memory(u *usage, l labels) {
+	f, out, m := v.f, v.out, u.memory
+	if m != nil {
+		for _, pair := range []struct {
+			f family
+			v *uint64
+		}{
+			{f.memUsage, m.usage}, {f.memWorkingSet, m.workingSet}, {f.memRSS, m.rss}, {f.memCache, m.cache}, {f.memMapped, m.mapped},
+			{f.memKernel, m.kernel}, {f.memFailed, m.failed}, {f.memPeak, m.peak}, {f.memActive, m.active}, {f.memInactive, m.inactive},
+		} {
+			out.opt(pair.f, m.at, pair.v, 1, l[:]...)
+		}
+		own, ownMajor := m.ownFaults, m.ownMajorFaults
+		out.opt(f.memFailures, m.at, own, 1, l.with("pgfault", "container")...)
+		out.opt(f.memFailures, m.at, ownMajor, 1, l.with("pgmajfault", "container")...)
+		out.opt(f.memFailures, m.at, m.faults, 1, l.with("pgfault", "hierarchy")...)
+		out.opt(f.memFailures, m.at, m.majorFaults, 1, l.with("pgmajfault", "hierarchy")...)
+	}
+	if u.swap != nil {
+		out.opt(f.memSwap, u.swap.at, u.swap.usage, 1, l[:]...)
+	}
+}
+
+func (v *scene) spec(lim *limits, l labels) {
+	f, out := v.f, v.out
+	if lim.hasCPU {
+		out.put(f.specPeriod, time.Time{}, float64(lim.period), l[:]...)
+		if lim.quota != 0 {
+			out.put(f.specQuota, time.Time{}, float64(lim.quota), l[:]...)
+		}
+		out.put(f.specShares, time.Time{}, float64(lim.shares), l[:]...)
+	}
+	if lim.hasMemory {
+		out.put(f.specMemory, time.Time{}, float64(lim.memory), l[:]...)
+		out.put(f.specSwap, time.Time{}, float64(lim.swap), l[:]...)
+		out.put(f.specReservation, time.Time{}, float64(lim.reservation), l[:]...)
+	}
+}
+
+func (v *scene) pressure(u *usage, l labels) {
+	for _, p := range []struct {
+		psi        *psi
+		full, some family
+	}{
+		{u.psi.cpu, v.f.psiCPUFull, v.f.psiCPUSome}, {u.psi.memory, v.f.psiMemoryFull, v.f.psiMemorySome}, {u.psi.io, v.f.psiIOFull, v.f.psiIOSome},
+	} {
+		if p.psi != nil {
+			v.out.put(p.full, u.at, float64(p.psi.full.nanos)/second, l[:]...)
+			v.out.put(p.some, u.at, float64(p.psi.some.nanos)/second, l[:]...)
+		}
+	}
+}
+
+func (v *scene) network(devices []device, l labels) {
+	f := v.f
+	for i := range devices {
+		d := &devices[i]
+		one := func(f family, n uint64) { v.out.put(f, v.r.at, float64(n), l.with(d.name)...) }
+		one(f.rxBytes, d.rxBytes)
+		one(f.rxErrors, d.rxErrors)
+		one(f.txBytes, d.txBytes)
+		one(f.txErrors, d.txErrors)
+		if d.packetsKnown { // CRI has no packet counts
+			one(f.rxPackets, d.rxPackets)
+			one(f.rxDrops, d.rxDrops)
+			one(f.txPackets, d.txPackets)
+			one(f.txDrops, d.txDrops)
+		}
+	}
+}
+
+// rootDisk is the filesystem that the agent's directory lies on.
+func (v *scene) rootDisk(l labels) {
+	dir := v.disks.s.cfg.RootDir
+	space := v.disks.space(dir)
+	if space == nil {
+		return
+	}
+	row := l.with(v.disks.device(dir))
+	v.out.opt(v.f.fsLimit, v.r.at, space.CapacityBytes, 1, row...)
+	v.out.put(v.f.fsUsage, v.r.at, float64(less(*space.CapacityBytes, *space.AvailableBytes)), row...)
+	v.out.opt(v.f.fsInodes, v.r.at, space.Inodes, 1, row...)
+	v.out.opt(v.f.fsInodesFree, v.r.at, space.InodesFree, 1, row...)
+}

@@ -1,0 +1,109 @@
+package stats
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// cadvisorFamilies are the metrics of /metrics/cadvisor that dashboards and alerts know.
+type cadvisorFamilies struct {
+	lastSeen, start, cpuTotal, cpuUser, cpuSystem, periods, throttledPeriods, throttled          family
+	memUsage, memWorkingSet, memRSS, memCache, memSwap, memMapped, memKernel, memFailed, memPeak family
+	memActive, memInactive, memFailures, ooms                                                    family
+	fsUsage, fsLimit, fsInodes, fsInodesFree, fsReadBytes, fsWrittenBytes, fsReads, fsWrites     family
+	rxBytes, rxPackets, rxErrors, rxDrops, txBytes, txPackets, txErrors, txDrops                 family
+	processes, threads, threadsMax                                                               family
+	specPeriod, specQuota, specShares, specMemory, specSwap, specReservation                     family
+	psiCPUFull, psiCPUSome, psiMemoryFull, psiMemorySome, psiIOFull, psiIOSome                   family
+	machineCPUs, machineMemory, machineSwap, machineError, version, containerError               family
+}
+
+func newCadvisorFamilies() *cadvisorFamilies {
+	base := []string{"container", "id", "image", "name", "namespace", "pod"}
+	gauge := func(name, help string, extra ...string) family {
+		return newFamily(prometheus.GaugeValue, name, help, slices.Concat(base, extra)...)
+	}
+	counter := func(name, help string, extra ...string) family {
+		return newFamily(prometheus.CounterValue, name, help, slices.Concat(base, extra)...)
+	}
+	machine := func(name, help string) family {
+		return newFamily(prometheus.GaugeValue, name, help, "boot_id", "machine_id", "system_uuid")
+	}
+	f := &cadvisorFamilies{
+		lastSeen: gauge("container_last_seen", "When the container was last measured"),
+		start:    gauge("container_start_time_seconds", "When the container started, in seconds since the epoch"),
+
+		cpuTotal:         counter("container_cpu_usage_seconds_total", "CPU time used, in seconds", "cpu"),
+		cpuUser:          counter("container_cpu_user_seconds_total", "CPU time used in user mode, in seconds"),
+		cpuSystem:        counter("container_cpu_system_seconds_total", "CPU time used in the kernel, in seconds"),
+		periods:          counter("container_cpu_cfs_periods_total", "Periods in which a CPU quota was in force"),
+		throttledPeriods: counter("container_cpu_cfs_throttled_periods_total", "Periods in which the CPU quota ran out"),
+		throttled:        counter("container_cpu_cfs_throttled_seconds_total", "Time waited for want of CPU quota"),
+
+		memUsage:      gauge("container_memory_usage_bytes", "Memory in use, whenever it was last accessed"),
+		memWorkingSet: gauge("container_memory_working_set_bytes", "Memory in use less inactive file pages"),
+		memRSS:        gauge("container_memory_rss", "Anonymous memory in bytes"),
+		memCache:      gauge("container_memory_cache", "Page cache in bytes"),
+		memSwap:       gauge("container_memory_swap", "Swap in use in bytes"),
+		memMapped:     gauge("container_memory_mapped_file", "Memory-mapped files in bytes"),
+		memKernel:     gauge("container_memory_kernel_usage", "Kernel memory in bytes"),
+		memFailed:     counter("container_memory_failcnt", "How often memory use met its limit"),
+		memPeak:       gauge("container_memory_max_usage_bytes", "Most memory that was ever in use"),
+		memActive:     gauge("container_memory_total_active_file_bytes", "Active file pages in bytes"),
+		memInactive:   gauge("container_memory_total_inactive_file_bytes", "Inactive file pages in bytes"),
+		memFailures:   counter("container_memory_failures_total", "Page faults", "failure_type", "scope"),
+		ooms:          counter("container_oom_events_total", "Processes that the kernel killed for want of memory"),
+
+		fsUsage:        gauge("container_fs_usage_bytes", "Bytes used on this filesystem", "device"),
+		fsLimit:        gauge("container_fs_limit_bytes", "Bytes that this filesystem has", "device"),
+		fsInodes:       gauge("container_fs_inodes_total", "Inodes that this filesystem has", "device"),
+		fsInodesFree:   gauge("container_fs_inodes_free", "Inodes that are free on this filesystem", "device"),
+		fsReadBytes:    counter("container_fs_reads_bytes_total", "Bytes read", "device"),
+		fsWrittenBytes: counter("container_fs_writes_bytes_total", "Bytes written", "device"),
+		fsReads:        counter("container_fs_reads_total", "Reads completed", "device"),
+		fsWrites:       counter("container_fs_writes_total", "Writes completed", "device"),
+
+		processes:  gauge("container_processes", "Processes in the container"),
+		threads:    gauge("container_threads", "Threads in the container"),
+		threadsMax: gauge("container_threads_max", "Threads that the container may have; 0: no limit"),
+
+		specPeriod:      gauge("container_spec_cpu_period", "CPU period in microseconds"),
+		specQuota:       gauge("container_spec_cpu_quota", "CPU quota in microseconds"),
+		specShares:      gauge("container_spec_cpu_shares", "CPU shares"),
+		specMemory:      gauge("container_spec_memory_limit_bytes", "Memory limit; 0: none"),
+		specSwap:        gauge("container_spec_memory_swap_limit_bytes", "Swap limit; 0: none"),
+		specReservation: gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation; 0: none"),
+
+		machineCPUs:    machine("machine_cpu_cores", "Logical CPU cores"),
+		machineMemory:  machine("machine_memory_bytes", "Memory of the machine"),
+		machineSwap:    machine("machine_swap_bytes", "Swap of the machine"),
+		machineError:   newFamily(prometheus.GaugeValue, "machine_scrape_error", "1 if the machine could not be measured, else 0"),
+		containerError: newFamily(prometheus.GaugeValue, "container_scrape_error", "1 if something could not be measured, else 0"),
+		version: newFamily(prometheus.GaugeValue, "cadvisor_version_info", "Always 1; the labels are what one asks for",
+			"kernelVersion", "osVersion", "dockerVersion", "cadvisorVersion", "cadvisorRevision"),
+	}
+	f.setNetwork(counter)
+	f.setPressure(counter)
+	return f
+}
+
+func (f *cadvisorFamilies) setNetwork(counter func(name, help string, extra ...string) family) {
+	for dir, fields := range map[string][4]*family{
+		"receive":  {&f.rxBytes, &f.rxPackets, &f.rxErrors, &f.rxDrops},
+		"transmit": {&f.txBytes, &f.txPackets, &f.txErrors, &f.txDrops},
+	} {
+		for i, what := range [...]string{"bytes", "packets", "errors", "packets_dropped"} {
+			*fields[i] = counter("container_network_"+dir+"_"+what+"_total", "Network, "+dir+": "+what, "interface")
+		}
+	}
+}
+
+func (f *cadvisorFamilies) setPressure(counter func(name, help string, extra ...string) family) {
+	for resource, fields := range map[string][2]*family{
+		"cpu": {&f.psiCPUFull, &f.psiCPUSome}, "memory": {&f.psiMemoryFull, &f.psiMemorySome}, "io": {&f.psiIOFull, &f.psiIOSome},
+	} {
+		*fields[0] = counter("container_pressure_"+resource+"_stalled_seconds_total", "Time in which no task could go on for want of "+resource)
+		*fields[1] = counter("container_pressure_"+resource+"_waiting_seconds_total", "Time in which some task waited for "+resource)
+	}
+}

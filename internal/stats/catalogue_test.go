@@ -1,0 +1,93 @@
+package stats
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"strings"
+)
+
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, use := range []*Metrics{m, nil} { // a nil catalogue takes everything too
+		use.PodStarted(time.Second)
+		use.WorkerStarted(time.Second)
+		use.Turn("sync", time.Millisecond)
+		use.StatusSent(time.Millisecond)
+		use.Relisted(at(0), time.Second, time.Second)
+		use.EventDiscarded()
+		use.SandboxStarted("runc", time.Second, nil)
+		use.SandboxStarted("runc", time.Second, errors.New("no"))
+		use.ContainerStarted("container", "")
+		use.ContainerStarted("container", "CreateContainerError")
+		use.ImagePulled(20<<20, time.Second)
+		use.Evicted("memory.available")
+		use.Rejected("OutOfcpu")
+		use.Restarted(true)
+		use.Operation("RunPodSandbox", time.Second, errors.New("no"))
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range families {
+		if f.GetName() == "kubernetes_build_info" { // has the version of Go
+			continue
+		}
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "catalogue.prom", b.String())
+	if _, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1"}); err == nil {
+		t.Error("one registry took two catalogues")
+	}
+}
+
+func TestProcessMetrics(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	if _, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Process: true}); err != nil {
+		t.Fatal(err)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{"process_cpu_seconds_total": false, "go_goroutines": false}
+	for _, f := range families {
+		if _, ok := got[f.GetName()]; ok {
+			got[f.GetName()] = true
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{"process_cpu_seconds_total": true, "go_goroutines": true}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOperationNames(t *testing.T) {
+	t.Parallel()
+	for method, want := range map[string]string{
+		"RunPodSandbox": "run_podsandbox", "ListContainers": "list_containers", "PodSandboxStatus": "podsandbox_status", "ExecSync": "exec_sync",
+		"UpdateContainerResources": "update_container", "Version": "version", "ImageFsInfo": "image_fs_info",
+	} {
+		if got := operationName(method); got != want {
+			t.Errorf("%s is %s, want %s", method, got, want)
+		}
+	}
+	for bytes, want := range map[uint64]string{0: "N/A", 1: "0-10MB", 11 << 20: "10MB-50MB", 600 << 20: "500MB-1GB", 200 << 30: "GT100GB"} {
+		if got := sizeBucket(bytes); got != want {
+			t.Errorf("%d bytes are %s, want %s", bytes, got, want)
+		}
+	}
+}

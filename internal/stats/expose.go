@@ -1,0 +1,60 @@
+package stats
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// family is one metric's name, help, kind and labels: a row of the tables in resource.go and cadvisor.go.
+type family struct {
+	name, help string
+	kind       prometheus.ValueType
+	desc       *prometheus.Desc
+}
+
+func newFamily(kind prometheus.ValueType, name, help string, labels ...string) family {
+	return family{name: name, help: help, kind: kind, desc: prometheus.NewDesc(name, help, labels, nil)}
+}
+
+// sink takes the metrics of one scrape.
+type sink chan<- prometheus.Metric
+
+// put adds a value; at zero: without a time stamp.
+func (out sink) put(f family, at time.Time, v float64, labels ...string) {
+	m, err := prometheus.NewConstMetric(f.desc, f.kind, v, labels...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(f.desc, err)
+	} else if !at.IsZero() {
+		m = prometheus.NewMetricWithTimestamp(at, m)
+	}
+	out <- m
+}
+
+// opt adds a value that was measured.
+func (out sink) opt(f family, at time.Time, v *uint64, unit float64, labels ...string) {
+	if v != nil {
+		out.put(f, at, float64(*v)/unit, labels...)
+	}
+}
+
+// collector runs one scrape. It describes nothing: what there is depends on what runs.
+type collector struct{ collect func(sink) }
+
+func (collector) Describe(chan<- *prometheus.Desc)      {}
+func (c collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
+
+// scrape serves one measurement per request.
+func (s *Stats) scrape(collect func(context.Context, sink)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reg := prometheus.NewRegistry()
+		if err := reg.Register(collector{func(out sink) { collect(r.Context(), out) }}); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,108 @@
+package stats
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// tree is the control group hierarchy of a host.
+type tree struct {
+	host string
+	v2   bool
+}
+
+const mountPoint = "sys/fs/cgroup"
+
+func openTree(host string) tree {
+	_, err := os.Stat(filepath.Join(host, mountPoint, "cgroup.controllers"))
+	return tree{host: host, v2: err == nil}
+}
+
+// dir is the directory of a group; with v1 each controller has its own. Two controllers may share one mount.
+func (t tree) dir(controller, group string) string {
+	if t.v2 {
+		return filepath.Join(t.host, mountPoint, group)
+	}
+	return filepath.Join(t.host, mountPoint, controller, group)
+}
+
+// found is what lies below the group of all pods.
+type found struct {
+	pods       map[types.UID]string // group of a pod
+	containers map[string]string    // group of a container or sandbox, by ID
+	classes    []string             // groups in between: QoS classes
+}
+
+// find walks from the group of all pods to the containers: one directory read per class and pod.
+func (t tree) find(podsGroup string) (found, error) {
+	out := found{pods: map[types.UID]string{}, containers: map[string]string{}}
+	if podsGroup == "" {
+		return out, nil
+	}
+	err := t.walk(podsGroup, &out, true)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil // no pod has run yet
+	}
+	return out, err
+}
+
+func (t tree) walk(group string, out *found, top bool) error {
+	entries, err := os.ReadDir(t.dir("memory", group))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		below := filepath.Join(group, e.Name())
+		if uid, ok := podUID(e.Name()); ok {
+			out.pods[uid] = below
+			t.containers(below, out)
+		} else if top && isClass(e.Name()) {
+			out.classes = append(out.classes, below)
+			if err := t.walk(below, out, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t tree) containers(podGroup string, out *found) {
+	entries, err := os.ReadDir(t.dir("memory", podGroup))
+	if err != nil {
+		return // the pod went meanwhile
+	}
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), ".scope")
+		if !e.IsDir() || strings.Contains(name, "conmon") { // a runtime's monitor is no container
+			continue
+		}
+		out.containers[name[strings.LastIndex(name, "-")+1:]] = filepath.Join(podGroup, e.Name())
+	}
+}
+
+// isClass knows burstable, besteffort, kubepods-burstable.slice and those below a cgroup root of its own.
+func isClass(name string) bool {
+	name = strings.TrimSuffix(name, ".slice")
+	return strings.HasSuffix(name, "burstable") || strings.HasSuffix(name, "besteffort")
+}
+
+// podUID reads pod<uid>, or kubepods-burstable-pod<uid>.slice where systemd wants _ for -.
+func podUID(name string) (types.UID, bool) {
+	if base, ok := strings.CutSuffix(name, ".slice"); ok {
+		i := strings.LastIndex(base, "-pod")
+		if i < 0 {
+			return "", false
+		}
+		return types.UID(strings.ReplaceAll(base[i+len("-pod"):], "_", "-")), true
+	}
+	uid, ok := strings.CutPrefix(name, "pod")
+	return types.UID(uid), ok && uid != ""
+}

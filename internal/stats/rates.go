@@ -1,0 +1,60 @@
+package stats
+
+import (
+	"sync"
+	"time"
+)
+
+// minWindow is the shortest time over which a CPU rate is worth computing: two questions in a row get one answer.
+const minWindow = 5 * time.Second
+
+// sample is the last reading of one group.
+type sample struct {
+	at    time.Time
+	nanos uint64
+	rate  uint64 // nanocores over the window that ended at 'at'
+	known bool
+}
+
+// rates turns CPU counters into nanocores.
+type rates struct {
+	mu   sync.Mutex
+	last map[string]sample
+}
+
+// of is the rate at a reading. since is when the counter began; it stands in for an earlier reading.
+func (r *rates) of(key string, nanos uint64, at, since time.Time) (uint64, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	prev, ok := r.last[key]
+	if ok && nanos >= prev.nanos {
+		window := at.Sub(prev.at)
+		if window < minWindow {
+			return prev.rate, prev.known
+		}
+		now := sample{at: at, nanos: nanos, rate: perSecond(nanos-prev.nanos, window), known: true}
+		r.last[key] = now
+		return now.rate, true
+	}
+	now := sample{at: at, nanos: nanos}
+	if life := at.Sub(since); !since.IsZero() && life >= time.Second {
+		now.rate, now.known = perSecond(nanos, life), true
+	}
+	r.last[key] = now
+	return now.rate, now.known
+}
+
+func perSecond(nanos uint64, window time.Duration) uint64 {
+	return uint64(float64(nanos) / window.Seconds())
+}
+
+// keep forgets everything but the given keys.
+func (r *rates) keep(alive map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.last {
+		if !alive[key] {
+			delete(r.last, key)
+		}
+	}
+}

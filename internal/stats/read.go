@@ -1,0 +1,394 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// reader reads the files of one group. Files that are not there are nil: a root group has fewer, and a controller
+// may be missing.
+type reader struct {
+	tree  tree
+	group string
+	now   time.Time
+}
+
+// read takes one reading of a group; ok is false when the group is not there.
+func (t tree) read(group string, now time.Time, detail bool) (u usage, ok bool) {
+	if _, err := os.Stat(t.dir("memory", group)); err != nil {
+		return usage{}, false
+	}
+	r := reader{tree: t, group: group, now: now}
+	u = usage{at: now, cpu: r.cpu(), memory: r.memory()}
+	u.swap = r.swap()
+	if detail {
+		u.pids = r.number("pids", "pids.current")
+		if t.v2 {
+			u.psi = psiUsage{cpu: r.psi("cpu.pressure"), memory: r.psi("memory.pressure"), io: r.psi("io.pressure")}
+		}
+	}
+	if limit := r.memoryLimit(); u.memory != nil && limit != nil && u.memory.workingSet != nil {
+		u.memory.available = ptr(less(*limit, *u.memory.workingSet))
+	}
+	return u, u.cpu != nil || u.memory != nil
+}
+
+func (r *reader) text(controller, name string) (string, bool) {
+	data, err := os.ReadFile(filepath.Join(r.tree.dir(controller, r.group), name))
+	return strings.TrimSpace(string(data)), err == nil
+}
+
+func (r *reader) number(controller, name string) *uint64 {
+	text, ok := r.text(controller, name)
+	if !ok {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil { // "max", and what is no number
+		return nil
+	}
+	return &n
+}
+
+func (r *reader) table(controller, name string) map[string]uint64 {
+	text, ok := r.text(controller, name)
+	if !ok {
+		return nil
+	}
+	out := make(map[string]uint64, 48)
+	for line := range strings.Lines(text) {
+		key, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(strings.TrimSpace(rest), 10, 64); err == nil {
+			out[key] = n
+		}
+	}
+	return out
+}
+
+func (r *reader) cpu() *cpuUsage {
+	if r.tree.v2 {
+		stat := r.table("", "cpu.stat")
+		total, ok := stat["usage_usec"]
+		if !ok {
+			return nil
+		}
+		return &cpuUsage{
+			at: r.now, nanos: total * 1000, user: micros(stat, "user_usec"), system: micros(stat, "system_usec"),
+			periods: entry(stat, "nr_periods"), throttled: entry(stat, "nr_throttled"), throttle: micros(stat, "throttled_usec"),
+		}
+	}
+	total := r.number("cpuacct", "cpuacct.usage")
+	if total == nil {
+		return nil
+	}
+	stat := r.table("cpu", "cpu.stat")
+	return &cpuUsage{
+		at: r.now, nanos: *total, user: r.number("cpuacct", "cpuacct.usage_user"), system: r.number("cpuacct", "cpuacct.usage_sys"),
+		periods: entry(stat, "nr_periods"), throttled: entry(stat, "nr_throttled"), throttle: entry(stat, "throttled_time"),
+	}
+}
+
+func entry(m map[string]uint64, key string) *uint64 {
+	if v, ok := m[key]; ok {
+		return &v
+	}
+	return nil
+}
+
+func micros(m map[string]uint64, key string) *uint64 {
+	if v, ok := m[key]; ok {
+		return ptr(v * 1000)
+	}
+	return nil
+}
+
+func (r *reader) memory() *memoryUsage {
+	stat := r.table("memory", "memory.stat")
+	if stat == nil {
+		return nil
+	}
+	m := &memoryUsage{at: r.now}
+	if r.tree.v2 {
+		m.usage, m.peak = r.number("", "memory.current"), r.number("", "memory.peak")
+		if m.usage == nil {
+			m.usage = r.rootUsage()
+		}
+		m.rss, m.cache, m.mapped, m.kernel = entry(stat, "anon"), entry(stat, "file"), entry(stat, "file_mapped"), entry(stat, "kernel")
+		m.active, m.inactive = entry(stat, "active_file"), entry(stat, "inactive_file")
+		m.faults, m.majorFaults = entry(stat, "pgfault"), entry(stat, "pgmajfault")
+		m.ownFaults, m.ownMajorFaults = m.faults, m.majorFaults // v2 does not tell them apart
+		m.failed = entry(r.table("", "memory.events"), "max")
+	} else {
+		m.usage, m.peak = r.number("memory", "memory.usage_in_bytes"), r.number("memory", "memory.max_usage_in_bytes")
+		m.rss, m.cache, m.mapped = entry(stat, "total_rss"), entry(stat, "total_cache"), entry(stat, "total_mapped_file")
+		m.active, m.inactive = entry(stat, "total_active_file"), entry(stat, "total_inactive_file")
+		m.faults, m.majorFaults = entry(stat, "total_pgfault"), entry(stat, "total_pgmajfault")
+		m.ownFaults, m.ownMajorFaults = entry(stat, "pgfault"), entry(stat, "pgmajfault")
+		m.kernel, m.failed = r.number("memory", "memory.kmem.usage_in_bytes"), r.number("memory", "memory.failcnt")
+	}
+	if m.usage == nil {
+		return nil
+	}
+	m.workingSet = ptr(*m.usage)
+	if m.inactive != nil {
+		m.workingSet = ptr(less(*m.usage, *m.inactive))
+	}
+	return m
+}
+
+// rootUsage: the root group of v2 does not count memory; the kernel's own account does.
+func (r *reader) rootUsage() *uint64 {
+	data, err := os.ReadFile(filepath.Join(r.tree.host, "proc/meminfo"))
+	if err != nil {
+		return nil
+	}
+	var total, free uint64
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.ParseUint(f[1], 10, 64)
+		switch f[0] {
+		case "MemTotal:":
+			total = n * 1024
+		case "MemFree:":
+			free = n * 1024
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	return ptr(less(total, free))
+}
+
+// noLimit: v1 says "unlimited" as the largest multiple of a page.
+const noLimit = uint64(1) << 62
+
+func (r *reader) memoryLimit() *uint64 {
+	name := "memory.limit_in_bytes"
+	if r.tree.v2 {
+		name = "memory.max"
+	}
+	if n := r.number("memory", name); n != nil && *n < noLimit {
+		return n
+	}
+	return nil
+}
+
+func (r *reader) swap() *swapUsage {
+	var used, limit *uint64
+	if r.tree.v2 {
+		used, limit = r.number("", "memory.swap.current"), r.number("", "memory.swap.max")
+	} else {
+		both, memory := r.number("memory", "memory.memsw.usage_in_bytes"), r.number("memory", "memory.usage_in_bytes")
+		if both == nil || memory == nil {
+			return nil
+		}
+		used = ptr(less(*both, *memory))
+		most, memoryMost := r.number("memory", "memory.memsw.limit_in_bytes"), r.memoryLimit()
+		if most != nil && *most < noLimit && memoryMost != nil {
+			limit = ptr(less(*most, *memoryMost))
+		}
+	}
+	if used == nil {
+		return nil
+	}
+	out := &swapUsage{at: r.now, usage: used}
+	if limit != nil {
+		out.available = ptr(less(*limit, *used))
+	}
+	return out
+}
+
+// psi parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", total in microseconds, and the same for full.
+func (r *reader) psi(name string) *psi {
+	text, ok := r.text("", name)
+	if !ok { // not there, or EOPNOTSUPP: switched off at boot
+		return nil
+	}
+	var p psi
+	for line := range strings.Lines(text) {
+		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		s := &p.some
+		if kind == "full" {
+			s = &p.full
+		}
+		for _, f := range strings.Fields(rest) {
+			key, value, _ := strings.Cut(f, "=")
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil || math.IsNaN(n) || n < 0 {
+				continue
+			}
+			switch key {
+			case "avg10":
+				s.avg10 = n
+			case "avg60":
+				s.avg60 = n
+			case "avg300":
+				s.avg300 = n
+			case "total":
+				s.nanos = uint64(n) * 1000
+			}
+		}
+	}
+	return &p
+}
+
+// io reads what the group read and wrote, by device.
+func (r *reader) io() []ioUsage {
+	byDevice := map[string]*ioUsage{}
+	at := func(number string) *ioUsage {
+		if byDevice[number] == nil {
+			byDevice[number] = &ioUsage{device: deviceName(r.tree.host, number)}
+		}
+		return byDevice[number]
+	}
+	if r.tree.v2 {
+		text, _ := r.text("", "io.stat")
+		for line := range strings.Lines(text) {
+			f := strings.Fields(line)
+			for _, kv := range f[min(1, len(f)):] {
+				key, value, _ := strings.Cut(kv, "=")
+				n, err := strconv.ParseUint(value, 10, 64)
+				if err == nil {
+					at(f[0]).set(key, n)
+				}
+			}
+		}
+	} else {
+		for file, suffix := range map[string]string{"blkio.throttle.io_service_bytes_recursive": "bytes", "blkio.throttle.io_serviced_recursive": "ios"} {
+			text, _ := r.text("blkio", file)
+			for line := range strings.Lines(text) {
+				f := strings.Fields(line)
+				if len(f) != 3 || (f[1] != "Read" && f[1] != "Write") {
+					continue
+				}
+				if n, err := strconv.ParseUint(f[2], 10, 64); err == nil {
+					at(f[0]).set(strings.ToLower(f[1][:1])+suffix, n)
+				}
+			}
+		}
+	}
+	var out []ioUsage
+	for _, d := range byDevice {
+		out = append(out, *d)
+	}
+	slices.SortFunc(out, func(a, b ioUsage) int { return strings.Compare(a.device, b.device) })
+	return out
+}
+
+func (d *ioUsage) set(key string, n uint64) {
+	switch key {
+	case "rbytes":
+		d.readBytes = n
+	case "wbytes":
+		d.writtenBytes = n
+	case "rios":
+		d.reads = n
+	case "wios":
+		d.written = n
+	}
+}
+
+// deviceName turns 253:0 into /dev/vda.
+func deviceName(host, number string) string {
+	link, err := os.Readlink(filepath.Join(host, "sys/dev/block", number))
+	if err != nil {
+		return number
+	}
+	return "/dev/" + filepath.Base(link)
+}
+
+// limits reads what the group may use, in the terms of v1 that the metrics are named after.
+func (r *reader) limits() *limits {
+	l := &limits{}
+	if r.tree.v2 {
+		if weight := r.number("", "cpu.weight"); weight != nil {
+			l.hasCPU, l.shares = true, sharesOf(*weight)
+		}
+		if text, ok := r.text("", "cpu.max"); ok {
+			quota, period, _ := strings.Cut(text, " ")
+			l.quota, _ = strconv.ParseUint(quota, 10, 64) // "max" is none
+			l.period, _ = strconv.ParseUint(period, 10, 64)
+		}
+		l.reservation = orZero(r.number("", "memory.low"))
+		l.swap = orZero(r.number("", "memory.swap.max"))
+	} else {
+		if shares := r.number("cpu", "cpu.shares"); shares != nil {
+			l.hasCPU, l.shares = true, *shares
+		}
+		l.period = orZero(r.number("cpu", "cpu.cfs_period_us"))
+		l.quota = orZero(r.number("cpu", "cpu.cfs_quota_us")) // -1 is none
+		if n := r.number("memory", "memory.soft_limit_in_bytes"); n != nil && *n < noLimit {
+			l.reservation = *n
+		}
+		if n := r.number("memory", "memory.memsw.limit_in_bytes"); n != nil && *n < noLimit {
+			l.swap = *n
+		}
+	}
+	l.hasMemory = true
+	l.memory = orZero(r.memoryLimit())
+	l.threads = r.number("pids", "pids.max")
+	return l
+}
+
+func orZero(n *uint64) uint64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// sharesOf is the inverse of the conversion that runtimes make: weight = 1 + (shares-2)*9999/262142.
+func sharesOf(weight uint64) uint64 {
+	if weight == 0 {
+		return 0
+	}
+	return 2 + (weight-1)*262142/9999
+}
+
+// ooms is how often the kernel killed a process of the group for want of memory.
+func (r *reader) ooms() *uint64 {
+	if r.tree.v2 {
+		return entry(r.table("", "memory.events"), "oom_kill")
+	}
+	return entry(r.table("memory", "memory.oom_control"), "oom_kill")
+}
+
+// processes is how many processes the group has itself.
+func (r *reader) processes() *uint64 {
+	text, ok := r.text("memory", "cgroup.procs")
+	if !ok {
+		return nil
+	}
+	return ptr(uint64(len(strings.Fields(text))))
+}
+
+// made is when the group's directory was made or last changed, which for a group without children is the same.
+func (r *reader) made() time.Time {
+	info, err := os.Stat(r.tree.dir("memory", r.group))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// pid is any process of the group or of those below it, for its network namespace.
+func (t tree) pid(group string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(t.dir("memory", group), "cgroup.procs"))
+	if err != nil {
+		return "", err
+	}
+	pid, _, _ := strings.Cut(string(data), "\n")
+	if pid = strings.TrimSpace(pid); pid == "" || pid == "0" {
+		return "", fmt.Errorf("cgroup %s: no process", group)
+	}
+	return pid, nil
+}

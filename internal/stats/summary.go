@@ -1,0 +1,212 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
+	want := everything
+	if text := r.URL.Query().Get("only_cpu_and_memory"); text != "" {
+		only, err := strconv.ParseBool(text)
+		if err != nil {
+			http.Error(w, fmt.Sprintf("only_cpu_and_memory: %q is neither true nor false", text), http.StatusBadRequest)
+			return
+		}
+		if only {
+			want = cpuAndMemory
+		}
+	}
+	sum := s.summarize(r.Context(), want)
+	w.Header().Set("Content-Type", "application/json")
+	body, err := json.MarshalIndent(sum, "", " ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(append(body, '\n')) // a client that has gone is no matter
+}
+
+// Read measures everything and returns it as /stats/summary has it. Eviction and the node status read this.
+func (s *Stats) Read(ctx context.Context) *statsapi.Summary { return s.summarize(ctx, everything) }
+
+func (s *Stats) summarize(ctx context.Context, want level) *statsapi.Summary {
+	r, err := s.collect(ctx, want)
+	if err != nil {
+		s.cfg.Log.Warn("stats are incomplete: " + err.Error())
+	}
+	out := &statsapi.Summary{Node: statsapi.NodeStats{
+		NodeName: s.cfg.NodeName, StartTime: metav1.NewTime(s.cfg.Machine.BootTime),
+		CPU: cpuStats(&r.node), Memory: memoryStats(&r.node), Swap: swapStats(&r.node),
+		SystemContainers: systemContainers(r),
+	}}
+	disks := s.disks(ctx, r.at)
+	if want == everything {
+		out.Node.IO = ioStats(&r.node)
+		out.Node.Network = networkStats(r.network, r.at)
+		out.Node.Fs = disks.space(s.cfg.RootDir)
+		if out.Node.Fs != nil {
+			out.Node.Fs.UsedBytes = ptr(less(*out.Node.Fs.CapacityBytes, *out.Node.Fs.AvailableBytes))
+			out.Node.Fs.InodesUsed = ptr(less(*out.Node.Fs.Inodes, *out.Node.Fs.InodesFree))
+		}
+		out.Node.Runtime = disks.runtime()
+		out.Node.Rlimit = s.rlimit(r.at)
+	}
+	out.Pods = make([]statsapi.PodStats, 0, len(r.pods))
+	for i := range r.pods {
+		p := s.podStats(&r.pods[i], want)
+		if want == everything {
+			disks.pod(&r.pods[i], &p)
+		}
+		out.Pods = append(out.Pods, p)
+	}
+	return out
+}
+
+func (s *Stats) podStats(p *podReading, want level) statsapi.PodStats {
+	out := statsapi.PodStats{
+		PodRef:    statsapi.PodReference{Name: p.ref.Name, Namespace: p.ref.Namespace, UID: string(p.ref.UID)},
+		StartTime: metav1.NewTime(p.created), CPU: cpuStats(&p.usage), Memory: memoryStats(&p.usage), Swap: swapStats(&p.usage),
+		Containers: make([]statsapi.ContainerStats, 0, len(p.containers)),
+	}
+	if want == everything {
+		out.IO = ioStats(&p.usage)
+		out.Network = networkStats(p.network, p.usage.at)
+		if p.usage.pids != nil {
+			out.ProcessStats = &statsapi.ProcessStats{ProcessCount: p.usage.pids}
+		}
+	}
+	for i := range p.containers {
+		c := &p.containers[i]
+		one := containerStats(c.name, c.started, &c.usage)
+		if want != everything {
+			one.IO = nil
+		}
+		out.Containers = append(out.Containers, one)
+	}
+	return out
+}
+
+func containerStats(name string, started time.Time, u *usage) statsapi.ContainerStats {
+	return statsapi.ContainerStats{
+		Name: name, StartTime: metav1.NewTime(started), CPU: cpuStats(u), Memory: memoryStats(u), Swap: swapStats(u), IO: ioStats(u),
+	}
+}
+
+// systemContainers are the groups beside the pods, and that of all pods, from which eviction tells how much is left of
+// allocatable.
+func systemContainers(r *reading) []statsapi.ContainerStats {
+	var out []statsapi.ContainerStats
+	if r.allPods.cpu != nil || r.allPods.memory != nil {
+		out = append(out, containerStats(statsapi.SystemContainerPods, time.Time{}, &r.allPods))
+	}
+	for name, u := range r.system {
+		out = append(out, containerStats(name, time.Time{}, &u))
+	}
+	slices.SortFunc(out, func(a, b statsapi.ContainerStats) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+func cpuStats(u *usage) *statsapi.CPUStats {
+	if u.cpu == nil {
+		return nil
+	}
+	return &statsapi.CPUStats{Time: metav1.NewTime(u.cpu.at), UsageNanoCores: u.cpu.rate, UsageCoreNanoSeconds: &u.cpu.nanos, PSI: psiStats(u.psi.cpu)}
+}
+
+func memoryStats(u *usage) *statsapi.MemoryStats {
+	m := u.memory
+	if m == nil {
+		return nil
+	}
+	return &statsapi.MemoryStats{
+		Time: metav1.NewTime(m.at), AvailableBytes: m.available, UsageBytes: m.usage, WorkingSetBytes: m.workingSet,
+		RSSBytes: m.rss, PageFaults: m.faults, MajorPageFaults: m.majorFaults, PSI: psiStats(u.psi.memory),
+	}
+}
+
+func swapStats(u *usage) *statsapi.SwapStats {
+	if u.swap == nil {
+		return nil
+	}
+	return &statsapi.SwapStats{Time: metav1.NewTime(u.swap.at), SwapUsageBytes: u.swap.usage, SwapAvailableBytes: u.swap.available}
+}
+
+func ioStats(u *usage) *statsapi.IOStats {
+	if u.psi.io == nil {
+		return nil
+	}
+	return &statsapi.IOStats{Time: metav1.NewTime(u.at), PSI: psiStats(u.psi.io)}
+}
+
+func psiStats(p *psi) *statsapi.PSIStats {
+	if p == nil {
+		return nil
+	}
+	one := func(s stall) statsapi.PSIData {
+		return statsapi.PSIData{Total: s.nanos, Avg10: s.avg10, Avg60: s.avg60, Avg300: s.avg300}
+	}
+	return &statsapi.PSIStats{Full: one(p.full), Some: one(p.some)}
+}
+
+func networkStats(devices []device, at time.Time) *statsapi.NetworkStats {
+	if len(devices) == 0 {
+		return nil
+	}
+	one := func(d *device) statsapi.InterfaceStats {
+		return statsapi.InterfaceStats{Name: d.name, RxBytes: &d.rxBytes, RxErrors: &d.rxErrors, TxBytes: &d.txBytes, TxErrors: &d.txErrors}
+	}
+	out := &statsapi.NetworkStats{Time: metav1.NewTime(at), InterfaceStats: one(primary(devices))}
+	for i := range devices {
+		out.Interfaces = append(out.Interfaces, one(&devices[i]))
+	}
+	return out
+}
+
+func (s *Stats) rlimit(at time.Time) *statsapi.RlimitStats {
+	if s.cfg.Machine.Tasks == nil || s.cfg.Machine.MaxPID == 0 {
+		return nil
+	}
+	tasks, err := s.cfg.Machine.Tasks()
+	if err != nil {
+		s.cfg.Log.Warn("stats are incomplete: count tasks: " + err.Error())
+		return nil
+	}
+	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: ptr(s.cfg.Machine.MaxPID), NumOfRunningProcesses: &tasks}
+}
+
+// imageFs asks the runtime where images and writable layers lie.
+func (s *Stats) imageFs(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage) {
+	if s.cfg.Images == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runtimeWithin)
+	defer cancel()
+	resp, err := s.cfg.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		s.cfg.Log.Warn("stats are incomplete: ask the runtime for its image filesystem: " + err.Error())
+		return nil, nil
+	}
+	if list := resp.GetImageFilesystems(); len(list) > 0 {
+		images = list[0]
+	}
+	containers = images
+	if list := resp.GetContainerFilesystems(); len(list) > 0 {
+		containers = list[0]
+	}
+	return images, containers
+}
