@@ -22,6 +22,7 @@ import (
 	"github.com/wherry-node/wherry/internal/probe"
 	"github.com/wherry-node/wherry/internal/server"
 	"github.com/wherry-node/wherry/internal/source"
+	"github.com/wherry-node/wherry/internal/stats"
 	"github.com/wherry-node/wherry/internal/status"
 	"github.com/wherry-node/wherry/internal/syncloop"
 	"github.com/wherry-node/wherry/internal/timeline"
@@ -46,6 +47,8 @@ type Agent struct {
 	report    *syncloop.Report
 	loop      *syncloop.Loop
 	server    *server.Server
+	stats     *stats.Stats
+	metrics   *stats.Metrics
 	settings  nodestatus.Settings
 	facts     factsCache
 }
@@ -72,7 +75,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
 		return nil, err
 	}
-	for _, build := range []func() error{a.buildPods, a.buildGround, a.buildNode, a.buildLoop, a.buildServer} {
+	for _, build := range []func() error{a.buildPods, a.buildGround, a.buildNode, a.buildStats, a.buildLoop, a.buildServer} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -89,7 +92,8 @@ func (a *Agent) buildPods() error {
 	a.pods = podset.New(sources, func(uid types.UID) { a.loop.Look(uid, "source") })
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
-		Notify: func(uid types.UID) { a.loop.Look(uid, "runtime") },
+		Notify:   func(uid types.UID) { a.loop.Look(uid, "runtime") },
+		OnRelist: a.relisted,
 	})
 	return nil
 }
@@ -125,9 +129,10 @@ func (a *Agent) buildLoop() error {
 	rc := syncloop.ReportConfig{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: func(*v1.Pod) bool { return false },
+		Started:           func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
 	}
 	if a.deps.Client != nil {
-		a.writer = status.New(status.Config{Client: a.deps.Client, Log: a.log})
+		a.writer = status.New(status.Config{Client: a.deps.Client, Log: a.log, Synced: a.metrics.StatusSent})
 		rc.Writer = a.writer
 	}
 	a.report = syncloop.NewReport(rc)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -61,6 +62,8 @@ type Deps struct {
 	// Runtime and Images are the container runtime. Required.
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
+	// Dialer reaches pods, for probes; nil: the network of this host.
+	Dialer Dialer
 	// Machine is the host. Required: RealMachine or SimulatedMachine.
 	Machine *Machine
 	// API is the listener of the node's HTTPS API, with TLS; Health and ReadOnly are served in the clear. Nil ones
@@ -70,8 +73,15 @@ type Deps struct {
 	Health, ReadOnly net.Listener
 	// Metrics takes the agent's metrics; nil: a registry of its own.
 	Metrics *prometheus.Registry
+	// ProcessMetrics adds what speaks of the whole process to Metrics: for one agent of a process at most.
+	ProcessMetrics bool
 	// Log is required.
 	Log *slog.Logger
+}
+
+// Dialer opens connections. *net.Dialer is one.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // DefaultConfiguration is a complete KubeletConfiguration with the values that Kubernetes documents as defaults.

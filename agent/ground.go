@@ -81,8 +81,11 @@ func (a *Agent) buildGround() error {
 		}
 	}
 	g.images = image.New(image.Config{Client: a.deps.Images, Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
-	g.dialer = &net.Dialer{}
-	g.http = hookClient()
+	g.dialer = a.deps.Dialer
+	if g.dialer == nil {
+		g.dialer = &net.Dialer{}
+	}
+	g.http = hookClient(g.dialer)
 	if a.deps.Machine.real {
 		return a.buildRealGround(g)
 	}
@@ -163,10 +166,10 @@ func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 }
 
 // hookClient sends httpGet hooks. "Scheme HTTPS skips verification", and redirects to other hosts are not followed.
-func hookClient() *http.Client {
+func hookClient(d probe.Dialer) *http.Client {
 	return &http.Client{
 		Timeout:   time.Minute,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+		Transport: &http.Transport{DialContext: d.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},

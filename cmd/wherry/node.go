@@ -112,7 +112,7 @@ func (n *node) run(ctx context.Context) error {
 }
 
 func (n *node) openRuntime(context.Context) error {
-	n.deps.Log = n.log
+	n.deps.Log, n.deps.ProcessMetrics = n.log, true
 	if s := n.cfg.Simulated; s != nil {
 		return n.openSimulated(s)
 	}

@@ -1,12 +1,32 @@
 package main
 
 import (
-	"errors"
+	"net/netip"
 
+	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/simcri"
 )
 
-// openSimulated gives the node a runtime in memory and a machine that does not exist.
+// openSimulated gives the node a runtime in memory and a machine that does not exist. Its address is one of this
+// host's where --node-ip says so, so that the API server reaches the node's own API.
 func (n *node) openSimulated(s *config.SimulatedNode) error {
-	return errors.New("the simulated runtime is not wired yet")
+	r := simcri.New(simcri.Config{Log: n.log})
+	n.closes = append(n.closes, r.Close)
+	shape := agent.Shape{CPUs: int(s.CPU.Value()), Memory: s.Memory}
+	for _, ip := range n.cfg.NodeIPs {
+		if !ip.IsUnspecified() {
+			shape.Address = ip
+			break
+		}
+	}
+	if !shape.Address.IsValid() {
+		shape.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	n.cfg.Kubelet.MaxPods = s.Pods
+	n.deps.Machine = agent.SimulatedMachine(shape)
+	n.deps.Runtime, n.deps.Images = r.Clients()
+	n.deps.Dialer = r
+	n.log.Info("simulated node: pods are kept in memory and nothing runs", "cpus", shape.CPUs, "memory", shape.Memory.String(), "pods", s.Pods)
+	return nil
 }

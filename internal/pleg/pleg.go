@@ -54,11 +54,12 @@ type Generator struct {
 
 	mu       sync.Mutex
 	entries  map[types.UID]*entry
-	relisted time.Time // when the last completed relist began
-	finished time.Time // when it ended
-	begun    time.Time // when Run began
-	lastErr  error     // of the last relist
-	events   bool      // subscribed
+	relisted time.Time     // when the last completed relist began
+	finished time.Time     // when it ended
+	begun    time.Time     // when Run began
+	interval time.Duration // between the last two completed relists
+	lastErr  error         // of the last relist
+	events   bool          // subscribed
 	marked   map[types.UID]bool
 	running  int
 
@@ -157,6 +158,13 @@ func (g *Generator) Synced() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.relisted.IsZero()
+}
+
+// Interval is the time between the beginnings of the last two relists; zero before the second.
+func (g *Generator) Interval() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.interval
 }
 
 // Hung returns the pods whose inspection has been under way for longer than d.
@@ -316,10 +324,9 @@ func (g *Generator) relistLoop(ctx context.Context) {
 func (g *Generator) relistOnce(ctx context.Context) {
 	began := time.Now()
 	pods, err := g.cfg.Runtime.List(ctx)
-	if g.cfg.OnRelist != nil {
-		g.cfg.OnRelist(time.Since(began), err)
-	}
+	took := time.Since(began)
 	if err != nil {
+		g.onRelist(took, err)
 		g.mu.Lock()
 		first := g.lastErr == nil
 		g.lastErr = err
@@ -330,6 +337,7 @@ func (g *Generator) relistOnce(ctx context.Context) {
 		return
 	}
 	gone, first := g.merge(began, pods)
+	g.onRelist(took, nil)
 	if g.cfg.Notify == nil {
 		return
 	}
@@ -343,6 +351,12 @@ func (g *Generator) relistOnce(ctx context.Context) {
 	}
 	if first {
 		g.cfg.Notify("")
+	}
+}
+
+func (g *Generator) onRelist(took time.Duration, err error) {
+	if g.cfg.OnRelist != nil {
+		g.cfg.OnRelist(took, err)
 	}
 }
 
@@ -373,6 +387,9 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 		delete(g.entries, uid)
 	}
 	first = g.relisted.IsZero()
+	if !first {
+		g.interval = began.Sub(g.relisted)
+	}
 	g.relisted, g.finished, g.lastErr = began, time.Now(), nil
 	return gone, first
 }

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"path"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/cgroup"
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/hostfs"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/stats"
+)
+
+// observed is what runs, for those who measure it.
+type observed struct{ a *Agent }
+
+// Observed returns the newest inspection of every pod.
+func (o observed) Observed() []*pod.Observed { return o.a.pleg.List() }
+
+// buildStats wires what is measured on demand, and the catalogue of the agent's own metrics.
+func (a *Agent) buildStats() error {
+	var err error
+	a.metrics, err = stats.NewMetrics(stats.MetricsConfig{
+		Registerer: a.deps.Metrics, NodeName: a.cfg.NodeName, Version: config.KubernetesVersion, Pods: observed{a}, Process: a.deps.ProcessMetrics,
+	})
+	if err != nil {
+		return err
+	}
+	cfg := stats.Config{
+		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: a.deps.Runtime, Images: a.deps.Images,
+		RootDir: a.cfg.RootDir, LogDir: a.cfg.Kubelet.PodLogsDir, Log: a.log, Machine: a.statsMachine(),
+	}
+	if a.deps.Machine.real {
+		cfg.Disk, cfg.HostRoot, cfg.PodsGroup = hostfs.Host{}, "/", a.podsGroup()
+		if v, ok := a.ground.volumes.(stats.Volumes); ok {
+			cfg.Volumes = v
+		}
+	}
+	a.stats, err = stats.New(cfg)
+	return err
+}
+
+// podsGroup is the control group of all pods.
+func (a *Agent) podsGroup() string {
+	k := &a.cfg.Kubelet
+	root := path.Join("/", k.CgroupRoot)
+	switch {
+	case !*k.CgroupsPerQOS:
+		return root
+	case k.CgroupDriver == cgroup.DriverSystemd:
+		return path.Join(root, "kubepods.slice")
+	}
+	return path.Join(root, "kubepods")
+}
+
+func (a *Agent) statsMachine() stats.Machine {
+	if a.deps.Machine.real {
+		f, err := a.deps.Machine.proc.Facts()
+		if err != nil {
+			a.log.Warn("the machine's facts are missing from its metrics", "err", err)
+		}
+		return stats.Machine{
+			CPUs: f.CPUs, MemoryBytes: f.MemoryBytes, SwapBytes: f.SwapBytes, BootTime: f.BootTime, MachineID: f.MachineID,
+			SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage, MaxPID: f.PIDMax,
+			Tasks: a.deps.Machine.proc.Tasks,
+		}
+	}
+	f := a.deps.Machine.fixed(a.cfg.NodeName)
+	return stats.Machine{
+		CPUs: f.Machine.CPUs, MemoryBytes: uint64(f.Machine.MemoryBytes), MachineID: f.Machine.MachineID, SystemUUID: f.Machine.SystemUUID,
+		BootID: f.Machine.BootID, KernelVersion: f.Machine.KernelVersion, OSImage: f.Machine.OSImage, MaxPID: f.PIDs, BootTime: time.Now(),
+	}
+}
+
+// relisted counts the relists.
+func (a *Agent) relisted(took time.Duration, err error) {
+	if err == nil {
+		a.metrics.Relisted(time.Now(), took, a.pleg.Interval())
+	}
+}
