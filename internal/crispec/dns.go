@@ -136,7 +136,10 @@ func fitLimits(c *runtimeapi.DNSConfig) []Warning {
 	// Some resolvers abort on a search path of more than 255 characters; longer than a subdomain is no name.
 	var kept []string
 	chars := 0
-	for _, s := range c.Searches {
+	for i, s := range c.Searches {
+		if i == maxSearches {
+			break
+		}
 		if len(s) > validation.DNS1123SubdomainMaxLength {
 			continue
 		}
@@ -144,7 +147,7 @@ func fitLimits(c *runtimeapi.DNSConfig) []Warning {
 			chars++
 		}
 		chars += len(s)
-		if len(kept) == maxSearches || chars > maxSearchChars {
+		if chars > maxSearchChars {
 			break
 		}
 		kept = append(kept, s)

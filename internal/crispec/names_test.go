@@ -107,7 +107,7 @@ func TestDNS(t *testing.T) {
 			name: "limits", spec: v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{
 				Nameservers: many(4, "192.0.2.%d"), Searches: append([]string{strings.Repeat("x", 254)}, many(33, "d%d")...),
 			}},
-			want:     &runtimeapi.DNSConfig{Servers: many(3, "192.0.2.%d"), Searches: many(32, "d%d")},
+			want:     &runtimeapi.DNSConfig{Servers: many(3, "192.0.2.%d"), Searches: many(31, "d%d")},
 			warnings: []string{"DNSConfigForming", "DNSConfigForming"},
 		},
 		{
