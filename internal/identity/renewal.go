@@ -1,0 +1,31 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"math/rand/v2"
+	"time"
+)
+
+// renewalTime is when to ask for the next certificate: after 70 to 90 % of the life of this one, by chance, so that
+// nodes that came together do not come back together.
+func renewalTime(cert *x509.Certificate) time.Time {
+	life := cert.NotAfter.Sub(cert.NotBefore)
+	return cert.NotBefore.Add(time.Duration((0.7 + 0.2*rand.Float64()) * float64(life)))
+}
+
+// longestSleep bounds one timer: a timer does not count while a machine sleeps, and the clock may be set.
+const longestSleep = 5 * time.Minute
+
+// sleepUntil waits for a time of the wall clock; false: ctx ended.
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	for {
+		left := time.Until(t.Round(0))
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		if !sleep(ctx, min(left, longestSleep)) {
+			return false
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+)
+
+// request is one certificate that a node wants signed.
+//
+//	key kept ─► created ─► pending ─► approved ─► issued ─► saved
+//	   ▲                      │  ▲         │
+//	   │ (deleted: made anew) │  └─────────┘ (waits for the signer)
+//	   └──────────────────────┴─► denied, failed: said, and watched until it is deleted
+type request struct {
+	signer   string
+	usages   []certificates.KeyUsage
+	template x509.CertificateRequest
+	store    store
+	log      *slog.Logger
+	patience time.Duration // between two messages
+	// client makes a client for one attempt; done gives it back. Credentials may have changed since the last attempt.
+	client func() (c kubernetes.Interface, done func(), server, file string, err error)
+}
+
+// errAnew says that a request has to be made again.
+var errAnew = errors.New("the certificate request is gone")
+
+// run asks until there is a certificate, and saves it. It returns early only when ctx ends or the disk fails.
+func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
+	pause := newBackoff(time.Second, 30*time.Second)
+	said := newRepeats(r.patience)
+	for {
+		pair, err := r.attempt(ctx)
+		var local *localError
+		switch {
+		case err == nil:
+			return pair, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.As(err, &local):
+			return nil, local.err
+		case errors.Is(err, errAnew):
+			r.log.Info("The node's certificate request was deleted; asking again", "signer", r.signer)
+		case said.again(err.Error()):
+			r.log.Error("Cannot get the node's certificate yet, trying again", "signer", r.signer, "err", err)
+		}
+		if !pause.wait(ctx) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// localError is an error of this machine: trying again does not help.
+type localError struct{ err error }
+
+func (e *localError) Error() string { return e.err.Error() }
+
+// attempt makes or finds the request, waits for its certificate and saves it.
+func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
+	key, err := keptKey(r.store.pendingKey())
+	if err != nil {
+		return nil, &localError{err}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &r.template, key.key)
+	if err != nil {
+		return nil, &localError{fmt.Errorf("make certificate request: %w", err)}
+	}
+	c, done, server, file, err := r.client()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	name, err := r.name(key)
+	if err != nil {
+		return nil, &localError{err}
+	}
+	certPEM, err := r.ask(ctx, c, name, der)
+	if err != nil {
+		return nil, Explain(err, server, file)
+	}
+	pair, err := parsePair(certPEM, key.pem)
+	if err != nil || time.Now().After(pair.Leaf.NotAfter) {
+		// An old answer to an old key: begin again with a new key, whose request has another name.
+		if err := os.Remove(r.store.pendingKey()); err != nil {
+			return nil, &localError{fmt.Errorf("remove key: %w", err)}
+		}
+		return nil, fmt.Errorf("the certificate of request %s does not fit its key or has ended: asking with a new key: %w", name, errors.Join(err, errAnew))
+	}
+	if _, err := r.store.save(certPEM, key.pem); err != nil {
+		return nil, &localError{err}
+	}
+	return pair, nil
+}
+
+// name is the same for the same key and the same wish, so that a restart finds the request that it made before.
+func (r *request) name(key keyPair) (string, error) {
+	pub, err := x509.MarshalPKIXPublicKey(key.key.Public())
+	if err != nil {
+		return "", fmt.Errorf("encode public key: %w", err)
+	}
+	h := sha256.New()
+	h.Write(pub)
+	fmt.Fprintln(h, r.signer, r.usages, r.template.Subject.String(), r.template.DNSNames, r.template.IPAddresses)
+	return "node-csr-" + hex.EncodeToString(h.Sum(nil))[:40], nil
+}
+
+// ask creates the request where it does not exist and waits for the certificate.
+func (r *request) ask(ctx context.Context, c kubernetes.Interface, name string, der []byte) ([]byte, error) {
+	csrs := c.CertificatesV1().CertificateSigningRequests()
+	_, err := csrs.Create(ctx, &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificates.CertificateSigningRequestSpec{
+			Request: pemBlock("CERTIFICATE REQUEST", der), SignerName: r.signer, Usages: r.usages,
+		},
+	}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		r.log.Info("Found the certificate request that this node made before", "csr", name, "signer", r.signer)
+	case err != nil:
+		return nil, fmt.Errorf("create certificate request: %w", err)
+	default:
+		r.log.Info("Asked for a certificate", "csr", name, "signer", r.signer)
+	}
+	for {
+		csr, err := csrs.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, errAnew
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look at certificate request %s: %w", name, err)
+		}
+		if len(csr.Status.Certificate) > 0 {
+			return csr.Status.Certificate, nil
+		}
+		r.sayWaiting(csr)
+		if err := r.untilChange(ctx, c, csr); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// sayWaiting tells what a request waits for. It is called once per change and once per patience.
+func (r *request) sayWaiting(csr *certificates.CertificateSigningRequest) {
+	if bad, why := refused(csr); bad {
+		r.log.Error("The node's certificate request was refused; delete it to let the node ask again",
+			"csr", csr.Name, "why", why, "do", "kubectl delete csr "+csr.Name)
+		return
+	}
+	for _, c := range csr.Status.Conditions {
+		if c.Type == certificates.CertificateApproved {
+			r.log.Info("The node's certificate request is approved; waiting for the signer", "csr", csr.Name, "signer", r.signer)
+			return
+		}
+	}
+	r.log.Info("Waiting for somebody to approve the node's certificate request", "csr", csr.Name, "signer", r.signer,
+		"do", "kubectl certificate approve "+csr.Name)
+}
+
+// refused reports whether a request was denied or its signing failed, and why.
+func refused(csr *certificates.CertificateSigningRequest) (bool, string) {
+	for _, c := range csr.Status.Conditions {
+		if (c.Type == certificates.CertificateDenied || c.Type == certificates.CertificateFailed) && c.Status != v1.ConditionFalse {
+			return true, fmt.Sprintf("%s: %s %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	return false, ""
+}
+
+// untilChange returns when the request changed, or after the patience, or when the watch breaks off.
+func (r *request) untilChange(ctx context.Context, c kubernetes.Interface, csr *certificates.CertificateSigningRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	seconds := int64(r.patience/time.Second) + 1
+	w, err := c.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", csr.Name).String(),
+		ResourceVersion: csr.ResourceVersion, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		// Not to be let watch is no reason to give up: look again later.
+		<-ctx.Done()
+		return nil
+	}
+	defer w.Stop()
+	select {
+	case _, open := <-w.ResultChan():
+		if !open {
+			// The server ended the watch: do not hurry to open the next.
+			select {
+			case <-time.After(min(r.patience, time.Second)):
+			case <-ctx.Done():
+			}
+		}
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// ParseCSR reads a PEM certificate request, and checks that it is signed by its own key.
+func ParseCSR(data []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" && block.Type != "NEW CERTIFICATE REQUEST" {
+		return nil, errors.New("is not a PEM certificate request (-----BEGIN CERTIFICATE REQUEST-----)")
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse certificate request: %w", err)
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("check certificate request: %w", err)
+	}
+	return csr, nil
+}

@@ -1,0 +1,269 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// ServingConfig says where the certificate of a node's HTTPS server comes from: from CertFile and KeyFile where they are
+// set, else by a request to the API server where Request is set, else it is self-signed.
+type ServingConfig struct {
+	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change.
+	CertFile, KeyFile string
+	// Request asks for a certificate of the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
+	Request bool
+	// Client reaches the API server as the node; needed with Request. Called once per attempt.
+	Client func() (kubernetes.Interface, error)
+	// Server and Kubeconfig name the API server in messages.
+	Server, Kubeconfig string
+
+	CertDir  string
+	NodeName string
+	// Addresses are what the certificate has to be good for, as the Node reports them. Called now and then from Run, and
+	// once from OpenServing. While there are none, no certificate is asked for.
+	Addresses func() []v1.NodeAddress
+	Log       *slog.Logger
+	// Patience is the time between two messages, and between two looks at Addresses; 0: 15 s.
+	Patience time.Duration
+}
+
+// Serving is the certificate of a node's HTTPS server. GetCertificate may be called concurrently, before, during and
+// after Run.
+type Serving struct {
+	cfg   ServingConfig
+	store store
+
+	mu   sync.Mutex
+	pair *tls.Certificate
+	// stamps of CertFile and KeyFile as they were read last.
+	stamps [2]fileStamp
+}
+
+// OpenServing reads or makes the certificate. With Request it may have none yet: handshakes fail until it has.
+func OpenServing(cfg ServingConfig) (*Serving, error) {
+	if cfg.Patience == 0 {
+		cfg.Patience = defaultPatience
+	}
+	if cfg.Addresses == nil {
+		cfg.Addresses = func() []v1.NodeAddress { return nil }
+	}
+	s := &Serving{cfg: cfg, store: store{dir: cfg.CertDir, prefix: servingPrefix}}
+	var err error
+	switch {
+	case cfg.CertFile != "":
+		s.stamps = s.fileStamps()
+		s.pair, err = loadPair(cfg.CertFile, cfg.KeyFile)
+	case cfg.Request:
+		s.pair, err = s.store.load()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	default:
+		err = s.selfSign()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	return s, nil
+}
+
+// GetCertificate is for tls.Config: the newest certificate.
+func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s.reload()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.pair == nil:
+		return nil, errors.New("this node has no serving certificate yet: its request (kubernetes.io/kubelet-serving) waits for approval: kubectl get csr")
+	case s.cfg.Request && time.Now().After(s.pair.Leaf.NotAfter):
+		return nil, errors.New("this node's serving certificate has ended and the request for the next waits for approval: kubectl get csr")
+	}
+	return s.pair, nil
+}
+
+func (s *Serving) current() *tls.Certificate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pair
+}
+
+func (s *Serving) use(pair *tls.Certificate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pair = pair
+}
+
+// fileStamps tells one state of CertFile and KeyFile from another.
+func (s *Serving) fileStamps() (stamps [2]fileStamp) {
+	for i, file := range []string{s.cfg.CertFile, s.cfg.KeyFile} {
+		stamps[i], _ = stampOf(file) // a file that is not there has the zero stamp
+	}
+	return stamps
+}
+
+// reload reads CertFile and KeyFile again where one of them changed. While they do not fit each other, as in the middle
+// of a replacement, the old pair serves on.
+func (s *Serving) reload() {
+	if s.cfg.CertFile == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.fileStamps()
+	if now == s.stamps {
+		return
+	}
+	s.stamps = now
+	pair, err := loadPair(s.cfg.CertFile, s.cfg.KeyFile)
+	if err != nil {
+		s.cfg.Log.Error("Cannot read the changed serving certificate, going on with the old one", "file", s.cfg.CertFile, "err", err)
+		return
+	}
+	s.pair = pair
+	s.cfg.Log.Info("Read the changed serving certificate", "file", s.cfg.CertFile, "ends", stamp(pair.Leaf.NotAfter))
+}
+
+// Run renews the certificate before it ends and when the node's addresses outgrow it, until ctx ends.
+func (s *Serving) Run(ctx context.Context) error {
+	switch {
+	case s.cfg.CertFile != "":
+		<-ctx.Done()
+		return nil
+	case s.cfg.Request:
+		return s.runRequests(ctx)
+	default:
+		return s.runSelfSigned(ctx)
+	}
+}
+
+func (s *Serving) runSelfSigned(ctx context.Context) error {
+	for sleep(ctx, s.cfg.Patience) {
+		if err := s.selfSign(); err != nil {
+			s.cfg.Log.Error("Cannot renew the self-signed serving certificate", "err", err)
+		}
+	}
+	return nil
+}
+
+func (s *Serving) runRequests(ctx context.Context) error {
+	var renewal time.Time // of the current certificate
+	var of *tls.Certificate
+	for ctx.Err() == nil {
+		if pair := s.current(); pair != nil && pair != of {
+			of, renewal = pair, renewalTime(pair.Leaf)
+		}
+		wish := s.wish()
+		if wish == nil || of != nil && covers(of.Leaf, wish) && time.Now().Before(renewal) {
+			sleep(ctx, s.cfg.Patience)
+			continue
+		}
+		pair, err := s.request(ctx, wish)
+		switch {
+		case err == nil:
+			s.use(pair)
+			s.cfg.Log.Info("The node has a new serving certificate", "ends", stamp(pair.Leaf.NotAfter))
+		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
+			return fmt.Errorf("serving certificate: %w", err)
+		}
+	}
+	return nil
+}
+
+// request asks for a certificate until there is one or the node's addresses no longer are what was asked for.
+func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*tls.Certificate, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for sleep(ctx, s.cfg.Patience) {
+			if now := s.wish(); now != nil && !sameWish(now, wish) {
+				s.cfg.Log.Info("The node's addresses changed; asking for another serving certificate")
+				cancel()
+			}
+		}
+	}()
+	defer func() { cancel(); <-watched }()
+	req := &request{
+		signer:   certificates.KubeletServingSignerName,
+		usages:   []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth},
+		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience,
+		client: func() (kubernetes.Interface, func(), string, string, error) {
+			c, err := s.cfg.Client()
+			return c, func() {}, s.cfg.Server, s.cfg.Kubeconfig, err
+		},
+	}
+	return req.run(ctx)
+}
+
+// wish is the certificate that the node's addresses ask for; nil while it has none, for the signer wants at least one.
+func (s *Serving) wish() *x509.CertificateRequest {
+	names, ips := hostsOf(s.cfg.Addresses())
+	if len(names) == 0 && len(ips) == 0 {
+		return nil
+	}
+	return &x509.CertificateRequest{
+		Subject:  pkix.Name{Organization: []string{nodesGroup}, CommonName: nodePrefix + s.cfg.NodeName},
+		DNSNames: names, IPAddresses: ips,
+	}
+}
+
+// hostsOf sorts a node's addresses into names and IPs, each once.
+func hostsOf(addresses []v1.NodeAddress) (names []string, ips []net.IP) {
+	seen := map[string]bool{}
+	for _, a := range addresses {
+		if a.Address == "" || seen[a.Address] {
+			continue
+		}
+		seen[a.Address] = true
+		if ip := net.ParseIP(a.Address); ip != nil {
+			ips = append(ips, ip)
+		} else if a.Type == v1.NodeHostName || a.Type == v1.NodeInternalDNS || a.Type == v1.NodeExternalDNS {
+			names = append(names, a.Address)
+		}
+	}
+	slices.Sort(names)
+	slices.SortFunc(ips, func(a, b net.IP) int { return slices.Compare(a.To16(), b.To16()) })
+	return names, ips
+}
+
+func sameWish(a, b *x509.CertificateRequest) bool {
+	return slices.Equal(a.DNSNames, b.DNSNames) && slices.EqualFunc(a.IPAddresses, b.IPAddresses, net.IP.Equal)
+}
+
+// covers reports whether a certificate is good for all that is wished.
+func covers(cert *x509.Certificate, wish *x509.CertificateRequest) bool {
+	if wish.Subject.CommonName != "" && cert.Subject.CommonName != wish.Subject.CommonName {
+		return false
+	}
+	for _, name := range wish.DNSNames {
+		if !slices.Contains(cert.DNSNames, name) {
+			return false
+		}
+	}
+	for _, ip := range wish.IPAddresses {
+		if !slices.ContainsFunc(cert.IPAddresses, ip.Equal) {
+			return false
+		}
+	}
+	return true
+}
+
+// selfSignedFiles are where the self-signed pair is kept.
+func (s *Serving) selfSignedFiles() (cert, key string) {
+	return filepath.Join(s.cfg.CertDir, "kubelet.crt"), filepath.Join(s.cfg.CertDir, "kubelet.key")
+}
