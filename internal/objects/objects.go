@@ -113,12 +113,40 @@ func (o *Objects) Run(ctx context.Context) error {
 		o.start(obj)
 	}
 	o.mu.Unlock()
+	o.remind(ctx)
 	<-ctx.Done()
 	// Under the lock, so that no Track adds to the group while Wait runs: start checks the context.
 	o.mu.Lock()
 	o.mu.Unlock() //nolint:staticcheck // a barrier, not a critical section
 	o.wg.Wait()
 	return nil
+}
+
+// remind tells all pods to look again from time to time, where no watch does.
+func (o *Objects) remind(ctx context.Context) {
+	if o.cfg.Strategy == StrategyWatch {
+		return
+	}
+	tick := time.NewTicker(o.cfg.CacheTTL)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		o.mu.Lock()
+		var uids []types.UID
+		for uid, refs := range o.pods {
+			if len(refs) > 0 {
+				uids = append(uids, uid)
+			}
+		}
+		o.mu.Unlock()
+		for _, uid := range uids {
+			o.cfg.Notify(uid)
+		}
+	}
 }
 
 // start begins the watch of an object. The lock is held.
@@ -135,9 +163,12 @@ func (o *Objects) start(obj *object) {
 }
 
 // Track says what a pod refers to now. It may be called again with every change of the pod, and is cheap when
-// the references are the same.
+// the references are the same. A pod that has succeeded or failed refers to nothing any more.
 func (o *Objects) Track(p *v1.Pod) {
-	wanted := references(p)
+	var wanted []key
+	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		wanted = references(p)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[p.UID]
@@ -242,21 +273,8 @@ func (o *Objects) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience s
 	return o.tokens.get(ctx, p, audience, expirationSeconds)
 }
 
-// NextRefresh is when the pod's volumes should be made again though nobody said that anything changed: when the
-// first of its tokens is due, or, where objects are not watched, after CacheTTL. Zero: never.
-func (o *Objects) NextRefresh(uid types.UID) time.Time {
-	due := o.tokens.due(uid)
-	if o.cfg.Strategy == StrategyWatch {
-		return due
-	}
-	o.mu.Lock()
-	refs := len(o.pods[uid])
-	o.mu.Unlock()
-	if look := time.Now().Add(o.cfg.CacheTTL); refs > 0 && (due.IsZero() || look.Before(due)) {
-		return look
-	}
-	return due
-}
+// NextRefresh is when the first token of the pod is due for renewal; zero: never.
+func (o *Objects) NextRefresh(uid types.UID) time.Time { return o.tokens.due(uid) }
 
 // Services lists the services of a namespace, stripped to what environments need and shared: do not change them.
 // Synced is false until all have been listed once.

@@ -277,6 +277,12 @@ func TestOneWatchPerObjectHoweverManyPods(t *testing.T) {
 		if n := w.openWatches(); n != 1 {
 			t.Errorf("%d watches after the references changed, want 1", n)
 		}
+		ended := podWith("49", "b")
+		ended.Status.Phase = v1.PodFailed
+		w.Track(ended)
+		if n := w.openWatches(); n != 0 {
+			t.Errorf("%d watches for a pod that has failed, want 0", n)
+		}
 		w.Forget("49")
 		w.Forget("49")
 		if n := w.openWatches(); n != 0 {
@@ -431,12 +437,9 @@ func TestStrategyGet(t *testing.T) {
 		if n := w.made("get configmaps"); n != 3 || w.openWatches() != 0 {
 			t.Errorf("%d GETs, %d watches", n, w.openWatches())
 		}
-		if d := time.Until(w.NextRefresh("1")); d != time.Minute {
-			t.Errorf("look again in %v, want 1m", d)
-		}
-		if !w.NextRefresh("2").IsZero() {
-			t.Error("a pod without references is to look again")
-		}
+		w.Track(podWith("2"))
+		time.Sleep(3*time.Minute + time.Second)
+		w.wantNotified(t, "in 3 minutes without a watch", map[types.UID]int{"1": 3})
 	}, cm("a", "1"))
 }
 

@@ -1,7 +1,8 @@
 // Package volume makes the volumes of pods: directories, tmpfs, files from the API that follow their objects, and
 // what a container mounts of them.
 //
-// Contract: SetUp, Mounts, TearDown and Remove may run for many pods at once, but one call per pod at a time. All
+// Contract: SetUp, TearDown and Remove may run for many pods at once, but one call per pod at a time; Mounts may run for
+// several containers of one pod, and while SetUp refreshes it. All
 // are idempotent and may be repeated after any failure or crash; nothing that is held in memory is needed to go on.
 // A failure is an *Error that names the volume and what to do. No goroutine outlives a call.
 //

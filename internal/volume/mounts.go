@@ -57,7 +57,7 @@ func mountError(in *MountInput, index int, err error) *Error {
 	vm := &in.Container.VolumeMounts[index]
 	return &Error{
 		Volume: vm.Name, Reason: ReasonFailedMount, Err: err,
-		Message: fmt.Sprintf("container %q: volumeMounts[%d] of volume %q at %s: %v", in.Container.Name, index, vm.Name, vm.MountPath, err),
+		Message: fmt.Sprintf("container %q, volumeMounts[%d] at %s: %v", in.Container.Name, index, vm.MountPath, err),
 	}
 }
 

@@ -29,7 +29,10 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 	}
 	if in.Hosts != nil && !taken(hostsPath) {
 		path := v.layout.hosts(in.Pod.UID)
-		if err := writeInPlace(path, in.Hosts); err != nil {
+		v.hosts.Lock()
+		err := writeInPlace(path, in.Hosts)
+		v.hosts.Unlock()
+		if err != nil {
 			return nil, fmt.Errorf("write hosts file: %w", err)
 		}
 		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: path, SelinuxRelabel: true})
@@ -44,15 +47,23 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 	return mounts, nil
 }
 
-// writeInPlace writes a file that containers have mounted: its inode must stay.
+// writeInPlace writes a file that containers have mounted: its inode stays, and at no moment is it empty.
 func writeInPlace(path string, content []byte) error {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 		return nil
 	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o644)
+	defer f.Close()
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return err
+	}
+	if err := f.Truncate(int64(len(content))); err != nil {
+		return err
+	}
+	return f.Chmod(0o644)
 }
 
 // messageFile makes the file for the termination message of the next attempt, writable for any user.

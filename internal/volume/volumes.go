@@ -75,6 +75,7 @@ type Volumes struct {
 	cfg    Config
 	layout layout
 	walks  walks
+	hosts  sync.Mutex // one hosts file is written at a time: containers of one pod share theirs
 }
 
 // New returns Volumes over cfg. It does no IO.
@@ -97,25 +98,30 @@ type Pod struct {
 // ReasonFailedMount is the reason of every Error here, as events have it.
 const ReasonFailedMount = "FailedMount"
 
-// Error is a volume that could not be made. Message is fit for an event of the pod.
+// Error is a volume that could not be made.
 type Error struct {
-	Volume  string
-	Reason  string
+	// Volume is its name; empty when it is the pod's directory that could not.
+	Volume string
+	// Reason is the reason of an event.
+	Reason string
+	// Message is what is wrong and what to do. It does not repeat Volume; other volumes that failed follow it by name.
 	Message string
 	Err     error
 }
 
-// Error returns the message.
-func (e *Error) Error() string { return e.Message }
+// Error names the volume, too.
+func (e *Error) Error() string {
+	if e.Volume == "" {
+		return e.Message
+	}
+	return fmt.Sprintf("volume %q: %s", e.Volume, e.Message)
+}
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 func failed(volume string, err error) *Error {
-	return &Error{
-		Volume: volume, Reason: ReasonFailedMount, Err: err,
-		Message: fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err),
-	}
+	return &Error{Volume: volume, Reason: ReasonFailedMount, Message: err.Error(), Err: err}
 }
 
 // SetUp makes all volumes that a container of the pod mounts, and brings those that exist up to date. One that
@@ -194,8 +200,10 @@ func joinErrors(errs []*Error) error {
 		}
 		if first == nil {
 			first = e
+			messages = append(messages, e.Message)
+		} else {
+			messages = append(messages, e.Error())
 		}
-		messages = append(messages, e.Message)
 		causes = append(causes, e.Err)
 	}
 	if len(messages) < 2 {
