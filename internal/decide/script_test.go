@@ -263,9 +263,7 @@ func (s *script) complete() bool {
 func (s *script) advance(d time.Duration) {
 	s.now = s.now.Add(d)
 	s.complete()
-	if !s.noInspect {
-		s.inspect()
-	}
+	s.look()
 }
 
 // outcome ends one action: "done start-container app", "fail pull-image app ErrImagePull", "unknown run-sandbox".
@@ -362,9 +360,7 @@ func (s *script) event(f []string) {
 	default:
 		s.fail("unknown command %q", f[0])
 	}
-	if !s.noInspect {
-		s.inspect()
-	}
+	s.look()
 }
 
 func (s *script) onContainer(name string, do func(*pod.Container)) {

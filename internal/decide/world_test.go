@@ -42,18 +42,19 @@ type world struct {
 	flights    []flight
 	observed   pod.Observed // the last inspection
 	noInspect  bool         // inspections have to be asked for
+	old        bool         // the last inspection began before the newest outcome that touched the runtime
+	dirty      bool         // the runtime has changed since the last inspection
 
 	stubborn map[string]bool          // ignores TERM
 	takes    map[string]time.Duration // "pre-stop app": how long an action takes
 	faults   map[string]string        // "pull-image app": reason
-	serial   int
 
-	ended     map[string]bool // container IDs that were told to stop
-	terminal  bool            // the pod was seen to end
-	maxTry    map[string]int  // highest attempt started, by container name; "" for sandboxes
-	broken    []string
-	starts    int
-	sbStopped map[string]bool
+	quick    bool            // leave out the checks that cost much
+	terminal bool            // the pod was seen to end
+	maxTry   map[string]int  // highest attempt made, by container name; "" for sandboxes
+	ups      map[string]bool // "sandbox/name": init containers that completed, sidecars that started
+	starts   int
+	broken   []string
 }
 
 func newWorld() *world {
@@ -61,7 +62,7 @@ func newWorld() *world {
 		hashes: map[string]string{}, pol: decide.DefaultPolicy(), now: epoch,
 		node:     decide.Node{NetworkReady: true, SourcesReady: true},
 		stubborn: map[string]bool{}, takes: map[string]time.Duration{}, faults: map[string]string{},
-		ended: map[string]bool{}, maxTry: map[string]int{}, sbStopped: map[string]bool{},
+		maxTry: map[string]int{}, ups: map[string]bool{},
 	}
 	w.mem.Admitted = true
 	w.mem.StartTime = epoch
@@ -73,8 +74,17 @@ func (w *world) breaks(format string, args ...any) {
 }
 
 func (w *world) inspect() {
+	w.old, w.dirty = false, false
 	w.observed = pod.Observed{
 		Began: w.now, Sandboxes: slices.Clone(w.sandboxes), Containers: slices.Clone(w.containers),
+	}
+}
+
+// look inspects, unless inspections have to be asked for.
+func (w *world) look() {
+	w.dirty = true
+	if !w.noInspect {
+		w.inspect()
 	}
 }
 
@@ -90,18 +100,20 @@ func (w *world) input() decide.Input {
 	return decide.Input{
 		Pod: w.pod, Observed: &w.observed, Memory: &w.mem, InFlight: w.inFlight(), Hashes: w.hashes,
 		Node: w.node, Policy: &w.pol, Now: w.now,
-		// The clock of a script stands still between an outcome and the inspection it asks for.
-		Stale: w.noInspect && !w.mem.LastOutcome.IsZero() && !w.observed.Began.After(w.mem.LastOutcome),
+		Stale: w.old,
 	}
 }
 
 // turn decides, begins what the plan says and checks that a second look plans nothing more.
 func (w *world) turn() decide.Plan {
 	in := w.input()
-	before := in.Memory.Clone()
+	var before decide.Memory
+	if !w.quick {
+		before = in.Memory.Clone()
+	}
 	plan := decide.Decide(&in)
 	w.checkPlan(&in, &plan)
-	if !sameMemory(&before, in.Memory) {
+	if !w.quick && !reflect.DeepEqual(&before, in.Memory) {
 		w.breaks("Decide wrote to memory")
 	}
 	decide.Remember(&w.mem, &plan)
@@ -145,7 +157,9 @@ func (w *world) finish(i int, how string) {
 	case "unknown-undone":
 		out.Unknown, out.Err, out.Reason = true, errors.New("deadline exceeded"), ""
 	case "RunContainerError":
-		out.ID = w.create(f.action)
+		if out.ID = f.action.ID; out.ID == "" {
+			out.ID = w.create(f.action)
+		}
 		out.Err, out.Reason = errors.New("exec: not found"), how
 	default:
 		out.Err, out.Reason = errors.New("it failed"), how
@@ -156,9 +170,8 @@ func (w *world) finish(i int, how string) {
 func (w *world) note(f flight, out pod.Outcome) {
 	out.Action, out.Began, out.Ended = f.action, f.began, w.now
 	decide.Note(&w.mem, w.pod, out, &w.pol)
-	if !w.noInspect {
-		w.inspect()
-	}
+	w.old = w.old || f.action.Op.TouchesRuntime()
+	w.look()
 }
 
 // apply does to the world what an action says, and returns the ID that was made.
@@ -269,20 +282,17 @@ func (w *world) start(id string) {
 	if len(w.sandboxes) == 0 || !w.vols {
 		w.breaks("container %s is started without sandbox or volumes", id)
 	}
-	w.checkOrder(c)
 	w.starts++
 	if len(w.sandboxes) > 0 && !w.sandboxes[0].Ready { // the runtime refuses
 		c.State, c.ExitCode, c.FinishedAt = pod.StateExited, 128, w.now
 		return
 	}
 	c.State, c.StartedAt = pod.StateRunning, w.now
-	if cm := w.mem.Container(c.Name); cm != nil && w.spec(c.Name) != nil {
-		w.probe(c)
+	w.checkOrder(c)
+	if spec := w.spec(c.Name); spec != nil && decide.IsSidecar(spec) {
+		w.ups[c.SandboxID+"/"+c.Name] = true
 	}
 }
-
-// probe lets probes succeed at once for a container that just started, unless it has to be said (startup).
-func (w *world) probe(*pod.Container) {}
 
 // checkOrder holds that a main container starts only after its init containers.
 func (w *world) checkOrder(c *pod.Container) {
@@ -297,21 +307,8 @@ func (w *world) checkOrder(c *pod.Container) {
 		}
 	}
 	for i := range w.pod.Spec.InitContainers {
-		init := &w.pod.Spec.InitContainers[i]
-		ok := false
-		for j := range w.containers {
-			o := &w.containers[j]
-			if o.Name != init.Name || o.SandboxID != c.SandboxID {
-				continue
-			}
-			if decide.IsSidecar(init) {
-				ok = ok || !o.StartedAt.IsZero()
-			} else {
-				ok = ok || (o.State == pod.StateExited && o.ExitCode == 0)
-			}
-		}
-		if !ok {
-			w.breaks("main container %s starts before init container %s is done", c.Name, init.Name)
+		if init := w.pod.Spec.InitContainers[i].Name; !w.ups[c.SandboxID+"/"+init] {
+			w.breaks("main container %s starts before init container %s is done", c.Name, init)
 		}
 	}
 }
@@ -330,13 +327,15 @@ func (w *world) stop(id string, began time.Time) {
 
 func (w *world) exit(c *pod.Container, code int32) {
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, w.now
+	if code == 0 {
+		w.ups[c.SandboxID+"/"+c.Name] = true
+	}
 }
 
 func (w *world) stopSandbox(id string) {
 	for i := range w.sandboxes {
 		if w.sandboxes[i].ID == id {
 			w.sandboxes[i].Ready = false
-			w.sbStopped[id] = true
 		}
 	}
 	for i := range w.containers {
@@ -388,6 +387,22 @@ func (w *world) spec(name string) *v1.Container {
 		}
 	}
 	return nil
+}
+
+// checkGrace holds that what is given is what is left of the grace period.
+func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
+	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
+		return
+	}
+	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
+	switch {
+	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace:
+		w.breaks("%v has less than the smallest grace", a)
+	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
+		w.breaks("%v has more than the %s that are left", a, left)
+	case plan.Ending && a.Op == pod.OpPreStop && a.Grace > left:
+		w.breaks("%v has more than the %s that are left", a, left)
+	}
 }
 
 // crash ends the agent: what was in flight is done or not, and what is not kept is gone. The next agent learns
@@ -443,9 +458,7 @@ func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 		if a.Op.Starts() && (plan.Ending || in.Stale || in.Node.Predecessor) {
 			w.breaks("%v starts something at the wrong time", a)
 		}
-		if a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace {
-			w.breaks("%v has less than the smallest grace", a)
-		}
+		w.checkGrace(in, plan, a)
 	}
 	for name, n := range starting {
 		if n > 1 {
@@ -456,8 +469,4 @@ func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 		w.breaks("an ending pod came back")
 	}
 	w.terminal = w.terminal || plan.Ending
-}
-
-func sameMemory(a, b *decide.Memory) bool {
-	return reflect.DeepEqual(a, b)
 }
