@@ -1,0 +1,89 @@
+package integration
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// describe node shows every section filled, as seeds 000 shows it.
+func TestDescribeNode(t *testing.T) {
+	s := newSpace(t)
+	s.pod("here", `containers: [{name: c, image: $busybox, command: [sleep, "1000"], resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 16Mi}}}]`)
+	s.ready("here")
+	name := s.env.node.Name
+	out := s.kubectl("describe", "node", name)
+	for _, want := range []string{
+		`(?m)^Name:\s+` + name,
+		`(?m)^Labels:\s+beta.kubernetes.io/arch=amd64$`,
+		`(?m)^\s+beta.kubernetes.io/os=linux$`, `(?m)^\s+kubernetes.io/arch=amd64$`,
+		`(?m)^\s+kubernetes.io/hostname=` + name + `$`, `(?m)^\s+kubernetes.io/os=linux$`,
+		`node.alpha.kubernetes.io/ttl: 0`, `volumes.kubernetes.io/controller-managed-attach-detach: true`,
+		`(?m)^CreationTimestamp:\s+\S`, `(?m)^Taints:\s+<none>`, `(?m)^Unschedulable:\s+false`,
+		`HolderIdentity:\s+` + name, `RenewTime:\s+[A-Z][a-z]{2}, `,
+		`MemoryPressure\s+False .* KubeletHasSufficientMemory\s+kubelet has sufficient memory available`,
+		`DiskPressure\s+False .* KubeletHasNoDiskPressure\s+kubelet has no disk pressure`,
+		`PIDPressure\s+False .* KubeletHasSufficientPID\s+kubelet has sufficient PID available`,
+		`Ready\s+True .* KubeletReady\s+kubelet is posting ready status`,
+		`InternalIP:\s+\d+\.\d+\.\d+\.\d+`, `Hostname:\s+` + name,
+		`(?s)Capacity:\n\s+cpu:\s+\d+\n\s+ephemeral-storage:\s+\d+Ki\n.*memory:\s+\d+Ki\n\s+pods:\s+110\nAllocatable:\n\s+cpu:\s+\d+\n\s+ephemeral-storage:\s+\d+\n.*memory:\s+\d+Ki\n\s+pods:\s+110\nSystem Info:`,
+		`Machine ID:\s+[0-9a-f]{32}\n`, `System UUID:\s+\S+\n`, `Boot ID:\s+[0-9a-f-]{36}\n`, `Kernel Version:\s+\d\S+`, `OS Image:\s+\S+`,
+		`Operating System:\s+linux`, `Architecture:\s+amd64`, `Container Runtime Version:\s+containerd://\S+`,
+		`Kubelet Version:\s+v1\.36\.\d+\+wherry\.\d+\.\d+\.\d+`,
+		`PodCIDR:\s+10\.244\.\d+\.0/24`, `PodCIDRs:\s+10\.244\.\d+\.0/24`,
+		`Non-terminated Pods:\s+\(\d+ in total\)`, s.name + `\s+here\s+10m \(0%\)\s+0 \(0%\)\s+16Mi \(0%\)\s+16Mi \(0%\)`,
+		`Allocated resources:`,
+		`Normal\s+Starting\s.*kubelet\s+Starting kubelet\.`,
+		`Normal\s+NodeHasSufficientMemory\s.*kubelet\s+Node ` + name + ` status is now: NodeHasSufficientMemory`,
+		`Normal\s+NodeHasNoDiskPressure\s.*kubelet\s`, `Normal\s+NodeHasSufficientPID\s.*kubelet\s`,
+		`Normal\s+NodeAllocatableEnforced\s.*kubelet\s+Updated Node Allocatable limit across pods`,
+		`Normal\s+RegisteredNode\s.*node-controller`, `Normal\s+NodeReady\s.*kubelet\s+Node ` + name + ` status is now: NodeReady`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("describe node lacks %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+	wide := s.kubectl("get", "node", name, "-o", "wide")
+	s.contains("get node", wide, " Ready ", "containerd://", "v1.36.")
+}
+
+// get and describe of a pod show what a user looks for.
+func TestDescribePod(t *testing.T) {
+	s := newSpace(t)
+	s.pod("shown", `containers:
+- name: web
+  image: $web
+  ports: [{containerPort: 8080}]
+  resources: {limits: {cpu: 100m, memory: 64Mi}}`)
+	p := s.ready("shown")
+	wide := s.kubectl("get", "pod", "shown", "-o", "wide")
+	s.contains("get pod -o wide", wide, "1/1", "Running", p.Status.PodIP, s.env.node.Name)
+	out := s.kubectl("describe", "pod", "shown")
+	for _, want := range []string{
+		`Node:\s+` + s.env.node.Name + `/\d+\.`, `Status:\s+Running`, `IP:\s+10\.`, `Container ID:\s+containerd://[0-9a-f]{64}`,
+		`Image ID:\s+\S+@?sha256:[0-9a-f]{64}`, `State:\s+Running\n\s+Started:\s+\S`, `Ready:\s+True`, `Restart Count:\s+0`,
+		`PodReadyToStartContainers\s+True`, `Initialized\s+True`, `\n\s+Ready\s+True`, `ContainersReady\s+True`, `PodScheduled\s+True`,
+		`QoS Class:\s+Guaranteed`, `/var/run/secrets/kubernetes.io/serviceaccount from kube-api-access-\w+ \(ro\)`,
+		`Normal\s+Scheduled`, `Normal\s+Pulled\s.*kubelet\s+Container image "` + regexp.QuoteMeta(web) + `" already present on machine`,
+		`Normal\s+Created\s.*kubelet\s`, `Normal\s+Started\s.*kubelet\s`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("describe pod lacks %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+	if p.Status.QOSClass != "Guaranteed" || p.Status.StartTime == nil || p.Status.HostIP == "" || len(p.Status.PodIPs) != 1 || len(p.Status.HostIPs) != 1 {
+		t.Errorf("status lacks something: %+v", p.Status)
+	}
+	if p.Status.ObservedGeneration != p.Generation {
+		t.Errorf("observedGeneration %d, generation %d", p.Status.ObservedGeneration, p.Generation)
+	}
+	if got := p.Status.ContainerStatuses[0].Image; !strings.HasPrefix(got, "registry.k8s.io/wherry/web") {
+		t.Errorf("image in status is %s", got)
+	}
+}

@@ -1,0 +1,330 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// prefix begins the name of every directory and cgroup that a run makes; the process id follows.
+const prefix = "wherry-it-"
+
+// env is what all tests of a run share.
+type env struct {
+	dir, bin         string
+	wherry, kubectl  string
+	flavor           string
+	id               int
+	plane            *process
+	config           *rest.Config
+	client           kubernetes.Interface
+	node             *node
+	nodes            []*node
+	runtimeInstances []string
+}
+
+// the is the environment of the run, or nil with the reason in whyNot. A test binary has one TestMain and this is how
+// its tests meet it.
+var (
+	the    *env
+	whyNot string
+)
+
+// use returns the environment, or skips the test, and lets it run beside the others.
+func use(t *testing.T) *env {
+	t.Helper()
+	if the == nil {
+		t.Skip(whyNot)
+	}
+	t.Parallel()
+	return the
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.list"); f != nil && f.Value.String() != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	e, why := locate()
+	if why != "" {
+		whyNot = why
+		return m.Run()
+	}
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("8") // tests wait far more than they compute
+	}
+	sweep(e.bin)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		e.end(false)
+		os.Exit(1)
+	}()
+	if err := e.begin(); err != nil {
+		fmt.Fprintf(os.Stderr, "integration environment: %v\n", err)
+		e.end(false)
+		return 1
+	}
+	the = e
+	code := m.Run()
+	if code == 0 {
+		if err := e.checkNothingLeft(); err != nil {
+			fmt.Fprintf(os.Stderr, "all tests passed, but: %v\n", err)
+			code = 1
+		}
+	}
+	e.end(code == 0)
+	return code
+}
+
+// locate finds what a run needs, or says what is missing.
+func locate() (*env, string) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return nil, err.Error()
+	}
+	bin := filepath.Join(wd, "..", "..", "bin")
+	e := &env{
+		bin: bin, id: os.Getpid(), dir: filepath.Join(os.TempDir(), prefix+strconv.Itoa(os.Getpid())),
+		wherry:  getenv("WHERRY_BIN", filepath.Join(bin, "wherry")),
+		kubectl: getenv("WHERRY_KUBECTL", filepath.Join(bin, "kubectl")),
+		flavor:  getenv("WHERRY_RUNTIME", "containerd2"),
+	}
+	if os.Geteuid() != 0 {
+		return nil, "needs root: it runs containers"
+	}
+	need := []string{e.wherry, e.kubectl, e.tool("wherry-controlplane"), e.tool("wherry-dev"), e.tool("crictl"), e.tool("images.tar")}
+	if e.flavor == "containerd2" {
+		need = append(need, e.tool("containerd"))
+	} else if _, err := exec.LookPath("containerd"); err != nil {
+		return nil, "needs the machine's containerd: " + err.Error()
+	}
+	for _, f := range need {
+		if _, err := os.Stat(f); err != nil {
+			return nil, fmt.Sprintf("needs %s (go -C tools run ./cmd/wherry-dev build): %v", f, err)
+		}
+	}
+	return e, ""
+}
+
+func (e *env) tool(name string) string { return filepath.Join(e.bin, name) }
+
+func getenv(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// begin starts the control plane and the runtime beside each other, then the node.
+func (e *env) begin() error {
+	if err := os.MkdirAll(e.dir, 0o755); err != nil {
+		return err
+	}
+	runtimeUp := make(chan error, 1)
+	rt := filepath.Join(e.dir, "rt")
+	e.runtimeInstances = append(e.runtimeInstances, rt)
+	go func() { runtimeUp <- e.runtimeUp(rt, e.subnet(0)) }()
+	err := e.planeUp()
+	if err = errors.Join(err, <-runtimeUp); err != nil {
+		return err
+	}
+	e.node, err = e.startNode(nodeConfig{Name: "main", Runtime: rt})
+	if err != nil {
+		return err
+	}
+	return e.node.waitReady(60 * time.Second)
+}
+
+// subnet gives the runtimes of this run addresses that no other run at the same time is likely to have.
+func (e *env) subnet(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 150+i, e.id%250) }
+
+func (e *env) planeUp() error {
+	dir := filepath.Join(e.dir, "cp")
+	ready := filepath.Join(dir, "ready")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var err error
+	e.plane, err = start(filepath.Join(e.dir, "controlplane.log"), e.tool("wherry-controlplane"),
+		"--data-dir", dir, "--secure-port", "0", "--proxy=false", "--ready-file", ready)
+	if err != nil {
+		return err
+	}
+	if err := wait(90*time.Second, func() error {
+		if err := e.plane.alive(); err != nil {
+			return fatal{err}
+		}
+		_, err := os.Stat(ready)
+		return err
+	}); err != nil {
+		return fmt.Errorf("start control plane: %w", err)
+	}
+	if e.config, err = clientcmd.BuildConfigFromFlags("", e.kubeconfig()); err != nil {
+		return err
+	}
+	e.config.QPS = -1
+	e.client, err = kubernetes.NewForConfig(e.config)
+	return err
+}
+
+func (e *env) kubeconfig() string { return filepath.Join(e.dir, "cp", "admin.kubeconfig") }
+
+func (e *env) runtimeUp(dir, subnet string, flags ...string) error {
+	args := append([]string{"runtime", "up", "--dir", dir, "--pod-subnet", subnet, "--flavor", e.flavor}, flags...)
+	if out, err := exec.Command(e.tool("wherry-dev"), args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("start runtime: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// end ends and removes everything; the logs stay unless all was well.
+func (e *env) end(well bool) {
+	the = nil
+	for _, n := range e.nodes {
+		n.process.stop()
+	}
+	for _, dir := range e.runtimeInstances {
+		keepLog(filepath.Join(dir, "containerd.log"), filepath.Join(e.dir, filepath.Base(dir)+".log"))
+		runtimeDown(e.bin, dir)
+	}
+	if e.plane != nil {
+		e.plane.stop()
+	}
+	clean(e.dir, e.id, well && os.Getenv("WHERRY_KEEP") == "")
+	if !well {
+		fmt.Fprintf(os.Stderr, "logs are kept in %s\n", e.dir)
+	}
+}
+
+func keepLog(from, to string) {
+	if data, err := os.ReadFile(from); err == nil {
+		_ = os.WriteFile(to, data, 0o644)
+	}
+}
+
+func runtimeDown(bin, dir string) {
+	if out, err := exec.Command(filepath.Join(bin, "wherry-dev"), "runtime", "down", "--dir", dir).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "end runtime %s: %v\n%s", dir, err, out)
+	}
+}
+
+// clean removes what a run left in the machine: mounts, cgroups, and its directory, all of it or all but the logs.
+func clean(dir string, id int, all bool) {
+	for _, m := range mountsBelow(dir) {
+		_ = syscall.Unmount(m, syscall.MNT_DETACH)
+	}
+	for _, c := range cgroupDirs(prefix + strconv.Itoa(id)) {
+		_ = wait(5*time.Second, func() error { return removeTree(c) })
+	}
+	if all {
+		_ = os.RemoveAll(dir)
+		return
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if entry.IsDir() && !strings.HasSuffix(entry.Name(), ".logs") {
+			_ = os.RemoveAll(filepath.Join(dir, entry.Name()))
+		}
+	}
+}
+
+// sweep removes what runs left that were killed: directories whose process is no more.
+func sweep(bin string) {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range dirs {
+		id, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), prefix))
+		if err != nil || syscall.Kill(id, 0) == nil {
+			continue
+		}
+		endProcesses(dir)
+		sockets, _ := filepath.Glob(filepath.Join(dir, "*", "containerd.sock"))
+		for _, s := range sockets {
+			runtimeDown(bin, filepath.Dir(s))
+		}
+		clean(dir, id, len(sockets) > 0)
+	}
+}
+
+// endProcesses ends the children of a run that was killed: those with its directory among their arguments.
+func endProcesses(dir string) {
+	_ = wait(20*time.Second, func() error {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		left := 0
+		for _, f := range files {
+			args, err := os.ReadFile(f)
+			if err != nil || !strings.Contains(string(args), dir+"/") || strings.Contains(string(args), "containerd") {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && pid != os.Getpid() {
+				_ = syscall.Kill(pid, syscall.SIGTERM)
+				left++
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("%d processes of %s still run", left, dir)
+		}
+		return nil
+	})
+}
+
+// checkNothingLeft waits for the last pods to go and looks for anything of theirs that stayed.
+func (e *env) checkNothingLeft() error {
+	ctx := context.Background()
+	return wait(60*time.Second, func() error {
+		pods, err := e.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) > 0 {
+			return fmt.Errorf("pods are left: %v", podNames(pods.Items))
+		}
+		var errs []error
+		for _, n := range e.nodes {
+			if n.process.alive() == nil {
+				errs = append(errs, n.checkNothingLeft())
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func podNames(pods []v1.Pod) (names []string) {
+	for i := range pods {
+		names = append(names, pods[i].Namespace+"/"+pods[i].Name)
+	}
+	return names
+}
+
+// freePort returns a TCP port that is free now.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

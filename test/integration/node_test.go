@@ -1,0 +1,215 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// nodeConfig is what differs between the nodes of a run.
+type nodeConfig struct {
+	Name    string
+	Runtime string // directory of its runtime
+	Flags   []string
+	Config  string // further lines of its KubeletConfiguration
+}
+
+// node is one Wherry node, its own process.
+type node struct {
+	nodeConfig
+	env          *env
+	dir          string
+	cgroup       string
+	port, health int
+	process      *process
+}
+
+const kubeletConfiguration = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+cgroupRoot: /%[1]s
+containerRuntimeEndpoint: unix://%[2]s/containerd.sock
+authentication: {x509: {clientCAFile: %[3]s/ca.crt}}
+clusterDomain: cluster.local
+clusterDNS: [10.96.0.10]
+podLogsDir: %[4]s/logs
+port: %[5]d
+healthzPort: %[6]d
+allowedUnsafeSysctls: ["net.ipv4.ip_unprivileged_port_start", "kernel.msg*"]
+`
+
+// startNode starts a node and does not wait for it.
+func (e *env) startNode(cfg nodeConfig) (*node, error) {
+	n := &node{nodeConfig: cfg, env: e, dir: filepath.Join(e.dir, cfg.Name)}
+	n.cgroup = prefix + strconv.Itoa(e.id) + "/" + cfg.Name
+	var err1, err2 error
+	n.port, err1 = freePort()
+	n.health, err2 = freePort()
+	if err := errors.Join(err1, err2, os.MkdirAll(n.dir, 0o755), makeCgroups(n.cgroup)); err != nil {
+		return nil, err
+	}
+	cp := filepath.Join(e.dir, "cp")
+	config := fmt.Sprintf(kubeletConfiguration, n.cgroup, cfg.Runtime, cp, n.dir, n.port, n.health) + cfg.Config
+	if err := os.WriteFile(filepath.Join(n.dir, "config.yaml"), []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	args := append([]string{"kubelet", "--config", filepath.Join(n.dir, "config.yaml"),
+		"--bootstrap-kubeconfig", filepath.Join(cp, "bootstrap.kubeconfig"), "--kubeconfig", filepath.Join(n.dir, "kubeconfig"),
+		"--root-dir", filepath.Join(n.dir, "root"), "--cert-dir", filepath.Join(n.dir, "pki"),
+		"--hostname-override", cfg.Name, "-v=2"}, cfg.Flags...)
+	var err error
+	n.process, err = start(filepath.Join(e.dir, "node-"+cfg.Name+".log"), e.wherry, args...)
+	if err != nil {
+		return nil, err
+	}
+	e.nodes = append(e.nodes, n)
+	return n, nil
+}
+
+// waitReady waits until the API server says that the node is Ready.
+func (n *node) waitReady(timeout time.Duration) error {
+	err := wait(timeout, func() error {
+		if err := n.process.alive(); err != nil {
+			return fatal{err}
+		}
+		ready, err := n.ready()
+		if err == nil && ready.Status != v1.ConditionTrue {
+			err = fmt.Errorf("Ready is %s: %s", ready.Status, ready.Message)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// ready returns the node's Ready condition.
+func (n *node) ready() (v1.NodeCondition, error) {
+	obj, err := n.env.client.CoreV1().Nodes().Get(context.Background(), n.Name, metav1.GetOptions{})
+	if err != nil {
+		return v1.NodeCondition{}, err
+	}
+	for _, c := range obj.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c, nil
+		}
+	}
+	return v1.NodeCondition{}, errors.New("no Ready condition yet")
+}
+
+// crictl asks the node's runtime.
+func (n *node) crictl(args ...string) (string, error) {
+	endpoint := "unix://" + n.Runtime + "/containerd.sock"
+	out, err := exec.Command(n.env.tool("crictl"), append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("crictl %v: %w: %s", args, err, out)
+	}
+	return string(out), err
+}
+
+// checkNothingLeft finds what is left of pods that are gone.
+func (n *node) checkNothingLeft() error {
+	var errs []error
+	leftIn := func(where string, found []string) {
+		if len(found) > 0 {
+			errs = append(errs, fmt.Errorf("node %s: left in %s: %s", n.Name, where, strings.Join(found, ", ")))
+		}
+	}
+	leftIn("pod directories", list(filepath.Join(n.dir, "root", "pods")))
+	leftIn("log directories", list(filepath.Join(n.dir, "logs")))
+	leftIn("mounts", mountsBelow(filepath.Join(n.dir, "root", "pods")))
+	for _, c := range cgroupDirs(n.cgroup) {
+		_ = filepath.WalkDir(c, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "pod") {
+				leftIn("cgroups", []string{path})
+				return fs.SkipDir
+			}
+			return nil
+		})
+	}
+	for what, args := range map[string][]string{"containers": {"ps", "-a", "-q"}, "sandboxes": {"pods", "-q"}} {
+		out, err := n.crictl(args...)
+		errs = append(errs, err)
+		leftIn(what, strings.Fields(out))
+	}
+	return errors.Join(errs...)
+}
+
+func list(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// mountsBelow returns the mount points below dir, innermost first.
+func mountsBelow(dir string) (points []string) {
+	infos, _ := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	for _, m := range infos {
+		points = append(points, m.Mountpoint)
+	}
+	slices.Reverse(points)
+	return points
+}
+
+const cgroupFS = "/sys/fs/cgroup"
+
+// unified tells cgroup v2.
+func unified() bool {
+	_, err := os.Stat(filepath.Join(cgroupFS, "cgroup.controllers"))
+	return err == nil
+}
+
+// cgroupDirs returns where a cgroup of this name is or would be, in every hierarchy.
+func cgroupDirs(name string) []string {
+	if unified() {
+		return []string{filepath.Join(cgroupFS, name)}
+	}
+	var dirs []string
+	for _, controller := range list(cgroupFS) {
+		if fi, err := os.Lstat(filepath.Join(cgroupFS, controller)); err == nil && fi.IsDir() {
+			dirs = append(dirs, filepath.Join(cgroupFS, controller, name))
+		}
+	}
+	return dirs
+}
+
+func makeCgroups(name string) error {
+	var errs []error
+	for _, dir := range cgroupDirs(name) {
+		errs = append(errs, os.MkdirAll(dir, 0o755))
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes a cgroup and those below it.
+func removeTree(dir string) error {
+	var dirs []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	for _, d := range dirs {
+		if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// process is a child with its output in a file.
+type process struct {
+	cmd   *exec.Cmd
+	log   string
+	ended chan struct{} // closed when it has ended
+	err   error         // valid then
+}
+
+func start(log, path string, args ...string) (*process, error) {
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p := &process{cmd: exec.Command(path, args...), log: log, ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for the test alone
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// alive returns an error when the process has ended.
+func (p *process) alive() error {
+	select {
+	case <-p.ended:
+		tail, _ := os.ReadFile(p.log)
+		return fmt.Errorf("%s has ended: %v\n%s", p.cmd.Path, p.err, tail[max(0, len(tail)-2000):])
+	default:
+		return nil
+	}
+}
+
+// stop ends the process, by force after a while, and returns when it has ended.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(20 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// fatal is an error that waiting does not mend.
+type fatal struct{ error }
+
+// wait asks until ask succeeds, time is up, or the error is fatal.
+func wait(timeout time.Duration, ask func() error) error {
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := ask()
+		var f fatal
+		if err == nil || errors.As(err, &f) {
+			return err
+		}
+		select {
+		case <-deadline.C:
+			return fmt.Errorf("still after %s: %w", timeout, err)
+		case <-again.C:
+		}
+	}
+}

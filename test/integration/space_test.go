@@ -1,0 +1,288 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+)
+
+// Images that every runtime of `wherry-dev runtime` has.
+const (
+	busybox = "docker.io/library/busybox:1.36"
+	web     = "registry.k8s.io/wherry/web:1"
+)
+
+// patience is how long a test waits for anything that should come soon. It is long because the machine may be busy; a
+// test that passes never waits for it.
+const patience = 90 * time.Second
+
+// space is one test's namespace, with what the test does there.
+type space struct {
+	*testing.T
+	env  *env
+	name string
+}
+
+// newSpace makes a namespace, and removes it when the test ends; a test that fails prints what was in it.
+func newSpace(t *testing.T) *space {
+	t.Helper()
+	e := use(t)
+	ctx := context.Background()
+	ns, err := e.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))[4:min(40, len(t.Name()))] + "-",
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &space{T: t, env: e, name: ns.Name}
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.dump()
+		}
+		if err := e.client.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("delete namespace %s: %v", ns.Name, err)
+		}
+	})
+	s.eventually("service account", func() error {
+		_, err := e.client.CoreV1().ServiceAccounts(s.name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	return s
+}
+
+// dump logs what a user would look at, and keeps the containers' logs beside those of the components.
+func (s *space) dump() {
+	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"describe", "pods"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
+		out, errOut, _ := s.try(args...)
+		s.Logf("kubectl %s:\n%s%s", strings.Join(args, " "), out, errOut)
+	}
+	dirs, _ := filepath.Glob(filepath.Join(s.env.dir, "*", "logs", s.name+"_*"))
+	for _, dir := range dirs {
+		_ = os.CopyFS(filepath.Join(s.env.dir, "pods.logs", filepath.Base(dir)), os.DirFS(dir))
+	}
+}
+
+// eventually waits for ask to succeed, or fails the test with its last error.
+func (s *space) eventually(what string, ask func() error) {
+	s.Helper()
+	s.within(patience, what, ask)
+}
+
+func (s *space) within(timeout time.Duration, what string, ask func() error) {
+	s.Helper()
+	err := wait(timeout, func() error {
+		if err := s.env.node.process.alive(); err != nil {
+			return fatal{err}
+		}
+		return ask()
+	})
+	if err != nil {
+		s.Fatalf("wait for %s: %v", what, err)
+	}
+}
+
+// command returns a kubectl in this namespace.
+func (s *space) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.env.kubectl, append([]string{"--kubeconfig", s.env.kubeconfig(), "-n", s.name}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+s.env.dir, "KUBECONFIG=")
+	return cmd
+}
+
+// try runs kubectl.
+func (s *space) try(args ...string) (stdout, stderr string, err error) {
+	return output(s.command(args...))
+}
+
+func output(cmd *exec.Cmd) (stdout, stderr string, err error) {
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err = cmd.Run()
+	return o.String(), e.String(), err
+}
+
+// kubectl runs kubectl, which has to succeed.
+func (s *space) kubectl(args ...string) string {
+	s.Helper()
+	out, errOut, err := s.try(args...)
+	if err != nil {
+		s.Fatalf("kubectl %s: %v\n%s%s", strings.Join(args, " "), err, out, errOut)
+	}
+	return out
+}
+
+// apply applies manifests with kubectl.
+func (s *space) apply(manifest string) {
+	s.Helper()
+	cmd := s.command("apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(manifest)
+	if out, errOut, err := output(cmd); err != nil {
+		s.Fatalf("kubectl apply: %v\n%s%s\n%s", err, out, errOut, manifest)
+	}
+}
+
+// client is the namespace seen by a program.
+func (s *space) client() kubernetes.Interface { return s.env.client }
+
+// pod creates a pod from its spec in YAML. $busybox and $web stand for the images. Where the spec does not say, it has
+// a grace of one second, for most containers here are shells that heed no signal.
+func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
+	s.Helper()
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}}
+	spec = strings.NewReplacer("$busybox", busybox, "$web", web, "\t", "  ").Replace(spec)
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		s.Fatalf("spec of pod %s: %v\n%s", name, err, spec)
+	}
+	if p.Spec.TerminationGracePeriodSeconds == nil {
+		p.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	}
+	for _, f := range change {
+		f(p)
+	}
+	if _, err := s.client().CoreV1().Pods(s.name).Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// get returns a pod as it is now.
+func (s *space) get(name string) *v1.Pod {
+	s.Helper()
+	p, err := s.client().CoreV1().Pods(s.name).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+// until waits until the pod is as wanted and returns it.
+func (s *space) until(name, what string, wanted func(*v1.Pod) bool) (p *v1.Pod) {
+	s.Helper()
+	s.eventually("pod "+name+" to be "+what, func() (err error) {
+		p, err = s.client().CoreV1().Pods(s.name).Get(context.Background(), name, metav1.GetOptions{})
+		if err == nil && !wanted(p) {
+			err = fmt.Errorf("it is %s", summary(p))
+		}
+		return err
+	})
+	return p
+}
+
+func (s *space) ready(name string) *v1.Pod {
+	s.Helper()
+	return s.until(name, "Ready", func(p *v1.Pod) bool { return isTrue(p, v1.PodReady) })
+}
+
+// ended waits for the terminal phase and returns the pod.
+func (s *space) ended(name string, phase v1.PodPhase) *v1.Pod {
+	s.Helper()
+	p := s.until(name, "ended", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed })
+	if p.Status.Phase != phase {
+		s.Fatalf("pod %s is %s, want %s", name, summary(p), phase)
+	}
+	return p
+}
+
+// gone waits until the pod is deleted.
+func (s *space) gone(name string) {
+	s.Helper()
+	s.eventually("pod "+name+" to be gone", func() error {
+		list, err := s.client().CoreV1().Pods(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("it is %s", summary(&list.Items[0]))
+		}
+		return err
+	})
+}
+
+func isTrue(p *v1.Pod, t v1.PodConditionType) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == t {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func summary(p *v1.Pod) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
+	for _, c := range p.Status.Conditions {
+		fmt.Fprintf(&b, "\n  %s=%s %s", c.Type, c.Status, c.Message)
+	}
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		state, _ := yaml.Marshal(map[string]any{"state": c.State, "last": c.LastTerminationState})
+		fmt.Fprintf(&b, "\n  %s ready=%v restarts=%d %s", c.Name, c.Ready, c.RestartCount, strings.ReplaceAll(string(state), "\n", " "))
+	}
+	return b.String()
+}
+
+// sh runs a shell command in the pod's first container.
+func (s *space) sh(pod, script string) string {
+	s.Helper()
+	return s.kubectl("exec", pod, "--", "sh", "-c", script)
+}
+
+// logs returns what the pod's first container wrote.
+func (s *space) logs(pod string, args ...string) string {
+	s.Helper()
+	return s.kubectl(append([]string{"logs", pod}, args...)...)
+}
+
+// event waits for an event about an object and returns it.
+func (s *space) event(object, reason string) (found v1.Event) {
+	s.Helper()
+	s.eventually(reason+" event of "+object, func() error {
+		list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		if err != nil {
+			return err
+		}
+		var reasons []string
+		for _, ev := range list.Items {
+			if ev.Reason == reason {
+				found = ev
+				return nil
+			}
+			reasons = append(reasons, ev.Reason)
+		}
+		return fmt.Errorf("there are only %v", reasons)
+	})
+	return found
+}
+
+// same fails the test when two texts differ.
+func (s *space) same(what, got, want string) {
+	s.Helper()
+	if got != want {
+		s.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+// contains fails the test when any of the parts is missing.
+func (s *space) contains(what, text string, parts ...string) {
+	s.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			s.Errorf("%s does not contain %q:\n%s", what, part, text)
+		}
+	}
+}
+
+func deployment(s *space, name string) *appsv1.Deployment {
+	s.Helper()
+	d, err := s.client().AppsV1().Deployments(s.name).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}
