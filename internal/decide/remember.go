@@ -29,6 +29,9 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 	}
 	for _, c := range plan.Crashes {
 		cm := m.Ensure(c.Name)
+		if cm.CrashedID == c.ID {
+			continue
+		}
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay, kept = c.ID, c.Until, c.Next, true
 	}
 	return kept
