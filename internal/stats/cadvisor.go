@@ -29,7 +29,7 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 		node.rootDisk(labels{1: "/"})
 		node.group(s.cfg.PodsGroup, &r.allPods, labels{1: s.cfg.PodsGroup}, time.Time{})
 		for _, class := range r.found.classes {
-			u, _ := r.tree.read(class, r.at, true)
+			u, _ := r.tree.read(class, r.at, everything)
 			node.group(class, &u, labels{1: class}, time.Time{})
 		}
 		for name, u := range r.system {

@@ -23,7 +23,8 @@ const runtimeWithin = 10 * time.Second
 type level uint8
 
 const (
-	cpuAndMemory level = iota // what metrics-server wants
+	usageOnly    level = iota // CPU time, working set, swap: what metrics-server wants, three files of a group
+	cpuAndMemory              // with limits
 	everything
 )
 
@@ -117,7 +118,7 @@ func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 func (s *Stats) readPod(r *reading, p *podReading, want level) {
 	detail := want == everything
 	if p.group != "" {
-		p.usage, _ = r.tree.read(p.group, r.at, detail)
+		p.usage, _ = r.tree.read(p.group, r.at, want)
 	}
 	all := []*containerReading{&p.sandbox}
 	for i := range p.containers {
@@ -128,7 +129,7 @@ func (s *Stats) readPod(r *reading, p *podReading, want level) {
 			continue
 		}
 		if c != &p.sandbox || detail {
-			c.usage, _ = r.tree.read(c.group, r.at, detail)
+			c.usage, _ = r.tree.read(c.group, r.at, want)
 		}
 		if detail && !p.hostNetwork && p.network == nil {
 			if pid, err := r.tree.pid(c.group); err == nil {
@@ -226,16 +227,15 @@ func complete(p *podReading) {
 
 // readNode reads the groups above the pods. A node without control groups is the sum of its pods.
 func (s *Stats) readNode(r *reading, want level) {
-	detail := want == everything
 	if s.cfg.PodsGroup != "" {
-		r.node, _ = r.tree.read("/", r.at, detail)
-		r.allPods, _ = r.tree.read(s.cfg.PodsGroup, r.at, detail)
+		r.node, _ = r.tree.read("/", r.at, want)
+		r.allPods, _ = r.tree.read(s.cfg.PodsGroup, r.at, want)
 		for name, group := range s.cfg.SystemGroups {
-			if u, ok := r.tree.read(group, r.at, detail); ok {
+			if u, ok := r.tree.read(group, r.at, want); ok {
 				r.system[name] = u
 			}
 		}
-		if detail {
+		if want == everything {
 			r.network = readNetwork(s.cfg.HostRoot, "")
 		}
 	} else {

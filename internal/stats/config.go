@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -96,8 +97,9 @@ type Config struct {
 
 // Stats answers. Its handlers may be called concurrently.
 type Stats struct {
-	cfg   Config
-	rates rates
+	cfg    Config
+	rates  rates
+	mounts atomic.Pointer[mounts]
 }
 
 // New checks the configuration. It does no IO and starts nothing.

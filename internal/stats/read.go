@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // reader reads the files of one group. Files that are not there are nil: a root group has fewer, and a controller
@@ -17,31 +20,66 @@ type reader struct {
 	tree  tree
 	group string
 	now   time.Time
+	want  level
 }
 
 // read takes one reading of a group; ok is false when the group is not there.
-func (t tree) read(group string, now time.Time, detail bool) (u usage, ok bool) {
-	if _, err := os.Stat(t.dir("memory", group)); err != nil {
+func (t tree) read(group string, now time.Time, want level) (u usage, ok bool) {
+	r := reader{tree: t, group: group, now: now, want: want}
+	u = usage{at: now, cpu: r.cpu(), memory: r.memory()}
+	if u.cpu == nil && u.memory == nil {
 		return usage{}, false
 	}
-	r := reader{tree: t, group: group, now: now}
-	u = usage{at: now, cpu: r.cpu(), memory: r.memory()}
-	u.swap = r.swap()
-	if detail {
+	u.swap = r.swap(u.memory)
+	if want == everything {
 		u.pids = r.number("pids", "pids.current")
 		if t.v2 {
 			u.psi = psiUsage{cpu: r.psi("cpu.pressure"), memory: r.psi("memory.pressure"), io: r.psi("io.pressure")}
 		}
 	}
-	if limit := r.memoryLimit(); u.memory != nil && limit != nil && u.memory.workingSet != nil {
-		u.memory.available = ptr(less(*limit, *u.memory.workingSet))
+	if want != usageOnly && u.memory != nil {
+		if limit := r.memoryLimit(); limit != nil {
+			u.memory.available = ptr(less(*limit, *u.memory.workingSet))
+		}
 	}
-	return u, u.cpu != nil || u.memory != nil
+	return u, true
 }
 
 func (r *reader) text(controller, name string) (string, bool) {
-	data, err := os.ReadFile(filepath.Join(r.tree.dir(controller, r.group), name))
-	return strings.TrimSpace(string(data)), err == nil
+	return slurp(r.tree.dir(controller, r.group) + "/" + name)
+}
+
+// slurp reads a file of the kernel's: short, and never one to wait for, so without the poller that os.Open sets up.
+func slurp(path string) (string, bool) {
+	fd, err := open(path)
+	if err != nil {
+		return "", false
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 0, 2048)
+	for {
+		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return "", false
+		case n == 0:
+			return strings.TrimSpace(string(buf)), true
+		}
+		if buf = buf[:len(buf)+n]; len(buf) == cap(buf) {
+			buf = slices.Grow(buf, cap(buf))
+		}
+	}
+}
+
+func open(path string) (int, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
 }
 
 func (r *reader) number(controller, name string) *uint64 {
@@ -87,6 +125,9 @@ func (r *reader) cpu() *cpuUsage {
 	if total == nil {
 		return nil
 	}
+	if r.want != everything {
+		return &cpuUsage{at: r.now, nanos: *total}
+	}
 	stat := r.table("cpu", "cpu.stat")
 	return &cpuUsage{
 		at: r.now, nanos: *total, user: r.number("cpuacct", "cpuacct.usage_user"), system: r.number("cpuacct", "cpuacct.usage_sys"),
@@ -115,7 +156,7 @@ func (r *reader) memory() *memoryUsage {
 	}
 	m := &memoryUsage{at: r.now}
 	if r.tree.v2 {
-		m.usage, m.peak = r.number("", "memory.current"), r.number("", "memory.peak")
+		m.usage = r.number("", "memory.current")
 		if m.usage == nil {
 			m.usage = r.rootUsage()
 		}
@@ -123,23 +164,34 @@ func (r *reader) memory() *memoryUsage {
 		m.active, m.inactive = entry(stat, "active_file"), entry(stat, "inactive_file")
 		m.faults, m.majorFaults = entry(stat, "pgfault"), entry(stat, "pgmajfault")
 		m.ownFaults, m.ownMajorFaults = m.faults, m.majorFaults // v2 does not tell them apart
-		m.failed = entry(r.table("", "memory.events"), "max")
 	} else {
-		m.usage, m.peak = r.number("memory", "memory.usage_in_bytes"), r.number("memory", "memory.max_usage_in_bytes")
+		m.usage = r.number("memory", "memory.usage_in_bytes")
 		m.rss, m.cache, m.mapped = entry(stat, "total_rss"), entry(stat, "total_cache"), entry(stat, "total_mapped_file")
 		m.active, m.inactive = entry(stat, "total_active_file"), entry(stat, "total_inactive_file")
 		m.faults, m.majorFaults = entry(stat, "total_pgfault"), entry(stat, "total_pgmajfault")
 		m.ownFaults, m.ownMajorFaults = entry(stat, "pgfault"), entry(stat, "pgmajfault")
-		m.kernel, m.failed = r.number("memory", "memory.kmem.usage_in_bytes"), r.number("memory", "memory.failcnt")
 	}
 	if m.usage == nil {
 		return nil
+	}
+	if r.want == everything {
+		r.memoryExtremes(m)
 	}
 	m.workingSet = ptr(*m.usage)
 	if m.inactive != nil {
 		m.workingSet = ptr(less(*m.usage, *m.inactive))
 	}
 	return m
+}
+
+// memoryExtremes are in files of their own.
+func (r *reader) memoryExtremes(m *memoryUsage) {
+	if r.tree.v2 {
+		m.peak, m.failed = r.number("", "memory.peak"), entry(r.table("", "memory.events"), "max")
+		return
+	}
+	m.peak = r.number("memory", "memory.max_usage_in_bytes")
+	m.kernel, m.failed = r.number("memory", "memory.kmem.usage_in_bytes"), r.number("memory", "memory.failcnt")
 }
 
 // rootUsage: the root group of v2 does not count memory; the kernel's own account does.
@@ -182,29 +234,32 @@ func (r *reader) memoryLimit() *uint64 {
 	return nil
 }
 
-func (r *reader) swap() *swapUsage {
-	var used, limit *uint64
+func (r *reader) swap(memory *memoryUsage) *swapUsage {
+	var used *uint64
 	if r.tree.v2 {
-		used, limit = r.number("", "memory.swap.current"), r.number("", "memory.swap.max")
-	} else {
-		both, memory := r.number("memory", "memory.memsw.usage_in_bytes"), r.number("memory", "memory.usage_in_bytes")
-		if both == nil || memory == nil {
-			return nil
-		}
-		used = ptr(less(*both, *memory))
-		most, memoryMost := r.number("memory", "memory.memsw.limit_in_bytes"), r.memoryLimit()
-		if most != nil && *most < noLimit && memoryMost != nil {
-			limit = ptr(less(*most, *memoryMost))
-		}
+		used = r.number("", "memory.swap.current")
+	} else if both := r.number("memory", "memory.memsw.usage_in_bytes"); both != nil && memory != nil {
+		used = ptr(less(*both, *memory.usage))
 	}
 	if used == nil {
 		return nil
 	}
 	out := &swapUsage{at: r.now, usage: used}
-	if limit != nil {
+	if limit := r.swapLimit(); limit != nil {
 		out.available = ptr(less(*limit, *used))
 	}
 	return out
+}
+
+func (r *reader) swapLimit() *uint64 {
+	if r.tree.v2 {
+		return r.number("", "memory.swap.max")
+	}
+	both, memory := r.number("memory", "memory.memsw.limit_in_bytes"), r.memoryLimit()
+	if both == nil || *both >= noLimit || memory == nil {
+		return nil
+	}
+	return ptr(less(*both, *memory))
 }
 
 // psi parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", total in microseconds, and the same for full.

@@ -38,7 +38,7 @@ func newResourceFamilies() resourceFamilies {
 
 func (s *Stats) resourceMetrics(ctx context.Context, out sink) {
 	f := newResourceFamilies()
-	r, err := s.collect(ctx, cpuAndMemory)
+	r, err := s.collect(ctx, usageOnly)
 	failed := 0.0
 	if err != nil {
 		failed = 1

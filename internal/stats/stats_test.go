@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/pressure"
 )
 
 var epoch = time.Unix(1_700_000_000, 0).UTC()
@@ -183,6 +185,7 @@ func (r *runtimeStub) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSa
 }
 
 func (r *runtimeStub) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+	r.asked = append(r.asked, "images")
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{filesystem(777, 7)}}, nil
 }
 
@@ -462,6 +465,90 @@ func TestFindGroups(t *testing.T) {
 	}
 }
 
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	stub := &runtimeStub{}
+	s := newStats(t, func(c *Config) {
+		c.HostRoot, c.PodsGroup, c.Images = hostV2(t), "/kubepods.slice", stub
+	})
+	got, err := s.Signals(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := func(available, capacity int64) pressure.Observation {
+		return pressure.Observation{Available: available, Capacity: capacity, At: at(0)}
+	}
+	want := pressure.Signals{
+		pressure.MemoryAvailable: one(16384000-11264000, 16384000), pressure.AllocatableMemoryAvailable: one(80000000, 100000000),
+		pressure.NodefsAvailable: one(400, 1000), pressure.NodefsInodesFree: one(40, 100),
+		pressure.ImagefsAvailable: one(500, 2000), pressure.ImagefsInodesFree: one(50, 200),
+		pressure.ContainerfsAvailable: one(500, 2000), pressure.ContainerfsInodesFree: one(50, 200),
+		pressure.PIDAvailable: one(1000-77, 1000),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := s.Signals(t.Context()); err != nil || strings.Join(stub.asked, " ") != "images" {
+		t.Errorf("the runtime was asked for %v (%v), want images once", stub.asked, err)
+	}
+}
+
+func TestSignalsThatCannotBeReadAreAbsent(t *testing.T) {
+	t.Parallel()
+	s := newStats(t, func(c *Config) {
+		c.HostRoot, c.PodsGroup, c.Disk = t.TempDir(), "/kubepods", brokenDisk{}
+		c.Machine.Tasks = func() (int64, error) { return 0, errors.New("no /proc") }
+	})
+	got, err := s.Signals(t.Context())
+	if len(got) != 0 || err == nil || !strings.Contains(err.Error(), "no /proc") || !strings.Contains(err.Error(), "no disk") {
+		t.Errorf("signals %v, error %v", got, err)
+	}
+}
+
+type brokenDisk struct{ disk }
+
+func (brokenDisk) DiskSpace(string) (uint64, uint64, uint64, uint64, error) {
+	return 0, 0, 0, 0, errors.New("no disk")
+}
+
+// A node with a hundred pods is measured in milliseconds.
+func BenchmarkResource(b *testing.B) {
+	root := b.TempDir()
+	var list pods
+	for i := range 100 {
+		uid := types.UID(fmt.Sprintf("uid%d", i))
+		id := fmt.Sprintf("id%d", i)
+		dir := filepath.Join(root, "sys/fs/cgroup/kubepods/pod"+string(uid), id)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for _, d := range []string{dir, filepath.Dir(dir)} {
+			for name, content := range map[string]string{
+				"cpu.stat": "usage_usec 1\n", "memory.stat": strings.Repeat("anon 1\n", 50), "memory.current": "5", "memory.max": "max", "memory.events": "max 0\n",
+			} {
+				if err := os.WriteFile(filepath.Join(d, name), []byte(content), 0o644); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		list = append(list, &pod.Observed{
+			Ref: pod.Ref{Namespace: "d", Name: id, UID: uid}, Sandboxes: []pod.Sandbox{{ID: "s" + id, Ready: true}},
+			Containers: []pod.Container{{ID: id, Name: "main", State: pod.StateRunning, StartedAt: at(-5)}},
+		})
+	}
+	if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup/cgroup.controllers"), nil, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	s, err := New(Config{NodeName: "n", Pods: list, HostRoot: root, PodsGroup: "/kubepods", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Resource().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}
+}
+
 // This machine's own groups can be read.
 func TestThisMachine(t *testing.T) {
 	t.Parallel()
@@ -469,7 +556,7 @@ func TestThisMachine(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
 		t.Skip("no control groups here: ", err)
 	}
-	u, ok := tr.read("/", time.Now(), true)
+	u, ok := tr.read("/", time.Now(), everything)
 	if !ok || u.cpu == nil || u.memory == nil || u.memory.workingSet == nil || *u.memory.workingSet == 0 {
 		t.Errorf("read of the root group: %+v", u)
 	}
