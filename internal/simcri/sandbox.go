@@ -89,6 +89,9 @@ func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig,
 		linux: cfg.GetLinux().GetSecurityContext(), hostname: cfg.Hostname, logDir: cfg.LogDirectory,
 		handler: handler, created: time.Now().UnixNano(),
 	}
+	if hostNetwork(s.linux) && cfg.Hostname != "" {
+		return status.Errorf(codes.Unknown, "failed to start sandbox %q: unable to set hostname without a private UTS namespace", id)
+	}
 	if !hostNetwork(s.linux) {
 		if c := r.conditions[runtimeapi.NetworkReady]; !c.Status {
 			return status.Errorf(codes.Unknown, "failed to setup network for sandbox %q: %s", id, c.Message)

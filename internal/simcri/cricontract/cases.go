@@ -84,6 +84,10 @@ func sandboxNameIsReserved(t *testing.T, s Subject) {
 func hostNetworkHasNoAddress(t *testing.T, s Subject) {
 	p := newPod(t, s)
 	p.cfg.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
+	if _, err := s.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.cfg}); err == nil {
+		t.Error("a sandbox of the host's network got a hostname of its own")
+	}
+	p.cfg.Hostname = ""
 	st := p.run().status()
 	if st.GetNetwork().GetIp() != "" || st.GetLinux().GetNamespaces().GetOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		t.Errorf("status %v", st)
