@@ -1,0 +1,176 @@
+package handtools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/kubernetes"
+	tokenapi "k8s.io/cluster-bootstrap/token/api"
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
+)
+
+// DefaultTokenGroup is the group that kubeadm binds to the ClusterRole system:node-bootstrapper.
+const DefaultTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
+
+// Token is a bootstrap token as a user describes it.
+type Token struct {
+	// Value is ID.SECRET; empty: made at random.
+	Value string
+	// TTL is how long it is good; 0: for ever.
+	TTL         time.Duration
+	Groups      []string
+	Usages      []string // signing, authentication
+	Description string
+}
+
+// CreateToken stores a token as a Secret of kube-system, where the API server and the token cleaner look for it
+// (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/), and returns its value.
+func CreateToken(ctx context.Context, c kubernetes.Interface, t Token) (string, error) {
+	if t.Value == "" {
+		made, err := tokenutil.GenerateBootstrapToken()
+		if err != nil {
+			return "", fmt.Errorf("make token: %w", err)
+		}
+		t.Value = made
+	}
+	secret, err := t.secret(time.Now())
+	if err != nil {
+		return "", err
+	}
+	_, err = c.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("a token with the ID %s exists: delete it (wherry token delete %[1]s) or choose another", idOf(t.Value))
+	}
+	if err != nil {
+		return "", fmt.Errorf("create secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return t.Value, nil
+}
+
+func (t Token) secret(now time.Time) (*v1.Secret, error) {
+	if !tokenutil.IsValidBootstrapToken(t.Value) {
+		return nil, errors.New("the token must be 6 and 16 small letters or digits with a dot between, as in abcdef.0123456789abcdef")
+	}
+	if t.TTL < 0 {
+		return nil, fmt.Errorf("--ttl %s: must not be negative: use 24h, or 0 for a token that does not expire", t.TTL)
+	}
+	for _, g := range t.Groups {
+		if err := tokenutil.ValidateBootstrapGroupName(g); err != nil {
+			return nil, fmt.Errorf("--groups %s: must begin with system:bootstrappers: and go on with small letters, digits, colons, dashes", g)
+		}
+	}
+	if err := tokenutil.ValidateUsages(t.Usages); err != nil || len(t.Usages) == 0 {
+		return nil, fmt.Errorf("--usages %s: use signing, authentication or both", strings.Join(t.Usages, ","))
+	}
+	id, key, _ := strings.Cut(t.Value, ".")
+	data := map[string]string{tokenapi.BootstrapTokenIDKey: id, tokenapi.BootstrapTokenSecretKey: key}
+	for _, u := range t.Usages {
+		data[tokenapi.BootstrapTokenUsagePrefix+u] = "true"
+	}
+	if len(t.Groups) > 0 {
+		data[tokenapi.BootstrapTokenExtraGroupsKey] = strings.Join(t.Groups, ",")
+	}
+	if t.Description != "" {
+		data[tokenapi.BootstrapTokenDescriptionKey] = t.Description
+	}
+	if t.TTL > 0 {
+		data[tokenapi.BootstrapTokenExpirationKey] = now.Add(t.TTL).UTC().Format(time.RFC3339)
+	}
+	return &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tokenutil.BootstrapTokenSecretName(id)},
+		Type:       v1.SecretTypeBootstrapToken,
+		StringData: data,
+	}, nil
+}
+
+func idOf(token string) string {
+	id, _, _ := strings.Cut(token, ".")
+	return id
+}
+
+// ListTokens prints the tokens of a cluster with what is left of their life.
+func ListTokens(ctx context.Context, c kubernetes.Interface, out io.Writer) error {
+	list, err := c.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(v1.SecretTypeBootstrapToken)})
+	if err != nil {
+		return fmt.Errorf("list bootstrap tokens: %w", err)
+	}
+	now := time.Now()
+	rows := []string{}
+	for i := range list.Items {
+		if s := &list.Items[i]; s.Type == v1.SecretTypeBootstrapToken {
+			rows = append(rows, row(s, now))
+		}
+	}
+	slices.Sort(rows)
+	if len(rows) == 0 {
+		fmt.Fprintln(out, "There are no bootstrap tokens. Make one: wherry token create")
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tGROUPS")
+	for _, r := range rows {
+		fmt.Fprintln(w, r)
+	}
+	return w.Flush()
+}
+
+func row(s *v1.Secret, now time.Time) string {
+	value := func(key string) string {
+		if v := string(s.Data[key]); v != "" {
+			return v
+		}
+		return s.StringData[key] // an object that has not been through an API server
+	}
+	or := func(v, empty string) string {
+		if v == "" {
+			return empty
+		}
+		return v
+	}
+	ttl, expires := "<forever>", "<never>"
+	if at := value(tokenapi.BootstrapTokenExpirationKey); at != "" {
+		expires = at
+		if t, err := time.Parse(time.RFC3339, at); err != nil {
+			ttl = "<invalid>"
+		} else if left := t.Sub(now); left <= 0 {
+			ttl = "<expired>"
+		} else {
+			ttl = duration.ShortHumanDuration(left)
+		}
+	}
+	var usages []string
+	for _, u := range []string{"authentication", "signing"} {
+		if value(tokenapi.BootstrapTokenUsagePrefix+u) == "true" {
+			usages = append(usages, u)
+		}
+	}
+	token := value(tokenapi.BootstrapTokenIDKey) + "." + value(tokenapi.BootstrapTokenSecretKey)
+	return strings.Join([]string{token, ttl, expires, or(strings.Join(usages, ","), "<none>"),
+		or(value(tokenapi.BootstrapTokenDescriptionKey), "<none>"), or(value(tokenapi.BootstrapTokenExtraGroupsKey), "<none>")}, "\t")
+}
+
+// DeleteToken removes a token, named whole or by its ID.
+func DeleteToken(ctx context.Context, c kubernetes.Interface, token string) error {
+	id := idOf(token)
+	if !tokenutil.IsValidBootstrapTokenID(id) {
+		return fmt.Errorf("%q is neither a token nor the ID of one (6 small letters or digits)", token)
+	}
+	err := c.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, tokenutil.BootstrapTokenSecretName(id), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no token with the ID %s: wherry token list", id)
+	}
+	if err != nil {
+		return fmt.Errorf("delete token %s: %w", id, err)
+	}
+	return nil
+}
