@@ -28,7 +28,7 @@ type followed interface {
 // The waits between tries. The first are short: a node may read an object only when the API server's authorizer has
 // seen the pod, and that is often some milliseconds after the node has.
 const (
-	retryMin = 50 * time.Millisecond
+	retryMin = 10 * time.Millisecond
 	retryMax = 30 * time.Second
 	// A watch that the server ends sooner is not healthy, and the next one waits.
 	watchMin = time.Second

@@ -63,7 +63,7 @@ func (c content) same(d content) bool {
 }
 
 // patience is how many failures in a row a first answer may take before those who wait are told of the failure.
-const patience = 5
+const patience = 7
 
 // object is one ConfigMap or Secret that pods refer to.
 type object struct {

@@ -416,7 +416,7 @@ func TestGivingUpWaitingNamesTheObject(t *testing.T) {
 		w.setFail("list configmaps", errors.New("connection refused"))
 		time.AfterFunc(200*time.Millisecond, func() { w.setFail("list configmaps", nil) })
 		w.Track(podWith("1", "a"))
-		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := w.ConfigMap(ctx, "ns", "a")
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "configmap ns/a") || !strings.Contains(err.Error(), "connection refused") {
