@@ -128,7 +128,7 @@ func (a *Agent) buildLoop() error {
 	})
 	rc := syncloop.ReportConfig{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
-		RecursiveReadOnly: func(*v1.Pod) bool { return false },
+		RecursiveReadOnly: a.recursiveReadOnly,
 		Started:           func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
 	}
 	if a.deps.Client != nil {
@@ -144,18 +144,18 @@ func (a *Agent) buildLoop() error {
 		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
 		Prober:   &syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs},
 		Reporter: a.report, Recorder: a.events, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
-		Admit: a.admit, Leftovers: a.ground.leftovers, StartPlaces: a.cfg.StartPlaces, Log: a.log,
+		Admit: a.admit, Leftovers: a.ground.leftovers, Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
 	})
 	return nil
 }
 
 // Run runs the node until ctx ends. Pods keep running when it returns: a node agent that ends takes nothing with it.
 func (a *Agent) Run(ctx context.Context) error {
+	defer a.events.open(ctx)() // before anything that has something to tell
 	if err := a.ground.prepare(ctx); err != nil {
 		return err
 	}
 	parts := []part{
-		{"events", a.events.Run},
 		{"runtime", a.runtime.Run},
 		{"pleg", a.pleg.Run},
 		{"probes", a.probes.Run},

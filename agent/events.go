@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// events records events on pods and on the node. Before Run, and without an API server, they are dropped: the
+// events records events on pods and on the node. Unless it is open, and without an API server, they are dropped: the
 // timeline has them.
 type events struct {
 	client   kubernetes.Interface
@@ -34,24 +34,25 @@ func newEvents(client kubernetes.Interface, nodeName string) (*events, error) {
 	return &events{client: client, nodeName: nodeName, scheme: s}, nil
 }
 
-// Run sends events until ctx ends.
-func (e *events) Run(ctx context.Context) error {
+// open begins to record; close ends it when all who record have ended.
+func (e *events) open(ctx context.Context) (close func()) {
 	if e.client == nil {
-		<-ctx.Done()
-		return nil
+		return func() {}
 	}
 	b := record.NewBroadcaster(record.WithContext(ctx))
 	sink := b.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events("")})
+	e.set(b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName}))
+	return func() {
+		e.set(nil)
+		sink.Stop()
+		b.Shutdown()
+	}
+}
+
+func (e *events) set(r record.EventRecorder) {
 	e.mu.Lock()
-	e.recorder = b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName})
-	e.mu.Unlock()
-	<-ctx.Done()
-	e.mu.Lock()
-	e.recorder = nil
-	e.mu.Unlock()
-	sink.Stop()
-	b.Shutdown()
-	return nil
+	defer e.mu.Unlock()
+	e.recorder = r
 }
 
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {

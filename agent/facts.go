@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/netip"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -96,7 +97,10 @@ func (a *Agent) performFacts() perform.Facts {
 	node := a.nodeObject()
 	f := perform.Facts{
 		NodeName: a.cfg.NodeName, HostIPs: internalIPs(node), Allocatable: node.Status.Allocatable,
-		ClusterDNS: k.ClusterDNS, LogRoot: k.PodLogsDir, Spec: a.specPolicy(node),
+		ClusterDNS: k.ClusterDNS, LogRoot: k.PodLogsDir, Spec: a.specPolicy(node), RecursiveReadOnly: map[string]bool{},
+	}
+	for _, h := range a.runtime.Facts().Status.GetRuntimeHandlers() {
+		f.RecursiveReadOnly[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
 	}
 	if a.deps.Machine.real {
 		f.NodeHosts = readFile("/etc/hosts")
@@ -127,7 +131,15 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 		if sizes, err := groups.HugePageSizes(); err == nil {
 			p.HugePageSizes = sizes
 		}
+		if swap, err := groups.SwapController(); err == nil {
+			p.SwapController = swap
+		}
 	}
+	if m, err := a.ground.machine.Facts(); err == nil {
+		p.SwapCapacity = m.SwapBytes
+	}
+	p.LimitedSwap = k.MemorySwap.SwapBehavior == "LimitedSwap"
+	p.MaskedPaths = a.maskedPaths()
 	if k.SingleProcessOOMKill != nil {
 		p.SingleProcessOOMKill = *k.SingleProcessOOMKill
 	}
@@ -217,4 +229,33 @@ func (a *Agent) Addresses() []v1.NodeAddress {
 		return nil
 	}
 	return n.Status.Addresses
+}
+
+// recursiveReadOnly reports whether the pod's runtime handler can mount read-only recursively. The handler of a
+// runtime class usually bears its name; where it does not, the status says that mounts are not recursive.
+func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {
+	handler := ""
+	if p.Spec.RuntimeClassName != nil {
+		handler = *p.Spec.RuntimeClassName
+	}
+	return a.performFacts().RecursiveReadOnly[handler]
+}
+
+// maskedPaths are the files by which a container could see or disturb the heat of each CPU.
+func (a *Agent) maskedPaths() []string {
+	if !a.deps.Machine.real {
+		return nil
+	}
+	paths, err := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle")
+	if err != nil { // the pattern is constant
+		return nil
+	}
+	return paths
+}
+
+// updateQOS gives the classes of pods the weight of their pods.
+func (a *Agent) updateQOS(ctx context.Context, pods []*v1.Pod) {
+	if err := a.ground.cgroups.UpdateQOS(ctx, pods); err != nil {
+		a.log.Warn("weights of the pod classes not updated", "err", err)
+	}
 }

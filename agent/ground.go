@@ -134,6 +134,7 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	if err != nil {
 		return err
 	}
+	a.chooseDriver(ctx, groups)
 	f := nodestatus.Facts{Now: time.Now(), Machine: m, EphemeralStorage: a.ground.machine.EphemeralStorage()}
 	err = groups.SetUpNode(ctx, nodestatus.Capacity(&a.settings, &f))
 	switch {
@@ -143,7 +144,26 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	case err != nil:
 		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
 	}
+	if slices.Contains(a.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
+		a.events.NodeEvent(v1.EventTypeNormal, nodestatus.EventAllocatableEnforced, "Updated Node Allocatable limit across pods")
+	}
 	return nil
+}
+
+// chooseDriver takes the runtime's cgroup driver, where it says one: "KubeletCgroupDriverFromCRI". The configuration's
+// stands for runtimes that do not.
+func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	driver, ok := a.cri.CgroupDriver(ctx)
+	if !ok {
+		return
+	}
+	if configured := a.cfg.Kubelet.CgroupDriver; driver != configured {
+		a.log.Info("the runtime's cgroup driver is used", "driver", driver, "cgroupDriver", configured)
+	}
+	a.cfg.Kubelet.CgroupDriver = driver
+	groups.UseDriver(driver)
 }
 
 // problem is why the ground makes the node not ready.

@@ -73,6 +73,12 @@ func New(config Config) *Cgroups {
 	return &Cgroups{config: config, names: naming{systemd: config.Driver == DriverSystemd, root: split(config.Root)}}
 }
 
+// UseDriver replaces the configured driver by the one that the runtime says it has. Only before SetUpNode.
+func (c *Cgroups) UseDriver(driver string) {
+	c.config.Driver = driver
+	c.names.systemd = driver == DriverSystemd
+}
+
 var enforceable = []string{
 	"pods", "system-reserved", "kube-reserved", "system-reserved-compressible", "kube-reserved-compressible", "none",
 }

@@ -44,5 +44,9 @@ func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.CRI.UpdateResources(ctx, job.Action.ID, crispec.ContainerResources(job.Pod, c, &facts.Spec)); err != nil {
 		return failed("ResizeError", err)
 	}
+	// A pod's quota cannot go below its containers' while they still have the old one: the second time it can.
+	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod); err != nil {
+		return failed("ResizeError", fmt.Errorf("resize pod cgroup: %w", err))
+	}
 	return pod.Outcome{ID: job.Action.ID}
 }

@@ -75,6 +75,8 @@ type Facts struct {
 	NodeHosts  []byte
 	LogRoot    string
 	Spec       crispec.Policy
+	// RecursiveReadOnly are the runtime handlers that can mount read-only recursively.
+	RecursiveReadOnly map[string]bool
 }
 
 // Config is what a Performer works with.

@@ -84,11 +84,11 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	if err != nil {
 		return nil, &crispec.Error{Reason: "ImageInspectError", Message: fmt.Sprintf("failed to inspect image %q: %s", c.Image, cri.Message(err)), Err: err}
 	}
-	mounts, err := x.mounts(ctx, job, c, env, ips)
+	handler, err := x.handler(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	handler, err := x.handler(ctx, p)
+	mounts, err := x.mounts(ctx, job, volume.MountInput{Pod: p, Container: c, Env: env, RecursiveReadOnly: facts.RecursiveReadOnly[handler]}, ips)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +117,8 @@ func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ip
 }
 
 // mounts are the container's volumes, its hosts file and a file for its last words.
-func (x *Performer) mounts(ctx context.Context, job pod.Job, c *v1.Container, env []crispec.EnvVar, ips []string) ([]*runtimeapi.Mount, error) {
+func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInput, ips []string) ([]*runtimeapi.Mount, error) {
 	facts := x.cfg.Facts()
-	in := volume.MountInput{Pod: job.Pod, Container: c, Env: env}
 	if len(ips) > 0 {
 		hosts, err := crispec.HostsFile(crispec.HostsInput{
 			Pod: job.Pod, PodIPs: ips, ClusterDomain: facts.Spec.ClusterDomain, NodeHosts: facts.NodeHosts})

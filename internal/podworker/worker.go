@@ -45,8 +45,9 @@ type Reporter interface {
 type Host interface {
 	// Node is the node as this pod must see it.
 	Node(ref pod.Ref) decide.Node
-	// Admit decides whether the node takes a pod that it has never run.
-	Admit(p *v1.Pod) *decide.Stop
+	// Admit decides whether the node takes a pod that it has never run: nil, a refusal, or not yet (others have to
+	// make room first; the worker is told to look again when they have).
+	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
 	// NextRefresh is when the pod's volumes must be set up again though nothing changed; zero: never.
 	NextRefresh(p *v1.Pod) time.Time
 	// Probe fills in what the probes of the pod's containers say, and keeps the set of running probes in step.
@@ -111,6 +112,7 @@ type Worker struct {
 	timer    *time.Timer
 	retired  bool
 	refresh  bool // volumes must be set up again
+	stop     *decide.Stop // the node's own reason to end the pod, not yet taken up
 
 	// Only a turn touches what follows.
 	memory    decide.Memory
@@ -176,13 +178,23 @@ func (w *Worker) Refresh(cause string) {
 	w.Look(cause)
 }
 
+// Stop makes the pod end for a reason of the node's. The first reason counts.
+func (w *Worker) Stop(s *decide.Stop) {
+	w.mu.Lock()
+	if w.stop == nil {
+		w.stop = s
+	}
+	w.mu.Unlock()
+	w.Look(s.Reason)
+}
+
 // run takes turns until nobody asked for another.
 func (w *Worker) run() {
 	defer w.wg.Done()
 	for {
 		w.mu.Lock()
 		// Outcomes and flights are taken together: an action is in one of them or not done yet.
-		look := glance{cause: w.cause, outcomes: w.outcomes, inFlight: w.inFlight(), refresh: w.refresh}
+		look := glance{cause: w.cause, outcomes: w.outcomes, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
 		w.cause, w.outcomes, w.again, w.refresh = "", nil, false, false
 		w.mu.Unlock()
 
@@ -223,6 +235,7 @@ type glance struct {
 	outcomes []pod.Outcome
 	inFlight []pod.Action
 	refresh  bool
+	stop     *decide.Stop
 }
 
 // turn looks once and reports whether nothing is left of the pod.
@@ -246,9 +259,15 @@ func (w *Worker) turn(look glance) (gone bool) {
 	if look.refresh || w.due(desired, began) {
 		w.memory.Refresh()
 	}
+	if look.stop != nil && w.memory.Stop == nil {
+		w.memory.Stop = look.stop
+		w.checkpoint()
+	}
 	if desired != nil {
 		w.cfg.Host.Probe(desired, obs, &w.memory)
-		w.admit(desired, obs)
+		if wait := w.admit(desired, obs); wait {
+			return false
+		}
 	}
 	node := w.cfg.Host.Node(w.ref)
 	in := decide.Input{
@@ -347,18 +366,22 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 }
 
-// admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again".
-func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) {
+// admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again". It
+// reports whether the answer has to wait for others to make room.
+func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m := &w.memory
 	if m.Admitted || m.Stop != nil {
-		return
+		return false
 	}
 	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 	if obs.Empty() && !finished && p.DeletionTimestamp == nil {
-		m.Stop = w.cfg.Host.Admit(p)
+		if m.Stop, wait = w.cfg.Host.Admit(p); wait {
+			return true
+		}
 	}
 	m.Admitted = m.Stop == nil
 	w.checkpoint()
+	return false
 }
 
 // checkpoint is a small file written in place of the old; a failure is said and the pod goes on.

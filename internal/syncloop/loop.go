@@ -76,6 +76,9 @@ type Config struct {
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
 	// Leftovers lists pods that left directories or cgroups and that known does not know.
 	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
+	// Holds is told the pods that hold a part of the node, when they have changed and now and then: the weights of
+	// cgroups above pods follow them. Nil: nobody cares.
+	Holds func(ctx context.Context, pods []*v1.Pod)
 	// StartPlaces bounds the pods that are being started at once.
 	StartPlaces int
 	// Housekeeping is how often leftovers are looked for (1 min).
@@ -99,6 +102,8 @@ type Loop struct {
 	seq     int
 	network Network
 	early   map[types.UID]string // looks that came before Run
+
+	holds chan struct{} // the pods that hold a part of the node have changed
 }
 
 // member is a worker with what the loop itself must know of it.
@@ -117,7 +122,7 @@ func New(cfg Config) *Loop {
 	if cfg.Housekeeping == 0 {
 		cfg.Housekeeping = time.Minute
 	}
-	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}}
+	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, holds: make(chan struct{}, 1)}
 	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
 		Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
@@ -145,6 +150,11 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			l.sweep()
+			l.holdsChanged()
+		case <-l.holds:
+			if l.cfg.Holds != nil {
+				l.cfg.Holds(ctx, l.admitted(""))
+			}
 		}
 	}
 }
@@ -330,21 +340,56 @@ func (l *Loop) wakeWaiting() {
 	}
 }
 
-// Admit decides about a pod that the node has never run.
-func (l *Loop) Admit(p *v1.Pod) *decide.Stop {
+// Admit decides about a pod that the node has never run. A critical pod may have to wait until others, which are told
+// to end, have made room.
+func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	l.admission.Lock()
 	defer l.admission.Unlock()
 	r := l.cfg.Admit(p, l.admitted(p.UID))
+	if !r.OK && len(r.Preempt) > 0 {
+		l.preempt(p, r.Preempt)
+		return nil, true
+	}
 	if !r.OK {
 		l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
-		return &decide.Stop{Reason: r.Reason, Message: r.Message, Rejected: true, Since: time.Now()}
+		return &decide.Stop{Reason: r.Reason, Message: r.Message, Rejected: true, Since: time.Now()}, false
 	}
 	l.mu.Lock()
 	if m := l.workers[p.UID]; m != nil {
 		m.admitted = true
 	}
 	l.mu.Unlock()
-	return nil
+	l.holdsChanged()
+	return nil, false
+}
+
+// preempt ends pods to make room for a critical one, which is looked at again when they have.
+func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
+	l.mu.Lock()
+	var told []*podworker.Worker
+	if me := l.workers[p.UID]; me != nil {
+		me.waits = true
+	}
+	for _, v := range victims {
+		if m := l.workers[v.UID]; m != nil {
+			told = append(told, m.Worker)
+		}
+	}
+	l.mu.Unlock()
+	for _, v := range victims {
+		l.cfg.Recorder.Event(v, "", v1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
+	}
+	for _, w := range told {
+		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Since: time.Now()})
+	}
+}
+
+// holdsChanged says that the pods which hold a part of the node are others now.
+func (l *Loop) holdsChanged() {
+	select {
+	case l.holds <- struct{}{}:
+	default:
+	}
 }
 
 // admitted are the pods that hold a part of the node: admitted by this agent, or by an earlier one that reported
@@ -386,6 +431,7 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Unlock()
 	l.cfg.Reporter.Turn(t)
 	if freed {
+		l.holdsChanged()
 		l.wakeWaiting()
 	}
 }
