@@ -1,0 +1,304 @@
+package podstatus_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podstatus"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// fixture builds an Input; each helper is one fact.
+type fixture struct{ podstatus.Input }
+
+func newFixture(policy v1.RestartPolicy, containers ...v1.Container) *fixture {
+	f := &fixture{podstatus.Input{
+		Pod: &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Generation: 7},
+			Spec:       v1.PodSpec{RestartPolicy: policy, Containers: containers},
+		},
+		Observed: &pod.Observed{}, Memory: &decide.Memory{StartTime: epoch}, Plan: &decide.Plan{},
+		RuntimeName: "containerd", HostIPs: []string{"192.0.2.10"}, Now: at(60),
+	}}
+	return f
+}
+
+func at(seconds int) time.Time {
+	return epoch.Add(time.Duration(seconds)*time.Second + 250*time.Millisecond)
+}
+
+func container(name string) v1.Container { return v1.Container{Name: name, Image: "img/" + name} }
+
+func sidecar(name string) v1.Container {
+	c, always := container(name), v1.ContainerRestartPolicyAlways
+	c.RestartPolicy = &always
+	return c
+}
+
+func (f *fixture) init(cs ...v1.Container) *fixture {
+	f.Pod.Spec.InitContainers = append(f.Pod.Spec.InitContainers, cs...)
+	return f
+}
+
+func (f *fixture) sandbox(ips ...string) *fixture {
+	f.Observed.Sandboxes = []pod.Sandbox{{ID: "sb", Ready: true, IPs: ips, HostNetwork: f.Pod.Spec.HostNetwork}}
+	return f
+}
+
+func (f *fixture) add(c pod.Container) *fixture {
+	c.ID = fmt.Sprintf("%s%d", c.Name, c.Attempt)
+	c.SandboxID, c.Image, c.ImageRef = "sb", "docker.io/img/"+c.Name+":latest", "docker.io/img/"+c.Name+"@sha256:1"
+	f.Observed.Containers = append(f.Observed.Containers, c)
+	return f
+}
+
+func (f *fixture) running(name string, attempt uint32) *fixture {
+	return f.add(pod.Container{Name: name, Attempt: attempt, State: pod.StateRunning, StartedAt: at(10)})
+}
+
+func (f *fixture) exited(name string, attempt uint32, code int32) *fixture {
+	return f.add(pod.Container{
+		Name: name, Attempt: attempt, State: pod.StateExited, ExitCode: code, StartedAt: at(10), FinishedAt: at(20),
+	})
+}
+
+func (f *fixture) memory(name string, set func(*decide.ContainerMemory)) *fixture {
+	set(f.Memory.Ensure(name))
+	return f
+}
+
+func (f *fixture) plan(p decide.Plan) *fixture { f.Plan = &p; return f }
+
+// then derives, takes the result for the old status, and goes on.
+func (f *fixture) then(change func(*fixture)) *fixture {
+	st := podstatus.Derive(f.Input)
+	f.Old, f.Pod.Status = &st, st
+	f.Observed = &pod.Observed{Sandboxes: f.Observed.Sandboxes, Containers: f.Observed.Containers}
+	f.Now = f.Now.Add(30 * time.Second)
+	change(f)
+	return f
+}
+
+// cases are what pods go through; what the API shows of each is in testdata.
+func cases() map[string]*fixture {
+	app := container("app")
+	probed := container("app")
+	probed.ReadinessProbe, probed.StartupProbe = &v1.Probe{}, &v1.Probe{}
+	hooked := container("app")
+	hooked.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+	sized := container("app")
+	sized.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	sized.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "conf", MountPath: "/conf", ReadOnly: true}}
+	always, onFailure, never := v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+	crash := func(cm *decide.ContainerMemory) {
+		cm.CrashedID, cm.CrashUntil, cm.CrashDelay = "app1", at(20).Add(80*time.Second), 160*time.Second
+	}
+	pull := func(cm *decide.ContainerMemory) {
+		cm.WaitingReason, cm.WaitingMessage = "ErrImagePull", "not found"
+		cm.PulledImage, cm.PullDelay, cm.PullUntil = "img/app", 10*time.Second, at(69)
+	}
+	ended := decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopped}
+	deleted := func(f *fixture) {
+		now := metav1.NewTime(f.Now)
+		f.Pod.DeletionTimestamp = &now
+	}
+	m := map[string]*fixture{
+		"a pod that the node has just taken":             newFixture(always, app),
+		"a running pod is ready":                         newFixture(always, app).sandbox("10.0.0.5").running("app", 0),
+		"one of two runs":                                newFixture(always, app, container("log")).sandbox("10.0.0.5").running("app", 0),
+		"resources and mounts":                           newFixture(always, sized).sandbox("10.0.0.5").running("app", 0),
+		"a container with probes is not started":         newFixture(always, probed).sandbox("10.0.0.5").running("app", 0),
+		"a crash loop waits":                             newFixture(always, app).sandbox("10.0.0.5").exited("app", 1, 1).memory("app", crash),
+		"an image that cannot be pulled":                 newFixture(always, app).sandbox("10.0.0.5").memory("app", func(cm *decide.ContainerMemory) { pull(cm); cm.PullUntil = at(70) }),
+		"an image that cannot be pulled, a second later": newFixture(always, app).sandbox("10.0.0.5").memory("app", pull),
+		"a container that cannot be created": newFixture(always, app).sandbox("10.0.0.5").memory("app", func(cm *decide.ContainerMemory) {
+			cm.WaitingReason, cm.WaitingMessage = "CreateContainerConfigError", `configmap "c" not found`
+		}),
+		"a postStart hook in progress":                    newFixture(always, hooked).sandbox("10.0.0.5").running("app", 0),
+		"an init container runs":                          newFixture(always, app).init(container("one"), container("two")).sandbox("10.0.0.5").running("one", 0),
+		"an init container is done":                       newFixture(always, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0),
+		"an init container failed for good, on the way":   newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 3),
+		"an init container failed for good":               newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 3).plan(ended),
+		"an init container is retried":                    newFixture(always, app).init(container("one")).sandbox("10.0.0.5").exited("one", 1, 3),
+		"a removed init container has completed":          newFixture(always, app).init(container("one")).sandbox("10.0.0.5").running("app", 0),
+		"a sidecar that is not started":                   newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5"),
+		"a sidecar and its main container":                newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5").running("side", 0).running("app", 0),
+		"a sidecar that restarts makes the pod not ready": newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5").exited("side", 0, 1).running("app", 0),
+		"a job that succeeded, while its sandbox stops":   newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).plan(decide.Plan{Ending: true}),
+		"a job that succeeded":                            newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).plan(ended),
+		"a job that failed":                               newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 2).plan(ended),
+		"on failure: one done, one runs":                  newFixture(onFailure, app, container("log")).sandbox("10.0.0.5").exited("app", 0, 0).running("log", 0),
+		"on failure: failed and will run again":           newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 0, 1),
+		"out of memory":                                   newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateExited, ExitCode: 137, Reason: "OOMKilled", StartedAt: at(1), FinishedAt: at(2)}).plan(ended),
+		"the attempt before is the last state":            newFixture(always, app).sandbox("10.0.0.5").running("app", 2).exited("app", 1, 9),
+		"addresses of two families":                       newFixture(always, app).sandbox("fd00::5", "10.0.0.5").running("app", 0),
+		"evicted":                                         newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended),
+		"rejected":                                        newFixture(always, app).plan(decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopped}),
+		"deleted and being stopped":                       newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).plan(decide.Plan{Ending: true}),
+		"deleted before it began":                         newFixture(always, app).then(deleted).plan(ended),
+		"deleted: told to stop and did so with success":   newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil; f.exited("app", 0, 0) }).plan(ended),
+		"deleted and lost":                                newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil }).plan(ended),
+		"the runtime lost a container that ran":           newFixture(always, app).sandbox("10.0.0.5").running("app", 3).then(func(f *fixture) { f.Observed.Containers = nil }),
+		"a condition keeps its time":                      newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(func(*fixture) {}),
+		"the sandbox is gone: the address stays":          newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.exited("app", 0, 0) }).plan(ended),
+		"a terminal phase is never left":                  newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 2).plan(ended).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.Memory = &decide.Memory{} }),
+		"a new agent keeps what its probes had said":      newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory = &decide.Memory{StartTime: epoch} }),
+		"a probe that fails makes it not ready":           newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory.Ensure("app").Ready = false }),
+		"an unknown state that was stopped":               newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateUnknown}).memory("app", func(cm *decide.ContainerMemory) { cm.StopID, cm.Stopped = "app0", true }).plan(ended),
+		"all containers are restarted in place": newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) {
+			f.Observed.Containers = nil
+			f.Memory.RestartedAll, f.Memory.RestartingAll = true, true
+		}),
+		"an init container after a restart in place works": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) { f.Observed.Containers = nil; f.Memory.RestartedAll = true; f.running("one", 1) }),
+	}
+	m["evicted"].Memory.Stop = &decide.Stop{Reason: "Evicted", Message: "The node was low on resource: memory."}
+	m["rejected"].Memory.Stop = &decide.Stop{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu", Rejected: true}
+	host := newFixture(always, app)
+	host.Pod.Spec.HostNetwork = true
+	m["host network"] = host.sandbox().running("app", 0)
+	gated := newFixture(always, app).sandbox("10.0.0.5").running("app", 0)
+	gated.Pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "lb"}, {ConditionType: "dns"}}
+	gated.Pod.Status.Conditions = []v1.PodCondition{{Type: "dns", Status: v1.ConditionFalse}}
+	m["readiness gates"] = gated
+	static := newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended)
+	static.Pod.Annotations = map[string]string{pod.AnnotationSource: "file"}
+	m["a static pod that was stopped has no terminal phase"] = static
+	debugged := newFixture(always, app).sandbox("10.0.0.5").running("app", 0).exited("debug", 0, 0)
+	debugged.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
+		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img/debug"},
+	}}
+	m["an ephemeral container ended"] = debugged
+	return m
+}
+
+func TestDerive(t *testing.T) {
+	t.Parallel()
+	for name, f := range cases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := f.Pod.DeepCopy()
+			got := show(podstatus.Derive(f.Input))
+			if diff := cmp.Diff(before, f.Pod); diff != "" {
+				t.Errorf("Derive changed its input: %s", diff)
+			}
+			file := filepath.Join("testdata", strings.NewReplacer(" ", "-", ":", "", ",", "").Replace(name)+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("status differs (-testdata +now):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDeriveIsStable: a status derived again from itself is the same, so that a pod at rest costs no request.
+func TestDeriveIsStable(t *testing.T) {
+	t.Parallel()
+	for name, f := range cases() {
+		first := podstatus.Derive(f.Input)
+		in := f.Input
+		in.Old = &first
+		in.Now = in.Now.Add(100 * time.Millisecond)
+		second := podstatus.Derive(in)
+		in.Old = &second
+		third := podstatus.Derive(in)
+		if diff := cmp.Diff(second, third); diff != "" {
+			t.Errorf("%s: not stable (-first +again):\n%s", name, diff)
+		}
+	}
+}
+
+// TestMessagesFit: the termination messages of all containers fit into 12 KiB together.
+func TestMessagesFit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(v1.RestartPolicyNever, container("a"), container("b"))
+	for _, name := range []string{"a", "b"} {
+		f.add(pod.Container{Name: name, State: pod.StateExited, Message: strings.Repeat("x", 10<<10)})
+	}
+	n := 0
+	for _, c := range podstatus.Derive(f.Input).ContainerStatuses {
+		n += len(c.State.Terminated.Message)
+	}
+	if n == 0 || n > 12<<10 {
+		t.Errorf("messages take %d bytes", n)
+	}
+}
+
+// show prints a status as a person reads it; times are seconds from the epoch of the tests.
+func show(s v1.PodStatus) string {
+	var b strings.Builder
+	when := func(t metav1.Time) string {
+		if t.IsZero() {
+			return "-"
+		}
+		return fmt.Sprintf("+%s", t.Sub(epoch))
+	}
+	fmt.Fprintf(&b, "%s reason=%q message=%q generation=%d qos=%s started=%s\n", s.Phase, s.Reason, s.Message,
+		s.ObservedGeneration, s.QOSClass, when(*s.StartTime))
+	fmt.Fprintf(&b, "host=%s %v pod=%s %v\n", s.HostIP, s.HostIPs, s.PodIP, s.PodIPs)
+	if s.Resources != nil {
+		fmt.Fprintf(&b, "resources: requests cpu=%s allocated cpu=%s\n", s.Resources.Requests.Cpu(), s.AllocatedResources.Cpu())
+	}
+	for _, c := range s.Conditions {
+		fmt.Fprintf(&b, "  %s=%s since %s generation=%d %s %q\n", c.Type, c.Status, when(c.LastTransitionTime), c.ObservedGeneration, c.Reason, c.Message)
+	}
+	state := func(st v1.ContainerState) string {
+		switch {
+		case st.Waiting != nil:
+			return fmt.Sprintf("waiting %s %q", st.Waiting.Reason, st.Waiting.Message)
+		case st.Running != nil:
+			return "running since " + when(st.Running.StartedAt)
+		case st.Terminated != nil:
+			x := st.Terminated
+			return fmt.Sprintf("terminated %d %s %q %s..%s %s", x.ExitCode, x.Reason, x.Message, when(x.StartedAt), when(x.FinishedAt), x.ContainerID)
+		}
+		return "none"
+	}
+	list := func(kind string, cs []v1.ContainerStatus) {
+		for _, c := range cs {
+			started := "-"
+			if c.Started != nil {
+				started = fmt.Sprint(*c.Started)
+			}
+			fmt.Fprintf(&b, "%s %s: %s\n    last: %s\n    ready=%v started=%s restarts=%d image=%s imageID=%s id=%s\n", kind, c.Name,
+				state(c.State), state(c.LastTerminationState), c.Ready, started, c.RestartCount, c.Image, c.ImageID, c.ContainerID)
+			for _, m := range c.VolumeMounts {
+				rro := ""
+				if m.RecursiveReadOnly != nil {
+					rro = string(*m.RecursiveReadOnly)
+				}
+				fmt.Fprintf(&b, "    mount %s %s readOnly=%v %s\n", m.Name, m.MountPath, m.ReadOnly, rro)
+			}
+			if c.Resources != nil && len(c.Resources.Requests) > 0 {
+				fmt.Fprintf(&b, "    cpu=%s allocated=%s\n", c.Resources.Requests.Cpu(), c.AllocatedResources.Cpu())
+			}
+		}
+	}
+	list("init", s.InitContainerStatuses)
+	list("main", s.ContainerStatuses)
+	list("ephemeral", s.EphemeralContainerStatuses)
+	return b.String()
+}
