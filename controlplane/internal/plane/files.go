@@ -149,6 +149,14 @@ func choosePort(want, last int, taken map[int]bool) (int, error) {
 	return 0, errors.New("no free port between 20000 and 29900")
 }
 
+// usualPort is the port that a component has by default, or a free one where that is taken.
+func usualPort(usual int) (int, error) {
+	if probePort(usual) == nil {
+		return usual, nil
+	}
+	return choosePort(0, 0, nil)
+}
+
 func probePort(port int) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {

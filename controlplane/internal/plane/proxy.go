@@ -22,8 +22,8 @@ clientConnection:
   kubeconfig: "{{.Kubeconfig}}"
 clusterCIDR: "{{.ClusterCIDR}}"
 detectLocalMode: ClusterCIDR
-healthzBindAddress: ""
-metricsBindAddress: "127.0.0.1:0"
+healthzBindAddress: "127.0.0.1:{{.HealthzPort}}"
+metricsBindAddress: "127.0.0.1:{{.MetricsPort}}"
 conntrack:
   maxPerCore: 0
   min: 0
@@ -34,9 +34,17 @@ conntrack:
 `))
 
 func (c *Config) writeProxyConfig(cr *credentials) error {
+	metrics, err := usualPort(10249)
+	if err != nil {
+		return fmt.Errorf("choose kube-proxy's metrics port: %w", err)
+	}
+	healthz, err := usualPort(10256)
+	if err != nil {
+		return fmt.Errorf("choose kube-proxy's health port: %w", err)
+	}
 	var b bytes.Buffer
-	if err := proxyConfig.Execute(&b, map[string]string{
-		"NodeName": c.NodeName, "Kubeconfig": cr.proxyCfg, "ClusterCIDR": c.ClusterCIDR,
+	if err := proxyConfig.Execute(&b, map[string]any{
+		"NodeName": c.NodeName, "MetricsPort": metrics, "HealthzPort": healthz, "Kubeconfig": cr.proxyCfg, "ClusterCIDR": c.ClusterCIDR,
 	}); err != nil {
 		return fmt.Errorf("write kube-proxy configuration: %w", err)
 	}
