@@ -18,9 +18,10 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// sysctls are those that a node agent, kube-proxy or network plugins may set.
+// sysctls are those that a node agent or kube-proxy may set. Forwarding is not among them: other instances of a runtime
+// may need it, so package runtime restores it.
 var sysctls = []string{
-	"net/ipv4/ip_forward", "net/ipv4/conf/all/route_localnet", "net/ipv6/conf/all/forwarding",
+	"net/ipv4/conf/all/route_localnet", "net/ipv6/conf/all/forwarding",
 	"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
 	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_tcp_be_liberal",
 	"net/netfilter/nf_conntrack_tcp_timeout_established", "net/netfilter/nf_conntrack_tcp_timeout_close_wait",

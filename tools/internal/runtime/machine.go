@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -68,16 +69,13 @@ func (c Config) attached() []string {
 // removeRules removes the rules of this instance's network that no CNI DEL has removed, then the plugins' tables if no
 // rule of any network is left.
 func (c Config) removeRules(ctx context.Context) error {
-	if _, err := exec.LookPath("nft"); err != nil {
-		return nil // then nothing could have made rules
-	}
-	tables, err := nft(ctx, "list", "tables")
+	tables, err := listTables(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, table := range []string{masqueradeTable, hostPortTable4, hostPortTable6} {
-		if slices.Contains(strings.Split(tables, "\n"), "table "+table) {
+		if slices.Contains(tables, table) {
 			errs = append(errs, c.sweepTable(ctx, strings.Fields(table)))
 		}
 	}
@@ -126,35 +124,92 @@ func nft(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// recordForwarding remembers whether the machine forwarded packets before: the network plugins switch it on.
-func (c Config) recordForwarding() error {
-	if _, err := os.Stat(c.path("ip_forward.before")); err == nil {
+// before is what the machine looked like when the instance started.
+type before struct {
+	// Forwarding of packets: the network plugins switch it on.
+	Forwarding string `json:"forwarding"`
+	// Tables of netfilter.
+	Tables []string `json:"tables"`
+}
+
+func (c Config) recordMachine(ctx context.Context) error {
+	if _, err := os.Stat(c.path("machine.before")); err == nil {
 		return nil // of a run that was not ended; it knows better
 	}
 	value, err := os.ReadFile(forwarding)
 	if err != nil {
 		return fmt.Errorf("read sysctl: %w", err)
 	}
-	return os.WriteFile(c.path("ip_forward.before"), value, 0o644)
-}
-
-// restoreForwarding sets it back, unless another instance needs it: then its tables are still there.
-func (c Config) restoreForwarding(ctx context.Context) error {
-	before, err := os.ReadFile(c.path("ip_forward.before"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	was := before{Forwarding: strings.TrimSpace(string(value))}
+	if was.Tables, err = listTables(ctx); err != nil {
+		return err
 	}
+	data, err := json.Marshal(was)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(c.path("ip_forward.before")) }()
-	if strings.TrimSpace(string(before)) != "0" {
+	return os.WriteFile(c.path("machine.before"), data, 0o644)
+}
+
+// restoreMachine sets back what is not in use by another instance: then the plugins' tables are still there.
+func (c Config) restoreMachine(ctx context.Context) error {
+	data, err := os.ReadFile(c.path("machine.before"))
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if tables, err := nft(ctx, "list", "tables"); err == nil && strings.Contains(tables, masqueradeTable) {
-		return nil
+	var was before
+	if err == nil {
+		err = json.Unmarshal(data, &was)
 	}
-	return os.WriteFile(forwarding, before, 0o644)
+	if err != nil {
+		return fmt.Errorf("read what the machine was before: %w", err)
+	}
+	tables, err := listTables(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	// The masquerade plugin also cleans up by iptables, which makes its table when there is none.
+	for _, table := range []string{"ip nat", "ip6 nat"} {
+		if slices.Contains(tables, table) && !slices.Contains(was.Tables, table) {
+			errs = append(errs, removeVoidTable(ctx, strings.Fields(table)))
+		}
+	}
+	if was.Forwarding == "0" && !slices.Contains(tables, masqueradeTable) {
+		errs = append(errs, os.WriteFile(forwarding, []byte("0"), 0o644))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Remove(c.path("machine.before"))
+}
+
+// removeVoidTable removes a table without chains: it does nothing.
+func removeVoidTable(ctx context.Context, table []string) error {
+	listing, err := nft(ctx, append([]string{"list", "table"}, table...)...)
+	if err != nil || strings.Contains(listing, "chain ") {
+		return err
+	}
+	_, err = nft(ctx, "delete", "table", table[0], table[1])
+	return err
+}
+
+// listTables are netfilter's tables as "family name"; none where there is no nft.
+func listTables(ctx context.Context) ([]string, error) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return nil, nil
+	}
+	listing, err := nft(ctx, "list", "tables")
+	if err != nil {
+		return nil, err
+	}
+	var tables []string
+	for line := range strings.SplitSeq(listing, "\n") {
+		if name, ok := strings.CutPrefix(line, "table "); ok {
+			tables = append(tables, name)
+		}
+	}
+	return tables, nil
 }
 
 // mayLowerOOMScore says whether this process may give another a lower OOM score than its own.

@@ -26,19 +26,32 @@ func Start(ctx context.Context, c Config) error {
 	if err := c.writeConfig(); err != nil {
 		return fmt.Errorf("configure containerd in %s: %w", c.Dir, err)
 	}
-	if _, running := proc.Find(c.pidFile()); !running {
-		if err := c.recordForwarding(); err != nil {
+	for {
+		started, err := c.launch(ctx)
+		if err != nil {
 			return err
 		}
-		path := c.programs() + ":" + c.Bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-		if _, err := proc.Start(proc.Spec{
-			PIDFile: c.pidFile(), Log: c.logFile(), Path: filepath.Join(c.programs(), "containerd"),
-			Args: []string{"--config", c.path("config.toml")}, Env: []string{"PATH=" + path}, Dir: c.Dir,
-		}); err != nil {
+		// One that was ending when it was found is not a failure to start.
+		if err = c.awaitCRI(ctx); err == nil || started || Running(c) {
 			return err
 		}
 	}
-	return c.awaitCRI(ctx)
+}
+
+// launch starts containerd if it does not run.
+func (c Config) launch(ctx context.Context) (started bool, err error) {
+	if Running(c) {
+		return false, nil
+	}
+	if err := c.recordMachine(ctx); err != nil {
+		return false, err
+	}
+	path := c.programs() + ":" + c.Bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	_, err = proc.Start(proc.Spec{
+		PIDFile: c.pidFile(), Log: c.logFile(), Path: filepath.Join(c.programs(), "containerd"),
+		Args: []string{"--config", c.path("config.toml")}, Env: []string{"PATH=" + path}, Dir: c.Dir,
+	})
+	return err == nil, err
 }
 
 func (c Config) awaitCRI(ctx context.Context) error {
@@ -88,7 +101,7 @@ func Stop(ctx context.Context, c Config) error {
 	errs = append(errs, proc.Stop(ctx, c.pidFile(), 15*time.Second))
 	errs = append(errs, c.endTasks(ctx))
 	errs = append(errs, c.unmount(ctx))
-	errs = append(errs, c.removeRules(ctx), c.restoreForwarding(ctx))
+	errs = append(errs, c.removeRules(ctx), c.restoreMachine(ctx))
 	c.removeTraces()
 	return errors.Join(errs...)
 }
