@@ -125,7 +125,9 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 		return
 	}
 	out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
-	out.opt(f.processes, at, file.processes(), 1, l[:]...)
+	if l[3] != "" { // groups above containers have no process of their own
+		out.opt(f.processes, at, file.processes(), 1, l[:]...)
+	}
 	out.opt(f.threads, at, u.pids, 1, l[:]...)
 	if u.pids != nil {
 		out.put(f.threadsMax, at, float64(orZero(lim.threads)), l[:]...)

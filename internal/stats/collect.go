@@ -251,12 +251,13 @@ func (s *Stats) readNode(r *reading, want level) {
 	}
 }
 
-// rate computes nanocores where the runtime did not, and forgets containers that are gone.
+// rate computes nanocores, and forgets containers that are gone. The runtime's own rate stands in only where there is
+// nothing to compute from: some say 0 for "not known yet".
 func (s *Stats) rate(r *reading) {
 	alive := map[string]bool{}
 	one := func(key string, u *usage, since time.Time) {
 		alive[key] = true
-		if u.cpu == nil || u.cpu.rate != nil {
+		if u.cpu == nil {
 			return
 		}
 		if rate, ok := s.rates.of(key, u.cpu.nanos, u.cpu.at, since); ok {

@@ -139,6 +139,9 @@ func fromCRI(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *run
 			available: value(memory.AvailableBytes), rss: value(memory.RssBytes),
 			faults: value(memory.PageFaults), majorFaults: value(memory.MajorPageFaults),
 		}
+		if u.memory.available != nil && *u.memory.available == 0 { // how runtimes say that there is no limit
+			u.memory.available = nil
+		}
 		u.psi.memory = fromPSI(memory.Psi)
 	}
 	if swap != nil {
