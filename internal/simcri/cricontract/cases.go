@@ -272,9 +272,11 @@ func events(t *testing.T, s Subject) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPod(t, s)
+	p, pilot := newPod(t, s), newPod(t, s)
+	pilotName := pilot.cfg.Metadata.Name + "-pilot"
+	pilot.cfg.Metadata.Name = pilotName
 	type event struct{ what, id string }
-	got := make(chan event, 1000)
+	got, arrived := make(chan event, 1000), make(chan struct{}, 1000)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -283,11 +285,15 @@ func events(t *testing.T, s Subject) {
 			if err != nil {
 				return
 			}
-			if e.GetPodSandboxStatus().GetMetadata().GetUid() == p.cfg.Metadata.Uid || p.id != "" && e.ContainerId == p.id {
+			switch meta := e.GetPodSandboxStatus().GetMetadata(); {
+			case meta.GetUid() == p.cfg.Metadata.Uid && meta.GetName() == p.cfg.Metadata.Name:
 				got <- event{e.ContainerEventType.String(), e.ContainerId}
+			case meta.GetName() == pilotName:
+				arrived <- struct{}{}
 			}
 		}
 	}()
+	pilot.announce(arrived)
 	next := func(what, id string) {
 		t.Helper()
 		select {
@@ -298,10 +304,6 @@ func events(t *testing.T, s Subject) {
 		case <-time.After(30 * time.Second):
 			t.Fatalf("no event %s of %s", what, id)
 		}
-	}
-	// A stream over gRPC begins when the server has seen it.
-	if _, err := s.Runtime.Version(t.Context(), &runtimeapi.VersionRequest{}); err != nil {
-		t.Fatal(err)
 	}
 	p.run()
 	next("CONTAINER_CREATED_EVENT", p.id)

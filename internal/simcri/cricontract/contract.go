@@ -193,6 +193,22 @@ func (p *pod) ends(id string) *runtimeapi.ContainerStatus {
 	return st
 }
 
+// announce makes sandboxes until one is heard of: a stream over gRPC begins some time after the call.
+func (p *pod) announce(arrived <-chan struct{}) {
+	p.t.Helper()
+	for range 30 {
+		p.run()
+		select {
+		case <-arrived:
+			return
+		case <-time.After(time.Second):
+		}
+		m := p.cfg.Metadata
+		p.cfg.Metadata = &runtimeapi.PodSandboxMetadata{Name: m.Name, Namespace: m.Namespace, Uid: m.Uid, Attempt: m.Attempt + 1}
+	}
+	p.t.Fatal("no event of 30 sandboxes")
+}
+
 // eventually looks again until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
