@@ -111,7 +111,7 @@ type Worker struct {
 	outcomes []pod.Outcome
 	timer    *time.Timer
 	retired  bool
-	refresh  bool // volumes must be set up again
+	refresh  bool         // volumes must be set up again
 	stop     *decide.Stop // the node's own reason to end the pod, not yet taken up
 
 	// Only a turn touches what follows.
