@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,10 +82,35 @@ func (r *resolver) secret(name string, items []v1.KeyToPath, mode fs.FileMode, o
 // sourceError says which object is missing and what ends the wait for it.
 func sourceError(what, namespace, name string, err error) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s %q not found: create it in namespace %q, or mark it optional; the volume is made as soon as it exists: %w", what, name, namespace, err)
+		return &worded{
+			text:  fmt.Sprintf("%s %q not found: create it in namespace %q, or mark it optional; the volume is made as soon as it exists", what, name, namespace),
+			cause: err,
+		}
 	}
 	return fmt.Errorf("read %s %s/%s: %w", what, namespace, name, err)
 }
+
+// worded is an error in words of our own that says all that its cause says.
+type worded struct {
+	text  string
+	cause error
+}
+
+func (e *worded) Error() string { return e.text }
+func (e *worded) Unwrap() error { return e.cause }
+
+// several are errors in one line.
+type several []error
+
+func (e several) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e several) Unwrap() []error { return e }
 
 // project picks keys: all of them under their names, or the items under their paths.
 func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, optional bool, what string) (map[string]file, error) {
@@ -171,8 +198,8 @@ func (r *resolver) projected(src *v1.ProjectedVolumeSource) (map[string]file, er
 		wg.Go(read)
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
+		return nil, several(errs)
 	}
 	files := map[string]file{}
 	for _, g := range got {

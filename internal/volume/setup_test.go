@@ -256,8 +256,36 @@ func wantError(t *testing.T, err error, name, substr string) {
 	if !errors.As(err, &e) {
 		t.Fatalf("error %v is no *volume.Error", err)
 	}
+	if strings.Contains(e.Message, "\n") {
+		t.Errorf("message has several lines: %s", e.Message)
+	}
 	if e.Volume != name || e.Reason != "FailedMount" || !strings.Contains(e.Message, substr) {
 		t.Errorf("error of volume %q, reason %s: %s; want volume %q and %q", e.Volume, e.Reason, e.Message, name, substr)
+	}
+}
+
+// What a user reads in an event, word for word.
+func TestMessagesAreForPeople(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := aPod(
+		vol("v", v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "no"}}},
+			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.nothing"}}}}}}}}),
+		vol("w", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}))
+	want := `volume "v": sources[0]: configmap "no" not found: create it in namespace "ns", or mark it optional; the volume is made as soon as it exists; ` +
+		`sources[1]: downwardAPI item "x": field label not supported: metadata.nothing; ` +
+		`volume "w": volume kind is not supported: persistentVolumeClaim (what this node agent supports is in the table of its README; ` +
+		`use emptyDir, hostPath, configMap, secret, downwardAPI, projected or image, or another node)`
+	err := f.SetUp(t.Context(), volume.Pod{Pod: p})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if !errors.Is(err, volume.ErrUnsupported) || !apierrors.IsNotFound(err) {
+		t.Errorf("the causes are lost: %v", err)
 	}
 }
 
