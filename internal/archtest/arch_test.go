@@ -160,6 +160,8 @@ func harmless(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.CompositeLit, *ast.BasicLit:
 		return true
+	case *ast.SelectorExpr: // another package's error under a name of ours
+		return strings.HasPrefix(e.Sel.Name, "Err")
 	case *ast.UnaryExpr:
 		return harmless(e.X)
 	case *ast.CallExpr:
