@@ -1,6 +1,211 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
 
-// newTools are the hand tools.
-func newTools() []*cobra.Command { return nil }
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/handtools"
+	"github.com/wherry-node/wherry/internal/identity"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// newTools are the hand tools: what a node and its control plane do by themselves, step by step.
+func newTools() []*cobra.Command {
+	return []*cobra.Command{newToken(), newCSR(), newLease()}
+}
+
+// access is how a tool reaches the API server: as kubectl does.
+type access struct{ kubeconfig, context string }
+
+func (a *access) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config")
+	fs.StringVar(&a.context, "context", "", "context of the kubeconfig; default: its current one")
+}
+
+func (a *access) client() (kubernetes.Interface, *rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, nil, errors.New("no kubeconfig: name one with --kubeconfig or KUBECONFIG")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	cfg.UserAgent = "wherry/" + config.WherryVersion
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make client: %w", err)
+	}
+	return c, cfg, nil
+}
+
+// explained names the server where a request failed.
+func explained(err error, cfg *rest.Config) error {
+	var p *identity.Problem
+	if problem := identity.Explain(err, cfg.Host, "the kubeconfig"); errors.As(problem, &p) && p.Kind != identity.ProblemOther && p.Kind != identity.ProblemForbidden {
+		return problem
+	}
+	return err
+}
+
+func newToken() *cobra.Command {
+	token := &cobra.Command{Use: "token", Short: "Make, list and delete bootstrap tokens"}
+	token.AddCommand(newTokenCreate(), newTokenList(), newTokenDelete())
+	return token
+}
+
+func newTokenCreate() *cobra.Command {
+	var a access
+	var t handtools.Token
+	var file string
+	cmd := &cobra.Command{
+		Use:   "create [TOKEN]",
+		Short: "Make a bootstrap token and print it",
+		Long: "Make a bootstrap token, with which a node may ask for its identity, and print it.\n" +
+			"With --bootstrap-kubeconfig also write the file that a node joins with.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				t.Value = args[0]
+			}
+			c, cfg, err := a.client()
+			if err != nil {
+				return err
+			}
+			token, err := handtools.CreateToken(cmd.Context(), c, t)
+			if err != nil {
+				return explained(err, cfg)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			at := file
+			if at == "" {
+				at = "/etc/kubernetes/bootstrap-kubelet.conf"
+				fmt.Fprintf(cmd.ErrOrStderr(), "Write a kubeconfig with this token for the node (or make one with --bootstrap-kubeconfig FILE):\n"+
+					"  server: %s\n  token: %s\n", cfg.Host, token)
+			} else if err := writeBootstrap(file, cfg, token); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "Join with it on the node:\n  kubelet --bootstrap-kubeconfig=%s --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml\n", at)
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	a.flags(fs)
+	fs.DurationVar(&t.TTL, "ttl", 24*time.Hour, "how long the token is good; 0: for ever")
+	fs.StringSliceVar(&t.Groups, "groups", []string{handtools.DefaultTokenGroup}, "groups of whoever uses the token")
+	fs.StringSliceVar(&t.Usages, "usages", []string{"signing", "authentication"}, "what the token may be used for")
+	fs.StringVar(&t.Description, "description", "", "what the token is for")
+	fs.StringVar(&file, "bootstrap-kubeconfig", "", "also write a bootstrap kubeconfig with the token to this file")
+	return cmd
+}
+
+// writeBootstrap writes the kubeconfig that a node joins with: this cluster and the token.
+func writeBootstrap(file string, cfg *rest.Config, token string) error {
+	ca := cfg.CAData
+	if len(ca) == 0 && cfg.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(cfg.CAFile); err != nil {
+			return fmt.Errorf("read cluster CA: %w", err)
+		}
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters["bootstrap"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: ca, TLSServerName: cfg.ServerName, InsecureSkipTLSVerify: cfg.Insecure}
+	c.AuthInfos["kubelet-bootstrap"] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts["bootstrap"] = &clientcmdapi.Context{Cluster: "bootstrap", AuthInfo: "kubelet-bootstrap"}
+	c.CurrentContext = "bootstrap"
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		return fmt.Errorf("write bootstrap kubeconfig: %w", err)
+	}
+	return nil
+}
+
+func newTokenList() *cobra.Command {
+	var a access
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List bootstrap tokens and when they expire",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, cfg, err := a.client()
+			if err != nil {
+				return err
+			}
+			return explained(handtools.ListTokens(cmd.Context(), c, cmd.OutOrStdout()), cfg)
+		},
+	}
+	a.flags(cmd.Flags())
+	return cmd
+}
+
+func newTokenDelete() *cobra.Command {
+	var a access
+	cmd := &cobra.Command{
+		Use:   "delete TOKEN|ID...",
+		Short: "Delete bootstrap tokens",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, cfg, err := a.client()
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, token := range args {
+				if err := handtools.DeleteToken(cmd.Context(), c, token); err != nil {
+					errs = append(errs, explained(err, cfg))
+				} else {
+					fmt.Fprintf(cmd.OutOrStdout(), "Deleted token %.6s\n", token)
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	a.flags(cmd.Flags())
+	return cmd
+}
+
+func newLease() *cobra.Command {
+	lease := &cobra.Command{Use: "lease", Short: "Keep another node's lease fresh"}
+	var a access
+	l := handtools.LeaseRenewal{}
+	renew := &cobra.Command{
+		Use:   "renew NODE",
+		Short: "Renew a node's lease until stopped",
+		Long: "Renew a node's lease until stopped, in place of its agent. A Ready node stays Ready.\n" +
+			"A node that is already Unknown needs --ready too, which writes its conditions.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, cfg, err := a.client()
+			if err != nil {
+				return err
+			}
+			l.Client, l.Node, l.Out = c, args[0], cmd.OutOrStdout()
+			return explained(l.Run(cmd.Context()), cfg)
+		},
+	}
+	fs := renew.Flags()
+	a.flags(fs)
+	fs.BoolVar(&l.Ready, "ready", false, "also write the conditions of a healthy node where they are not")
+	fs.BoolVar(&l.Once, "once", false, "renew once and end")
+	fs.DurationVar(&l.Interval, "interval", 10*time.Second, "time between two renewals")
+	fs.DurationVar(&l.Duration, "duration", 40*time.Second, "how long the lease says it is good")
+	lease.AddCommand(renew)
+	return lease
+}
+
+// withTimeout is ctx with a timeout where there is one.
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
