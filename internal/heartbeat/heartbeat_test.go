@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -371,6 +370,26 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
+// A node that may not create itself takes the object that an administrator made for it.
+func TestForbiddenCreateAdoptsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, existing())
+		b.fail = func(verb, resource string) error {
+			if verb == "create" && resource == "nodes" {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("no"))
+			}
+			return nil
+		}
+		b.run()
+		b.want("0s create nodes\n0s get nodes\n0s patch nodes/status\n0s get nodes cached\n0s patch nodes/status", "nodes")
+		if got := ready(b); got != "True" {
+			t.Errorf("Ready is %s", got)
+		}
+		b.stop()
+	})
+}
+
 func TestWithoutRegisterNothingIsCreated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -395,107 +414,6 @@ func TestWithoutRegisterNothingIsCreated(t *testing.T) {
 			t.Error("no lease was created")
 		}
 		b.stop()
-	})
-}
-
-func TestLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.run()
-		b.want("0s get leases\n0s create leases", "leases")
-		time.Sleep(65 * time.Second)
-		renewals := strings.Split(b.take("update leases"), "\n")
-		if len(renewals) != 6 {
-			t.Errorf("renewed %d times in 65 s, want 6: %v", len(renewals), renewals)
-		}
-		last := time.Duration(0)
-		for _, r := range renewals {
-			at, err := time.ParseDuration(strings.Fields(r)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if gap := at - last; gap < 10*time.Second || gap > 10400*time.Millisecond {
-				t.Errorf("renewed after %s, want 10 s to 10.4 s", gap)
-			}
-			last = at
-		}
-		l, err := b.api.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "n1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]any{"holder": *l.Spec.HolderIdentity, "seconds": *l.Spec.LeaseDurationSeconds, "owner": l.OwnerReferences}
-		want := map[string]any{"holder": "n1", "seconds": int32(40), "owner": []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u7"}}}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-		b.stop()
-	})
-}
-
-// Updates that fail: five at once, then the lease is ensured with a back-off of 200 ms to 7 s.
-func TestLeaseBacksOff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.run()
-		time.Sleep(time.Second)
-		b.take()
-		b.set(func() {
-			b.fail = func(_, resource string) error {
-				if resource == "leases" {
-					return errors.New("connection refused")
-				}
-				return nil
-			}
-		})
-		time.Sleep(31 * time.Second)
-		lines := strings.Split(b.take("leases"), "\n")
-		if len(lines) < 13 || strings.Count(strings.Join(lines[:5], "\n"), "update leases") != 5 {
-			t.Fatalf("want five updates and then reads:\n%s", strings.Join(lines, "\n"))
-		}
-		var gaps []string
-		var last time.Duration
-		for i, l := range lines[5:] {
-			at, err := time.ParseDuration(strings.Fields(l)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i > 0 {
-				gaps = append(gaps, (at - last).String())
-			}
-			last = at
-		}
-		want := []string{"200ms", "400ms", "800ms", "1.6s", "3.2s", "6.4s", "7s"}
-		if diff := cmp.Diff(want, gaps[:len(want)]); diff != "" {
-			t.Error(diff)
-		}
-		b.stop()
-	})
-}
-
-type sharedLeases struct{ kept, released []string }
-
-func (s *sharedLeases) Keep(node string, uid func() types.UID) func() {
-	s.kept = append(s.kept, node)
-	return func() { s.released = append(s.released, node+" "+string(uid())) }
-}
-
-func TestSharedLeases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, existing())
-		shared := &sharedLeases{}
-		b.cfg.Leases = shared
-		b.run()
-		time.Sleep(time.Minute)
-		if got := b.take("leases"); got != "" {
-			t.Errorf("renewed its own lease too:\n%s", got)
-		}
-		b.stop()
-		if diff := cmp.Diff(&sharedLeases{kept: []string{"n1"}, released: []string{"n1 u1"}}, shared, cmp.AllowUnexported(sharedLeases{})); diff != "" {
-			t.Error(diff)
-		}
 	})
 }
 

@@ -1,0 +1,55 @@
+package heartbeat
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// Only what we own is sent, and what is applied gives what was meant: two addresses of one type survive.
+func TestStatusPatch(t *testing.T) {
+	t.Parallel()
+	address := func(kind v1.NodeAddressType, ip string) v1.NodeAddress { return v1.NodeAddress{Type: kind, Address: ip} }
+	base := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5", Labels: map[string]string{"theirs": "1"}},
+		Spec:       v1.NodeSpec{Unschedulable: true},
+		Status: v1.NodeStatus{
+			Addresses:  []v1.NodeAddress{address(v1.NodeInternalIP, "192.0.2.1"), address(v1.NodeHostName, "n1")},
+			Conditions: []v1.NodeCondition{{Type: "NetworkUnavailable", Status: v1.ConditionFalse}, {Type: v1.NodeReady, Status: v1.ConditionFalse}},
+		},
+	}
+	next := base.DeepCopy()
+	next.Spec.Unschedulable = false // not ours: must not be sent
+	next.Status.Addresses = []v1.NodeAddress{address(v1.NodeInternalIP, "192.0.2.1"), address(v1.NodeInternalIP, "2001:db8::1"), address(v1.NodeHostName, "n1")}
+	next.Status.Conditions[1].Status = v1.ConditionTrue
+	patch, err := statusPatch(base, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"status":{"$setElementOrder/conditions":[{"type":"NetworkUnavailable"},{"type":"Ready"}],` +
+		`"addresses":[{"type":"InternalIP","address":"192.0.2.1"},{"type":"InternalIP","address":"2001:db8::1"},{"type":"Hostname","address":"n1"},{"$patch":"replace"}],` +
+		`"conditions":[{"status":"True","type":"Ready"}]}}`
+	if diff := cmp.Diff(want, string(patch)); diff != "" {
+		t.Error(diff)
+	}
+	from, err := json.Marshal(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied, err := strategicpatch.StrategicMergePatch(from, patch, v1.Node{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got v1.Node
+	if err := json.Unmarshal(applied, &got); err != nil {
+		t.Fatal(err)
+	}
+	next.Spec = base.Spec
+	if diff := cmp.Diff(next, &got); diff != "" {
+		t.Error(diff)
+	}
+}
