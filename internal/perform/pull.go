@@ -51,7 +51,7 @@ func (x *Performer) pullFailed(job pod.Job, c *v1.Container, ierr *image.Error) 
 	case image.ReasonNeverPull:
 		x.event(job, v1.EventTypeWarning, "ErrImageNeverPull", "Container image %q is not present with pull policy of Never", c.Image)
 	case image.ReasonInvalidName, image.ReasonInspect:
-		x.event(job, v1.EventTypeWarning, "InspectFailed", "Failed to apply default image tag or inspect image %q: %s", c.Image, ierr.Message)
+		x.event(job, v1.EventTypeWarning, "InspectFailed", "%s", ierr.Message)
 	default:
 		x.event(job, v1.EventTypeWarning, "Failed", "Failed to pull image %q: %s", c.Image, ierr.Message)
 	}
