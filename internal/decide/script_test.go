@@ -329,6 +329,14 @@ func (s *script) event(f []string) {
 		s.onContainer(arg(1), func(c *pod.Container) {
 			c.State = map[string]pod.ContainerState{"unknown": pod.StateUnknown, "created": pod.StateCreated}[arg(2)]
 		})
+	case "zombie": // an older instance turns out to live beside the newest
+		s.onContainer(arg(1), func(c *pod.Container) {
+			old := *c
+			old.ID, old.State, old.Attempt = "zombie", pod.StateRunning, 0
+			c.Attempt++
+			s.maxTry[c.Name] = int(c.Attempt)
+			s.containers = append(s.containers, old)
+		})
 	case "vanish": // the runtime loses a container, or everything
 		s.containers = slices.DeleteFunc(s.containers, func(c pod.Container) bool { return f[1] == "all" || c.Name == f[1] })
 		if f[1] == "all" {

@@ -420,9 +420,6 @@ func (w *world) crash(done bool) {
 		from := &w.mem.Containers[i]
 		to := mem.Ensure(from.Name)
 		to.ProbedID, to.Started, to.Ready = from.ProbedID, from.Started, from.Ready
-		if n, ok := w.maxTry[from.Name]; ok { // the log directory
-			to.HighestAttempt, to.AttemptKnown = uint32(n), true
-		}
 	}
 	w.mem = mem
 	w.inspect()
