@@ -80,7 +80,8 @@ type Config struct {
 	Leases            Leases   // optional
 	// Rand is a number in [0, 1) that spreads the reports of many nodes; nil: random.
 	Rand func() float64
-	Log  *slog.Logger
+	// Log should carry the node's name: the messages do not repeat it.
+	Log *slog.Logger
 }
 
 func (c *Config) setDefaults() {

@@ -182,10 +182,10 @@ func (h *Heartbeat) notice(ctx context.Context, node *v1.Node) (cidrChanged bool
 		return false
 	}
 	if err := h.cfg.PodCIDR(ctx, slices.Clone(cidrs)); err != nil {
-		h.said.warn("hand pod CIDR on: "+err.Error(), "node", h.cfg.NodeName, "cidrs", cidrs)
+		h.said.warn("hand pod CIDR on: "+err.Error(), "cidrs", cidrs)
 		return false
 	}
 	h.cidrs, h.cidrsKnown = slices.Clone(cidrs), true
-	h.cfg.Log.Info("pod CIDR handed on", "node", h.cfg.NodeName, "cidrs", cidrs)
+	h.cfg.Log.Info("pod CIDR handed on", "cidrs", cidrs)
 	return true
 }

@@ -34,7 +34,7 @@ func (h *Heartbeat) renewLease(ctx context.Context) {
 		func(l *coordinationv1.Lease) error { return h.setOwner(ctx, l) },
 	)
 	// The controller logs to the logger of its context: the agent's own, not the process's.
-	controller.Run(klog.NewContext(ctx, logr.FromSlogHandler(h.cfg.Log.With("node", h.cfg.NodeName).Handler())))
+	controller.Run(klog.NewContext(ctx, logr.FromSlogHandler(h.cfg.Log.Handler())))
 }
 
 // setOwner makes the Lease go with its Node. Until the Node is there a new lease waits, and an old one is renewed

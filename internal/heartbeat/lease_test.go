@@ -113,4 +113,3 @@ func TestSharedLeases(t *testing.T) {
 		}
 	})
 }
-

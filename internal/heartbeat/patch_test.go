@@ -13,7 +13,9 @@ import (
 // Only what we own is sent, and what is applied gives what was meant: two addresses of one type survive.
 func TestStatusPatch(t *testing.T) {
 	t.Parallel()
-	address := func(kind v1.NodeAddressType, ip string) v1.NodeAddress { return v1.NodeAddress{Type: kind, Address: ip} }
+	address := func(kind v1.NodeAddressType, ip string) v1.NodeAddress {
+		return v1.NodeAddress{Type: kind, Address: ip}
+	}
 	base := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5", Labels: map[string]string{"theirs": "1"}},
 		Spec:       v1.NodeSpec{Unschedulable: true},

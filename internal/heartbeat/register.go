@@ -24,7 +24,7 @@ func (h *Heartbeat) register(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		h.said.warn(h.explain(err), "node", h.cfg.NodeName)
+		h.said.warn(h.explain(err))
 		select {
 		case <-ctx.Done():
 			return false
@@ -37,7 +37,7 @@ func (h *Heartbeat) register(ctx context.Context) bool {
 func (h *Heartbeat) tryRegister(ctx context.Context) error {
 	res := h.cfg.Source.Initial(ctx)
 	for _, p := range res.Problems {
-		h.said.warn(p, "node", h.cfg.NodeName)
+		h.said.warn(p)
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 	defer cancel()
@@ -47,7 +47,7 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 		h.keep(node)
 		h.record(res.Events)
 		h.lastReport, h.reportDelay = time.Now(), h.spread()
-		h.cfg.Log.Info("node registered", "node", node.Name)
+		h.cfg.Log.Info("node registered")
 		return nil
 	}
 	// A node that may not create itself may still have been created for it.
@@ -69,7 +69,7 @@ func (h *Heartbeat) adopt(ctx context.Context, wanted, existing *v1.Node) error 
 	was, is := existing.Status.NodeInfo.MachineID, wanted.Status.NodeInfo.MachineID
 	if was != "" && is != "" && was != is {
 		h.cfg.Log.Warn("the Node was last reported by another machine: if that one still runs, two agents share one name and will undo each other's status; give one of them another name (--hostname-override)",
-			"node", h.cfg.NodeName, "machineThen", was, "machineNow", is)
+			"machineThen", was, "machineNow", is)
 	}
 	node, changed := nodestatus.Reconcile(wanted, existing, h.cfg.ZeroExtended)
 	if !changed {
@@ -78,6 +78,6 @@ func (h *Heartbeat) adopt(ctx context.Context, wanted, existing *v1.Node) error 
 		return fmt.Errorf("adopt node %s: %w", h.cfg.NodeName, err)
 	}
 	h.lastReport = time.Time{} // the first round reports in any case
-	h.cfg.Log.Info("node was registered before: adopted", "node", h.cfg.NodeName)
+	h.cfg.Log.Info("node was registered before: adopted")
 	return nil
 }

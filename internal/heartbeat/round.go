@@ -29,7 +29,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 			h.cfg.OnRepeatedFailure()
 		}
 	}
-	h.said.warn(h.explain(err), "node", h.cfg.NodeName)
+	h.said.warn(h.explain(err))
 }
 
 func (h *Heartbeat) try(ctx context.Context, try int) error {
@@ -43,7 +43,7 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 		return err
 	}
 	for _, p := range res.Problems {
-		h.said.warn(p, "node", h.cfg.NodeName)
+		h.said.warn(p)
 	}
 	changed := cidrChanged || nodestatus.Changed(&base.Status, &res.Node.Status) ||
 		!equality.Semantic.DeepEqual(base.Labels, res.Node.Labels) || !equality.Semantic.DeepEqual(base.Annotations, res.Node.Annotations)
@@ -107,7 +107,7 @@ func (h *Heartbeat) send(ctx context.Context, base *v1.Node, res nodestatus.Resu
 	h.keep(node)
 	h.record(res.Events)
 	for _, e := range res.Events {
-		h.cfg.Log.Info("node status changed", "node", h.cfg.NodeName, "event", e.Reason)
+		h.cfg.Log.Info("node status changed", "event", e.Reason)
 	}
 	return nil
 }
