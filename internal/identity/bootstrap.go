@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -161,10 +162,19 @@ func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 
 // writeKubeconfig writes a kubeconfig that goes to the same server as boot with the certificate at pairFile.
 func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
+	// Relative paths in a kubeconfig count from its directory, not from ours.
+	pairFile, err := filepath.Abs(pairFile)
+	if err != nil {
+		return fmt.Errorf("find certificate: %w", err)
+	}
 	cluster := clientcmdapi.NewCluster()
 	cluster.Server = boot.Host
 	cluster.InsecureSkipTLSVerify = boot.Insecure
-	cluster.CertificateAuthority = boot.CAFile
+	if boot.CAFile != "" {
+		if cluster.CertificateAuthority, err = filepath.Abs(boot.CAFile); err != nil {
+			return fmt.Errorf("find cluster CA: %w", err)
+		}
+	}
 	cluster.CertificateAuthorityData = boot.CAData
 	cluster.TLSServerName = boot.ServerName
 	cluster.DisableCompression = boot.DisableCompression

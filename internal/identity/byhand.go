@@ -263,7 +263,7 @@ func (h *HandRequest) whoAmI(ctx context.Context, pair *tls.Certificate) error {
 	if err != nil {
 		return errors.Join(errors.New("the new identity does not work yet"), Explain(err, h.Target.Host, h.path(".kubeconfig")))
 	}
-	fmt.Fprintf(h.Out, "The API server knows you as %s (%s), until %s.\nUse it: kubectl --kubeconfig %s get nodes\n",
+	fmt.Fprintf(h.Out, "The API server knows you as %s (%s), until %s.\nUse it: kubectl --kubeconfig %s auth whoami\n",
 		me.Status.UserInfo.Username, strings.Join(me.Status.UserInfo.Groups, ", "), stamp(pair.Leaf.NotAfter), h.path(".kubeconfig"))
 	return nil
 }

@@ -126,12 +126,18 @@ func (c *Client) CloseAll() { c.conns.closeAll() }
 
 // Certificate is the certificate in use; nil where the credentials are none.
 func (c *Client) Certificate() *x509.Certificate {
+	cert, _ := c.certificate()
+	return cert
+}
+
+// certificate is the certificate in use and when we got it: when its file was written.
+func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pair == nil {
-		return nil
+		return nil, time.Time{}
 	}
-	return c.pair.Leaf
+	return c.pair.Leaf, c.stat.changed
 }
 
 // Explain turns an error of a request that this client made into a Problem.
@@ -169,8 +175,8 @@ func (c *Client) Run(ctx context.Context) error {
 	req := clientRequest(c.cfg.NodeName, c.store, c.cfg.Log, c.cfg.Patience)
 	req.client = c.forRequest
 	for {
-		cert := c.Certificate()
-		if !sleepUntil(ctx, renewalTime(cert)) {
+		cert, got := c.certificate()
+		if !sleepUntil(ctx, renewalTime(cert, got)) {
 			return nil
 		}
 		if c.Certificate() != cert {

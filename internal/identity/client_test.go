@@ -35,6 +35,10 @@ func TestRotation(t *testing.T) {
 	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
 		t.Fatal(err)
 	}
+	// It was got an hour ago.
+	if err := os.Chtimes(n.cfg.CertDir+"/kubelet-client-current.pem", time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Rotate: true,
 		Log: n.cfg.Log, Patience: n.cfg.Patience}))(t)
 	a.set(func() { a.age, a.life = 0, time.Hour })

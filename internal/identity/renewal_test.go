@@ -3,9 +3,13 @@ package identity
 import (
 	"context"
 	"crypto/x509"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // "kubelet will ... request a new certificate as the expiration approaches": between 70 and 90 % of its life.
@@ -15,11 +19,15 @@ func TestRenewalTime(t *testing.T) {
 	cert := &x509.Certificate{NotBefore: from, NotAfter: from.Add(1000 * time.Hour)}
 	seen := map[time.Time]bool{}
 	for range 100 {
-		at := renewalTime(cert)
+		at := renewalTime(cert, time.Time{})
 		if life := at.Sub(from); life < 700*time.Hour || life > 900*time.Hour {
 			t.Fatalf("renews after %s of 1000 h", life)
 		}
 		seen[at] = true
+	}
+	// Dated back, and got when little of its life was left.
+	if at := renewalTime(cert, from.Add(990*time.Hour)); at.Before(from.Add(997*time.Hour)) || at.After(from.Add(999*time.Hour)) {
+		t.Errorf("renews after %s, want 70 to 90 %% of the 10 h that were left at 990 h", at.Sub(from))
 	}
 	if len(seen) < 50 {
 		t.Errorf("%d different times of 100: nodes would come together", len(seen))
@@ -53,4 +61,23 @@ func TestBackoff(t *testing.T) {
 			}
 		}
 	})
+}
+
+// --cert-dir and --bootstrap-kubeconfig may be relative to the directory that the agent is started in.
+func TestKubeconfigPathsAreAbsolute(t *testing.T) {
+	t.Parallel()
+	file := t.TempDir() + "/kubelet.conf"
+	boot := &rest.Config{Host: "https://127.0.0.1:1", TLSClientConfig: rest.TLSClientConfig{CAFile: "pki/ca.crt"}}
+	if err := writeKubeconfig(file, boot, "pki/kubelet-client-current.pem"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{c.AuthInfos["default-auth"].ClientCertificate, c.AuthInfos["default-auth"].ClientKey, c.Clusters["default-cluster"].CertificateAuthority} {
+		if !filepath.IsAbs(path) {
+			t.Errorf("%s is relative", path)
+		}
+	}
 }

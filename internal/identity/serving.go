@@ -165,9 +165,15 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	var of *tls.Certificate
 	for ctx.Err() == nil {
 		if pair := s.current(); pair != nil && pair != of {
-			of, renewal = pair, renewalTime(pair.Leaf)
+			of = pair
+			got, _ := stampOf(s.store.current()) // where it cannot be told, its own dates count
+			renewal = renewalTime(pair.Leaf, got.changed)
 		}
 		wish := s.wish()
+		if wish == nil && of == nil {
+			sleep(ctx, min(s.cfg.Patience, time.Second)) // the addresses come soon after the start
+			continue
+		}
 		if wish == nil || of != nil && covers(of.Leaf, wish) && time.Now().Before(renewal) {
 			sleep(ctx, s.cfg.Patience)
 			continue
