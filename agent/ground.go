@@ -50,6 +50,7 @@ type ground struct {
 type volumes interface {
 	perform.Volumes
 	Orphans(known func(types.UID) bool) ([]types.UID, error)
+	Usage(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
 }
 
 type cgroups interface {

@@ -1,8 +1,10 @@
 package agent
 
 import (
-	"path"
+	"context"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/cgroup"
 	"github.com/wherry-node/wherry/internal/config"
@@ -32,9 +34,7 @@ func (a *Agent) buildStats() error {
 	}
 	if a.deps.Machine.real {
 		cfg.Disk, cfg.HostRoot, cfg.PodsGroup = hostfs.Host{}, "/", a.podsGroup()
-		if v, ok := a.ground.volumes.(stats.Volumes); ok {
-			cfg.Volumes = v
-		}
+		cfg.Volumes = volumeUsage{a}
 	}
 	a.stats, err = stats.New(cfg)
 	return err
@@ -42,15 +42,30 @@ func (a *Agent) buildStats() error {
 
 // podsGroup is the control group of all pods.
 func (a *Agent) podsGroup() string {
-	k := &a.cfg.Kubelet
-	root := path.Join("/", k.CgroupRoot)
-	switch {
-	case !*k.CgroupsPerQOS:
-		return root
-	case k.CgroupDriver == cgroup.DriverSystemd:
-		return path.Join(root, "kubepods.slice")
+	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+		return groups.PodsGroup()
 	}
-	return path.Join(root, "kubepods")
+	return ""
+}
+
+// volumeUsage measures volumes by the UID of their pod.
+type volumeUsage struct{ a *Agent }
+
+// VolumeUsage says how full the volumes of a pod are.
+func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Volume, error) {
+	p, _ := v.a.pods.Get(uid)
+	if p == nil {
+		return nil, nil
+	}
+	usage, err := v.a.ground.volumes.Usage(ctx, p)
+	out := make([]stats.Volume, 0, len(usage))
+	for _, u := range usage {
+		out = append(out, stats.Volume{
+			Name: u.Name, Ephemeral: !u.Memory, CapacityBytes: u.CapacityBytes, AvailableBytes: u.AvailableBytes,
+			Inodes: u.Inodes, InodesFree: u.InodesFree, UsedBytes: u.UsedBytes, InodesUsed: u.InodesUsed,
+		})
+	}
+	return out, err
 }
 
 func (a *Agent) statsMachine() stats.Machine {

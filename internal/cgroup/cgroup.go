@@ -73,6 +73,14 @@ func New(config Config) *Cgroups {
 	return &Cgroups{config: config, names: naming{systemd: config.Driver == DriverSystemd, root: split(config.Root)}}
 }
 
+// PodsGroup is the group of all pods, below the mount point; where no groups are made per class, the root of all.
+func (c *Cgroups) PodsGroup() string {
+	if !c.config.PerQOS {
+		return "/" + strings.Join(split(c.config.Root), "/")
+	}
+	return c.names.path(podsRoot)
+}
+
 // UseDriver replaces the configured driver by the one that the runtime says it has. Only before SetUpNode.
 func (c *Cgroups) UseDriver(driver string) {
 	c.config.Driver = driver

@@ -33,7 +33,6 @@ type Runtime struct {
 
 	mu    sync.Mutex
 	facts nodestatus.Runtime
-	known bool
 }
 
 // NewRuntime returns a Runtime; onChange is called when readiness, of the runtime or its network, has changed.
@@ -48,12 +47,8 @@ func (r *Runtime) Facts() nodestatus.Runtime {
 	return r.facts
 }
 
-// Known reports whether the runtime has answered once.
-func (r *Runtime) Known() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known
-}
+// Ask asks once, so that the first status of a node that restarts already knows the runtime.
+func (r *Runtime) Ask(ctx context.Context) { r.ask(ctx) }
 
 // Run asks until ctx ends.
 func (r *Runtime) Run(ctx context.Context) error {
@@ -97,7 +92,6 @@ func (r *Runtime) ask(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	r.facts = next
-	r.known = r.known || err == nil
 	r.mu.Unlock()
 	ready := r.tell(old, next)
 	return ready

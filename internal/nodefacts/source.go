@@ -51,7 +51,7 @@ type Source struct {
 }
 
 // imagesFor is how long a list of images is good enough.
-const imagesFor = 9 * time.Second
+const imagesFor = 55 * time.Second
 
 // New returns a Source; it does no IO.
 func New(cfg Config) *Source { return &Source{cfg: cfg} }

@@ -22,6 +22,8 @@ type Volumes interface {
 	SetUp(ctx context.Context, p volume.Pod) error
 	Mounts(ctx context.Context, in volume.MountInput) ([]*runtimeapi.Mount, error)
 	TearDown(ctx context.Context, ref pod.Ref) error
+	// ReadFile reads a file of a volume, for fileKeyRef.
+	ReadFile(p *v1.Pod, volume, path string) ([]byte, error)
 	// Remove removes whatever TearDown left: nothing of the pod stays.
 	Remove(ctx context.Context, ref pod.Ref) error
 }

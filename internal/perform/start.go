@@ -103,6 +103,7 @@ func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ip
 	return crispec.EnvInput{
 		Pod: p, Container: c, PodIPs: ips, HostIPs: facts.HostIPs, NodeName: facts.NodeName,
 		NodeAllocatable: facts.Allocatable, Services: services, ServicesPending: !synced && !pod.IsStatic(p),
+		EnvFile: func(volume, path string) ([]byte, error) { return x.cfg.Volumes.ReadFile(p, volume, path) },
 		ConfigMap: func(ns, name string) (*v1.ConfigMap, error) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()

@@ -76,6 +76,9 @@ type entry struct {
 	failed     error
 }
 
+// firstListing is how long the first listing may take before a generator that has just begun is unhealthy.
+const firstListing = 10 * time.Second
+
 // New returns a Generator; it does no IO.
 func New(cfg Config) *Generator {
 	def := func(d *time.Duration, v time.Duration) {
@@ -143,9 +146,10 @@ func (g *Generator) Healthy() error {
 		if g.lastErr != nil {
 			return fmt.Errorf("PLEG is not healthy: pleg has yet to be successful: %w", g.lastErr)
 		}
-		if last.IsZero() {
-			return errors.New("PLEG is not healthy: pleg has yet to be successful")
+		if last.IsZero() || time.Since(last) < firstListing {
+			return nil // it has only just begun: a restart must not make the node flap
 		}
+		return errors.New("PLEG is not healthy: pleg has yet to be successful")
 	}
 	if age := time.Since(last); age > max(g.cfg.Threshold, 2*g.period()) {
 		return fmt.Errorf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v", age.Round(time.Second), g.cfg.Threshold)

@@ -2,6 +2,8 @@ package volume
 
 import (
 	"context"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
@@ -96,3 +98,8 @@ func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 
 // Usage is empty: nothing takes any room.
 func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
+
+// ReadFile finds nothing: no container of a simulated node writes into a volume.
+func (m *InMemory) ReadFile(_ *v1.Pod, volume, path string) ([]byte, error) {
+	return nil, fmt.Errorf("read %s of volume %s: %w", path, volume, fs.ErrNotExist)
+}
