@@ -17,8 +17,7 @@ func Decide(in *Input) Plan {
 		t.terminate(why)
 		return t.plan
 	}
-	if in.Pod == nil { // unwanted, but the sources have not all answered
-		t.plan.Why = WhySources
+	if in.Pod == nil { // unwanted, but not yet to be touched
 		return t.plan
 	}
 	t.active()
@@ -45,6 +44,7 @@ func (t *turn) active() {
 		return
 	}
 	t.wakeForDeadline()
+	t.cancelDeadHooks()
 	t.ensureSetUp()
 	t.ensureSandbox()
 	switch {

@@ -47,3 +47,15 @@ func (t *turn) preStop(c *pod.Container) bool {
 	spec := specOf(t.in.Pod, c.Name)
 	return spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 }
+
+// cancelDeadHooks cuts short the hooks of containers that have ended meanwhile: nobody is left for them.
+func (t *turn) cancelDeadHooks() {
+	for _, a := range t.in.InFlight {
+		if a.Op != pod.OpPostStart && a.Op != pod.OpPreStop {
+			continue
+		}
+		if c := t.in.Observed.ByID(a.ID); c == nil || !t.alive(c) {
+			t.cancel(a, WhyHookOfDead)
+		}
+	}
+}

@@ -42,6 +42,10 @@ func (t *turn) inits() bool {
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
 			continue // done, whatever the restart policy
 		}
+		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks; a new image waits
+			t.wait(WhyInitFirst)
+			return false
+		}
 		if t.drive(c, inst, WhyInit, false) != stepDone {
 			t.wait(WhyInitFirst)
 			return false

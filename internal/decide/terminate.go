@@ -12,11 +12,16 @@ import (
 func (t *turn) end() pod.Why {
 	in := t.in
 	if in.Pod == nil {
-		if in.Node.SourcesReady || in.Memory.Orphaned {
-			t.plan.Orphaned = true
-			return WhyUnwanted
+		switch {
+		case !in.Node.SourcesReady && !in.Memory.Orphaned:
+			t.plan.Why = WhySources
+			return ""
+		case t.stale && in.Memory.StopBegan.IsZero():
+			t.plan.Why = WhyInspect // its containers say how much time they get
+			return ""
 		}
-		return ""
+		t.plan.Orphaned = true
+		return WhyUnwanted
 	}
 	switch {
 	case in.Memory.Orphaned:
@@ -77,7 +82,8 @@ func (t *turn) terminate(why pod.Why) {
 	t.plan.Phase = PhaseStopping
 	t.plan.Why = why
 	t.graceClock()
-	t.cancelForEnd()
+	t.cancelPulls()
+	t.cancelDeadHooks()
 	alive := t.stopAlive(why)
 	switch {
 	case alive:
@@ -111,10 +117,10 @@ func (t *turn) neverBegan() bool {
 	return m.Stop != nil && m.Stop.Rejected && !m.SetUp && !t.plan.Orphaned && t.in.Observed.Empty() && len(t.in.InFlight) == 0
 }
 
-// cancelForEnd cuts short what would only bring the pod up.
-func (t *turn) cancelForEnd() {
+// cancelPulls cuts short what would only bring the pod up.
+func (t *turn) cancelPulls() {
 	for _, a := range t.in.InFlight {
-		if a.Op == pod.OpPullImage || (a.Op == pod.OpPostStart && t.in.Observed.ByID(a.ID) == nil) {
+		if a.Op == pod.OpPullImage {
 			t.cancel(a, WhyEndingCancel)
 		}
 	}

@@ -47,6 +47,7 @@ const (
 	WhyShorterGrace     pod.Why = "the grace period became shorter"
 	WhyPreStopOverran   pod.Why = "the grace period ended during the preStop hook"
 	WhyEndingCancel     pod.Why = "the pod ends"
+	WhyHookOfDead       pod.Why = "the hook's container has ended"
 	WhySuperseded       pod.Why = "the container is being stopped"
 	WhyDeleted          pod.Why = "the pod is being deleted"
 	WhyStopped          pod.Why = "the node decided to stop the pod"

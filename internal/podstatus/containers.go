@@ -38,6 +38,15 @@ const (
 	roleEphemeral
 )
 
+// subject is one container and all that is known of it.
+type subject struct {
+	spec *v1.Container
+	kind role
+	inst *pod.Container      // the newest attempt; nil: the runtime does not know it
+	old  *v1.ContainerStatus // nil: never reported
+	cm   *decide.ContainerMemory
+}
+
 // containers derives the three lists: init containers as the spec orders them, the others by name.
 func (d *derivation) containers(s *v1.PodStatus) {
 	spec := &d.Pod.Spec
@@ -65,27 +74,28 @@ func (d *derivation) containers(s *v1.PodStatus) {
 
 // container derives the status of one container.
 func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerStatus) v1.ContainerStatus {
-	old := find(olds, c.Name)
-	cm := d.Memory.Container(c.Name)
-	if cm == nil {
-		cm = &decide.ContainerMemory{}
+	x := subject{
+		spec: c, kind: kind, inst: d.Observed.Newest(c.Name), old: find(olds, c.Name), cm: d.Memory.Container(c.Name),
 	}
-	inst := d.Observed.Newest(c.Name)
+	if x.cm == nil {
+		x.cm = &decide.ContainerMemory{}
+	}
 	var st v1.ContainerStatus
-	if inst == nil {
-		st = d.absent(c, kind, old)
+	if x.inst == nil {
+		st = d.absent(&x)
 	} else {
-		st = d.present(c, inst, old, cm)
+		st = d.present(&x)
 	}
-	d.waiting(c, &st, inst, cm, kind)
+	d.waiting(&x, &st)
 	if kind != roleEphemeral {
-		d.startedReady(c, &st, inst, old, cm, kind)
+		startedReady(&x, &st)
 	}
 	return st
 }
 
 // present is the status of a container that the runtime knows.
-func (d *derivation) present(c *v1.Container, inst *pod.Container, old *v1.ContainerStatus, cm *decide.ContainerMemory) v1.ContainerStatus {
+func (d *derivation) present(x *subject) v1.ContainerStatus {
+	c, inst, old := x.spec, x.inst, x.old
 	st := v1.ContainerStatus{
 		Name: c.Name, Image: cmp.Or(inst.Image, c.Image), ImageID: inst.ImageRef,
 		ContainerID:        d.id(inst),
@@ -107,14 +117,15 @@ func (d *derivation) present(c *v1.Container, inst *pod.Container, old *v1.Conta
 	case pod.StateExited:
 		st.State.Terminated = d.terminated(inst)
 	case pod.StateUnknown:
-		st.State = d.unknown(inst, old, cm)
+		st.State = d.unknown(x)
 	}
 	return st
 }
 
 // unknown: the runtime lost track of a container. While it is being stopped it is what it was; then it has ended.
-func (d *derivation) unknown(inst *pod.Container, old *v1.ContainerStatus, cm *decide.ContainerMemory) v1.ContainerState {
-	if cm.StopID == inst.ID && cm.Stopped {
+func (d *derivation) unknown(x *subject) v1.ContainerState {
+	inst, old := x.inst, x.old
+	if x.cm.StopID == inst.ID && x.cm.Stopped {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			ExitCode: exitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: stamp(inst.StartedAt),
 			Message: "the runtime lost track of the container, which was stopped",
@@ -161,7 +172,8 @@ func (d *derivation) lastState(name string, inst *pod.Container, old *v1.Contain
 }
 
 // absent is the status of a container that the runtime does not know: not yet, or no more.
-func (d *derivation) absent(c *v1.Container, kind role, old *v1.ContainerStatus) v1.ContainerStatus {
+func (d *derivation) absent(x *subject) v1.ContainerStatus {
+	c, kind, old := x.spec, x.kind, x.old
 	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) {
 		st := *old.DeepCopy()
 		return st
@@ -228,20 +240,21 @@ func (d *derivation) notYet() *v1.ContainerStateWaiting {
 }
 
 // waiting says why a container that should run does not: its last end goes to the last state then.
-func (d *derivation) waiting(c *v1.Container, st *v1.ContainerStatus, inst *pod.Container, cm *decide.ContainerMemory, kind role) {
+func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
+	c, inst := x.spec, x.inst
 	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
 		return
 	}
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
-		if kind == roleEphemeral || (kind == roleInit && code == 0 && !decide.IsSidecar(c)) {
+		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !decide.IsSidecar(c)) {
 			return
 		}
-		if !decide.MayRestart(&d.Pod.Spec, c, code) && (inst == nil || cm.ReplacedID != inst.ID) {
+		if !decide.MayRestart(&d.Pod.Spec, c, code) && (inst == nil || x.cm.ReplacedID != inst.ID) {
 			return
 		}
 	}
-	w := d.why(c, inst, cm)
+	w := d.why(x)
 	if w == nil {
 		return
 	}
@@ -252,8 +265,8 @@ func (d *derivation) waiting(c *v1.Container, st *v1.ContainerStatus, inst *pod.
 }
 
 // why finds the reason of waiting in memory; nil: there is none but that its turn has not come.
-func (d *derivation) why(c *v1.Container, inst *pod.Container, cm *decide.ContainerMemory) *v1.ContainerStateWaiting {
-	now := d.Now
+func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
+	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
 	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
 		return &v1.ContainerStateWaiting{
 			Reason: ReasonCrashLoopBackOff,
@@ -281,7 +294,8 @@ func backsOff(reason string) bool {
 
 // startedReady: what the probes say. A container without probes is started when it runs and its postStart hook
 // is done, and ready when it is started. A regular init container is ready when it has completed.
-func (d *derivation) startedReady(c *v1.Container, st *v1.ContainerStatus, inst *pod.Container, old *v1.ContainerStatus, cm *decide.ContainerMemory, kind role) {
+func startedReady(x *subject, st *v1.ContainerStatus) {
+	c, inst, old, cm := x.spec, x.inst, x.old, x.cm
 	started, ready := false, false
 	if st.State.Running != nil && inst != nil {
 		// Until its probes have been heard of, a container is what it was when it was reported last.
@@ -292,7 +306,7 @@ func (d *derivation) startedReady(c *v1.Container, st *v1.ContainerStatus, inst 
 			ready = started && ((cm.ProbedID == inst.ID && cm.Ready) || (same && old.Ready))
 		}
 	}
-	if kind == roleInit && !decide.IsSidecar(c) {
+	if x.kind == roleInit && !decide.IsSidecar(c) {
 		ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
 	}
 	st.Started, st.Ready = &started, ready
