@@ -36,6 +36,7 @@ type container struct {
 
 	prog    *program // what it does; nil: it serves until it is stopped
 	step    int      // of prog.steps, the next
+	laps    int      // how often its loop has been run
 	endsAt  time.Time
 	ending  exit
 	stopped bool // it has got a stop signal
@@ -188,12 +189,18 @@ func (r *Runtime) start(id string) error {
 // plan puts c in the heap for what happens to it next. Called with the lock held.
 func (r *Runtime) plan(c *container) {
 	due := c.endsAt
-	if c.prog != nil && c.step < len(c.prog.steps) {
-		if at := time.Unix(0, c.started).Add(c.prog.steps[c.step].at); due.IsZero() || at.Before(due) {
-			due = at
-		}
+	if at := r.nextOutput(c); !at.IsZero() && (due.IsZero() || at.Before(due)) {
+		due = at
 	}
 	r.at(c, due)
+}
+
+// nextOutput is when c writes next; zero when it does not, or nobody could read it.
+func (r *Runtime) nextOutput(c *container) time.Time {
+	if !r.cfg.WriteLogs || c.prog == nil || c.step >= len(c.prog.steps) {
+		return time.Time{}
+	}
+	return time.Unix(0, c.started).Add(c.prog.steps[c.step].at + time.Duration(c.laps)*c.prog.period)
 }
 
 // advance does what is due for c: output, or its end. Called with the lock held.
@@ -201,13 +208,13 @@ func (r *Runtime) advance(c *container, now time.Time) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
-	for c.prog != nil && c.step < len(c.prog.steps) {
+	for at := r.nextOutput(c); !at.IsZero() && !at.After(now); at = r.nextOutput(c) {
 		s := &c.prog.steps[c.step]
-		if time.Unix(0, c.started).Add(s.at).After(now) {
-			break
-		}
 		r.writeLog(c, now, s.out, s.stderr)
-		c.step++
+		if c.step++; c.step == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < c.step {
+			c.step = c.prog.loopFrom
+			c.laps++
+		}
 	}
 	if !c.endsAt.IsZero() && !c.endsAt.After(now) {
 		r.exit(c, c.ending, now)

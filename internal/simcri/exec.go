@@ -83,21 +83,22 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 	}
 	var stdout, stderr bytes.Buffer
 	for _, s := range c.prog.steps {
+		to := &stdout
 		if s.stderr {
-			stderr.Write(s.out)
-		} else {
-			stdout.Write(s.out)
+			to = &stderr
 		}
+		to.Write(atTime(s.out, time.Now()))
 	}
 	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
 }
 
 // writeLog appends output to the log file of a container, as CRI lays it out; nil only makes the file. Called with
 // the lock held.
-func (r *Runtime) writeLog(c *container, now time.Time, out []byte, stderr bool) {
+func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) {
 	if !r.cfg.WriteLogs || c.logPath == "" {
 		return
 	}
+	out = atTime(out, at)
 	var b bytes.Buffer
 	stream := "stdout"
 	if stderr {
@@ -109,7 +110,7 @@ func (r *Runtime) writeLog(c *container, now time.Time, out []byte, stderr bool)
 		if !whole {
 			tag = " P "
 		}
-		b.WriteString(now.UTC().Format(time.RFC3339Nano) + " " + stream + tag)
+		b.WriteString(at.UTC().Format(time.RFC3339Nano) + " " + stream + tag)
 		b.Write(line)
 		b.WriteByte('\n')
 		out = rest
@@ -117,6 +118,11 @@ func (r *Runtime) writeLog(c *container, now time.Time, out []byte, stderr bool)
 	if err := appendFile(c.logPath, b.Bytes()); err != nil {
 		r.cfg.Log.Debug("cannot write container log", "path", c.logPath, "err", err)
 	}
+}
+
+// atTime puts the time where $(date) stood.
+func atTime(out []byte, at time.Time) []byte {
+	return bytes.ReplaceAll(out, []byte(now), []byte(at.UTC().Format(time.UnixDate)))
 }
 
 func appendFile(name string, data []byte) error {

@@ -19,6 +19,9 @@ type program struct {
 	ignoresStop bool // "SIGTERM has no effect on the first process of a container unless it handles it"
 	readsStdin  bool // cat without a file
 	unknown     bool // it ran a command that the tiny shell does not know
+	// A loop repeats the steps from loopFrom on, every period.
+	loopFrom int
+	period   time.Duration
 }
 
 // step is output at a time after the start.
@@ -57,8 +60,8 @@ func compileExec(cmd []string, env map[string]string) *program {
 }
 
 // shell runs a tiny language: commands in a row with ; && || and newlines, quotes, $NAME, output to
-// /dev/termination-log or to standard error. Loops run for ever; what it does not know succeeds at once in an
-// exec, and is a server in a container.
+// /dev/termination-log or to standard error, for over words. Other loops run for ever; what it does not know
+// succeeds at once in an exec, and is a server in a container.
 type shell struct {
 	p           program
 	env         map[string]string
@@ -125,8 +128,11 @@ func (s *shell) command(words []string, to redirect) {
 		}
 	case "hostname":
 		s.write(s.env["HOSTNAME"]+"\n", to)
+	case "date":
+		s.write(now+"\n", to)
+	case "break", "continue", "kill":
 	case "tail", "wait", "yes", "top", "pause":
-		s.forever(s.main && name != "pause")
+		s.forever(s.main && name != "pause" && name != "top") // these two handle signals
 	default:
 		s.p.unknown = true
 		if s.main {
@@ -208,131 +214,278 @@ func (s *shell) shell(args []string) {
 }
 
 // script runs commands in a row.
-func (s *shell) script(text string) {
+func (s *shell) script(text string) { s.list(parse(text)) }
+
+func (s *shell) list(commands []simple) {
 	op := ";"
-	for _, c := range parse(text, s.env) {
-		run := op == ";" || (op == "&&") == (s.status == 0)
-		if run && len(c.words) > 0 {
-			switch c.words[0] {
+	for i := 0; i < len(commands) && !s.done; i++ {
+		c := commands[i]
+		words := s.expandAll(c.words)
+		if (op == ";" || (op == "&&") == (s.status == 0)) && len(words) > 0 {
+			switch words[0] {
 			case "while", "until", "for":
-				s.forever(true)
-			case "do", "done", "if", "then", "else", "elif", "fi", "{", "}", "(", ")":
-				s.command(c.words[1:], c.to)
+				end := closing(commands, i)
+				s.loop(words, commands[i+1:end])
+				i = min(end, len(commands)-1)
+				c = commands[i]
+			case "if", "elif", "fi", "done", "}", ")":
+				s.command(words[1:], c.to)
 			default:
-				if name, value, ok := strings.Cut(c.words[0], "="); ok && len(c.words) == 1 {
+				if name, value, ok := strings.Cut(words[0], "="); ok && len(words) == 1 {
 					s.env[name] = value
 					break
 				}
-				s.command(c.words, c.to)
+				s.command(words, c.to)
 			}
-		}
-		if s.done {
-			return
 		}
 		op = c.op
 	}
 }
 
+// closing is where the loop that begins at i is done.
+func closing(commands []simple, i int) int {
+	depth := 0
+	for ; i < len(commands); i++ {
+		if len(commands[i].words) == 0 {
+			continue
+		}
+		switch commands[i].words[0].text {
+		case "while", "until", "for":
+			depth++
+		case "done":
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return i
+}
+
+// loop runs a for loop as often as it has words, and any other for ever.
+func (s *shell) loop(head []string, body []simple) {
+	if head[0] == "for" && len(head) > 2 && head[2] == "in" {
+		for _, v := range head[3:] {
+			s.env[head[1]] = v
+			s.list(body)
+		}
+		return
+	}
+	from, began := len(s.p.steps), s.p.took
+	s.list(body)
+	if s.done {
+		return
+	}
+	s.p.loopFrom, s.p.period = from, s.p.took-began
+	if s.p.period < 100*time.Millisecond {
+		s.p.period = time.Second // a loop that does not wait
+	}
+	s.forever(s.main)
+}
+
+// expandAll gives the words of a command their values.
+func (s *shell) expandAll(words []word) []string {
+	var out []string
+	for _, w := range words {
+		out = append(out, w.expand(s.env))
+	}
+	return out
+}
+
+// word is a word of a script; what its variables are worth is known when its command runs.
+type word struct {
+	text  string
+	parts []part // nil: text has no variables
+}
+
+type part struct {
+	text     string
+	variable bool
+}
+
+func (w word) expand(env map[string]string) string {
+	if w.parts == nil {
+		return w.text
+	}
+	var b strings.Builder
+	for _, p := range w.parts {
+		if p.variable {
+			b.WriteString(env[p.text])
+			continue
+		}
+		b.WriteString(p.text)
+	}
+	return b.String()
+}
+
+// now stands for $(date) in output until it is written.
+const now = "\x00date\x00"
+
 // simple is one command of a script and the operator after it.
 type simple struct {
-	words []string
+	words []word
 	to    redirect
 	op    string
 }
 
-// parse splits a script into commands.
-func parse(text string, env map[string]string) []simple {
-	var out []simple
-	var cur simple
-	var word strings.Builder
-	inWord, toFile := false, false
-	flush := func() {
-		if !inWord {
-			return
-		}
-		switch w := word.String(); {
-		case toFile:
-			cur.to.file, toFile = w, false
-		default:
-			cur.words = append(cur.words, w)
-		}
-		word.Reset()
-		inWord = false
-	}
-	end := func(op string) {
-		flush()
-		cur.op = op
-		out = append(out, cur)
-		cur = simple{}
-	}
-	for i := 0; i < len(text); i++ {
-		rest := text[i:]
-		switch c := text[i]; {
-		case c == '\'' || c == '"':
-			inWord = true
-			for i++; i < len(text) && text[i] != c; i++ {
-				if c == '"' && text[i] == '$' {
-					i += expand(text[i:], env, &word) - 1
-					continue
-				}
-				if c == '"' && text[i] == '\\' && i+1 < len(text) && strings.IndexByte(`"\$`, text[i+1]) >= 0 {
-					i++
-				}
-				word.WriteByte(text[i])
-			}
-		case c == '\\' && i+1 < len(text):
-			i++
-			word.WriteByte(text[i])
-			inWord = true
-		case c == '$':
-			inWord = true
-			i += expand(rest, env, &word) - 1
-		case strings.HasPrefix(rest, "&&"), strings.HasPrefix(rest, "||"):
-			end(rest[:2])
-			i++
-		case strings.HasPrefix(rest, "1>&2"), strings.HasPrefix(rest, "2>&1"):
-			flush()
-			cur.to.stderr = c == '1'
-			i += 3
-		case strings.HasPrefix(rest, ">&2"):
-			flush()
-			cur.to.stderr = true
-			i += 2
-		case c == '>':
-			flush()
-			toFile = true
-			if strings.HasPrefix(rest, ">>") {
-				i++
-			}
-		case c == ';' || c == '\n' || c == '&' || c == '|':
-			end(";")
-		case c == ' ' || c == '\t':
-			flush()
-		default:
-			word.WriteByte(c)
-			inWord = true
-		}
-	}
-	end(";")
-	return out
+// parser splits a script into commands.
+type parser struct {
+	out    []simple
+	cur    simple
+	word   word
+	lit    strings.Builder
+	inWord bool
+	toFile bool
 }
 
-// expand writes the value of the variable at the beginning of text and returns how long its name is.
-func expand(text string, env map[string]string, to *strings.Builder) int {
-	if strings.HasPrefix(text, "${") {
-		if end := strings.IndexByte(text, '}'); end > 0 {
-			to.WriteString(env[text[2:end]])
-			return end + 1
+func (p *parser) literal() {
+	if p.lit.Len() > 0 {
+		p.word.parts = append(p.word.parts, part{text: p.lit.String()})
+		p.lit.Reset()
+	}
+}
+
+func (p *parser) endWord() {
+	if !p.inWord {
+		return
+	}
+	p.literal()
+	if len(p.word.parts) == 0 {
+		p.word = word{}
+	} else if len(p.word.parts) == 1 && !p.word.parts[0].variable {
+		p.word = word{text: p.word.parts[0].text}
+	}
+	if p.toFile {
+		p.cur.to.file, p.toFile = p.word.expand(nil), false
+	} else {
+		p.cur.words = append(p.cur.words, p.word)
+	}
+	p.word, p.inWord = word{}, false
+}
+
+func (p *parser) endCommand(op string) {
+	p.endWord()
+	for len(p.cur.words) > 0 && strings.Contains(" do then else { ( ", " "+p.cur.words[0].text+" ") {
+		p.cur.words = p.cur.words[1:] // what follows is a command of its own
+	}
+	p.cur.op = op
+	p.out = append(p.out, p.cur)
+	p.cur = simple{}
+}
+
+// parse splits a script into commands.
+func parse(text string) []simple {
+	var p parser
+	for i := 0; i < len(text); {
+		i += p.next(text[i:])
+	}
+	p.endCommand(";")
+	return p.out
+}
+
+// next takes the beginning of text and returns how much.
+func (p *parser) next(text string) int {
+	switch c := text[0]; {
+	case c == '\'':
+		p.inWord = true
+		quoted, _, _ := strings.Cut(text[1:], "'")
+		p.lit.WriteString(quoted)
+		return min(len(quoted)+2, len(text))
+	case c == '"':
+		return p.quoted(text)
+	case c == '\\' && len(text) > 1:
+		p.inWord = true
+		if text[1] != '\n' {
+			p.lit.WriteByte(text[1])
 		}
+		return 2
+	case c == '$':
+		p.inWord = true
+		return p.variable(text)
+	case strings.HasPrefix(text, "&&"), strings.HasPrefix(text, "||"):
+		p.endCommand(text[:2])
+		return 2
+	case strings.HasPrefix(text, "1>&2"), strings.HasPrefix(text, "2>&1"):
+		p.endWord()
+		p.cur.to.stderr = p.cur.to.stderr || c == '1'
+		return 4
+	case strings.HasPrefix(text, ">&2"):
+		p.endWord()
+		p.cur.to.stderr = true
+		return 3
+	case c == '>':
+		p.endWord()
+		p.toFile = true
+		if strings.HasPrefix(text, ">>") {
+			return 2
+		}
+	case c == ';' || c == '\n' || c == '&' || c == '|':
+		p.endCommand(";")
+	case c == ' ' || c == '\t':
+		p.endWord()
+	case c == '#' && !p.inWord:
+		comment, _, _ := strings.Cut(text, "\n")
+		return len(comment)
+	default:
+		p.lit.WriteByte(c)
+		p.inWord = true
+	}
+	return 1
+}
+
+// quoted takes a word in double quotes.
+func (p *parser) quoted(text string) int {
+	p.inWord = true
+	i := 1
+	for i < len(text) && text[i] != '"' {
+		switch {
+		case text[i] == '$':
+			i += p.variable(text[i:])
+			continue
+		case text[i] == '\\' && i+1 < len(text) && strings.IndexByte(`"\$`, text[i+1]) >= 0:
+			i++
+		}
+		p.lit.WriteByte(text[i])
+		i++
+	}
+	return min(i+1, len(text))
+}
+
+// variable takes $NAME, ${NAME} or $(COMMAND); of commands only date has a value.
+func (p *parser) variable(text string) int {
+	for open, end := range map[string]string{"${": "}", "$(": ")"} {
+		if !strings.HasPrefix(text, open) {
+			continue
+		}
+		inner, _, found := strings.Cut(text[2:], end)
+		if !found {
+			break
+		}
+		n := len(inner) + 3
+		switch {
+		case open == "${":
+			p.literal()
+			p.word.parts = append(p.word.parts, part{text: inner, variable: true})
+		case strings.HasPrefix(inner, "("): // arithmetic ends with two
+			if strings.HasPrefix(text[n:], ")") {
+				n++
+			}
+		case strings.HasPrefix(inner, "date"):
+			p.lit.WriteString(now)
+		case strings.HasPrefix(inner, "hostname"):
+			p.literal()
+			p.word.parts = append(p.word.parts, part{text: "HOSTNAME", variable: true})
+		}
+		return n
 	}
 	n := 1
 	for n < len(text) && (text[n] == '_' || text[n] >= '0' && text[n] <= '9' || text[n]|0x20 >= 'a' && text[n]|0x20 <= 'z') {
 		n++
 	}
 	if n == 1 {
-		to.WriteByte('$')
+		p.lit.WriteByte('$')
 		return 1
 	}
-	to.WriteString(env[text[1:n]])
+	p.literal()
+	p.word.parts = append(p.word.parts, part{text: text[1:n], variable: true})
 	return n
 }

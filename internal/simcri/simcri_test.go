@@ -369,6 +369,52 @@ func first(t *testing.T, r *simcri.Runtime) string {
 	return resp.Containers[0].Id
 }
 
+func TestScriptedOutput(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		after  time.Duration
+		want   string
+	}{
+		"variables":   {`A=one; B="$A two"; echo $A "${B}" '$A' "a\"b" c\ d`, 0, "one one two $A a\"b c d\n"},
+		"loop":        {`echo start; while true; do echo lap; sleep 10; done`, 25 * time.Second, "start\nlap\nlap\nlap\n"},
+		"busy loop":   {`while :; do echo x; done`, 1500 * time.Millisecond, "x\nx\n"},
+		"for":         {`for i in a b c; do echo $i; sleep 1; done; echo end`, 2 * time.Second, "a\nb\nc\n"},
+		"date":        {`sleep 2; echo "now $(date)"`, 3 * time.Second, "now Sat Jan  1 00:00:02 UTC 2000\n"},
+		"conditions":  {`false && echo no || echo yes; true || echo no`, 0, "yes\n"},
+		"arithmetic":  {`i=0; echo "$((i+1)):" x`, 0, ": x\n"},
+		"lines":       {"# comment\necho one\n\necho two", 0, "one\ntwo\n"},
+		"unclosed":    {`echo "open`, 0, "open\n"},
+		"nested loop": {`while true; do for i in 1 2; do echo $i; done; sleep 5; done; echo never`, 6 * time.Second, "1\n2\n1\n2\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, simcri.Config{WriteLogs: true}, func(t *testing.T, r *simcri.Runtime) {
+				cfg := sandboxConfig("p", nil)
+				cfg.LogDirectory = t.TempDir()
+				resp, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+				if err != nil {
+					t.Fatal(err)
+				}
+				req := createRequest(resp.PodSandboxId, "p", "main", 0, "sh", "-c", c.script)
+				req.Config.LogPath = "log"
+				startContainer(t, r, req)
+				time.Sleep(c.after)
+				synctest.Wait()
+				raw, err := os.ReadFile(filepath.Join(cfg.LogDirectory, "log"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for line := range strings.Lines(string(raw)) {
+					got += strings.SplitN(line, " ", 4)[3]
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("output (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // TestSameSeedSameWorld makes the same calls twice.
 func TestSameSeedSameWorld(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) 
 			text := append(c.stdout, c.stderr...)
 			if c.prog != nil {
 				for _, st := range c.prog.steps {
-					text = append(text, st.out...)
+					text = append(text, atTime(st.out, time.Now())...)
 				}
 				if c.prog.unknown {
 					text = append(text, "(simulated container: this command does nothing)\n"...)
@@ -106,17 +106,27 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 		return s.interactive(id, in, out, tty)
 	}
 	began := time.Now()
-	for _, st := range c.prog.steps {
-		if wait := st.at - time.Since(began); wait > 0 {
-			if err := pause(ctx, wait); err != nil {
-				return err
-			}
+	until := func(at time.Duration) error {
+		if wait := at - time.Since(began); wait > 0 {
+			return pause(ctx, wait)
+		}
+		return ctx.Err()
+	}
+	for i, lap := 0, 0; i < len(c.prog.steps); {
+		st := c.prog.steps[i]
+		if err := until(st.at + time.Duration(lap)*c.prog.period); err != nil {
+			return err
 		}
 		to := io.Writer(out)
 		if st.stderr && !tty {
 			to = errOut
 		}
-		_, _ = to.Write(st.out)
+		if _, err := to.Write(atTime(st.out, time.Now())); err != nil {
+			return err // whoever read it has left
+		}
+		if i++; i == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < i {
+			i, lap = c.prog.loopFrom, lap+1
+		}
 	}
 	switch {
 	case c.prog.readsStdin && in != nil:
@@ -124,10 +134,8 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 	case c.prog.forever:
 		return pause(ctx, -1)
 	default:
-		if wait := c.prog.took - time.Since(began); wait > 0 {
-			if err := pause(ctx, wait); err != nil {
-				return err
-			}
+		if err := until(c.prog.took); err != nil {
+			return err
 		}
 	}
 	return exitError(c.prog.code)
