@@ -117,12 +117,21 @@ func (e *Env) runExample(ctx context.Context, s *state) error {
 		e.say("the example's pods run (simulated: nothing listens on %s)", ip)
 		return nil
 	}
-	return e.askExample(ctx, "http://"+ip+":8080/")
+	if err := e.askExample(ctx, "http://"+ip+":8080/"); err != nil || !s.Proxy {
+		return err
+	}
+	service, err := e.kubectl(ctx, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+	if err != nil {
+		return err
+	}
+	return e.askExample(ctx, "http://"+service+"/ (the Service)")
 }
 
-func (e *Env) askExample(ctx context.Context, url string) error {
+// askExample asks the URL, which may be followed by a remark, until it answers, and shows the answer.
+func (e *Env) askExample(ctx context.Context, what string) error {
 	var body string
-	err := e.await(ctx, url, 30*time.Second, func(ctx context.Context) (bool, string) {
+	url, _, _ := strings.Cut(what, " ")
+	err := e.await(ctx, what, 30*time.Second, func(ctx context.Context) (bool, string) {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -142,7 +151,7 @@ func (e *Env) askExample(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	e.say("reached the example at %s:\n%s", url, indent(body))
+	e.say("reached the example at %s:\n%s", what, indent(body))
 	return nil
 }
 

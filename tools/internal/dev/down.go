@@ -108,10 +108,10 @@ func (e *Env) endControlPlane(ctx context.Context, s *state) error {
 	if err := proc.Stop(ctx, e.pidFile("controlplane"), time.Minute); err != nil {
 		return err
 	}
-	if s.Proxy {
-		removeProxyTables(ctx)
+	if !s.Proxy {
+		return nil
 	}
-	return nil
+	return removeProxyTables(ctx, s.Tables)
 }
 
 func (e *Env) endStrays(ctx context.Context, _ *state) error {

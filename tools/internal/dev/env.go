@@ -108,6 +108,7 @@ type state struct {
 	Proxy     bool              `json:"proxy"`
 	Dummy     string            `json:"dummy,omitempty"`    // interface made for want of an address
 	Sysctls   map[string]string `json:"sysctls"`            // values before
+	Tables    []string          `json:"tables"`             // of netfilter, before
 	Imported  []string          `json:"imported,omitempty"` // images put into a runtime that is not ours
 	NodePorts [2]int            `json:"nodePorts"`          // API, health
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/wherry-node/wherry/tools/internal/proc"
+	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
 // sysctls are those that a node agent or kube-proxy may set. Forwarding is not among them: other instances of a runtime
@@ -217,10 +218,20 @@ func unmountBelow(dir string) error {
 }
 
 // removeProxyTables is for a control plane that was killed: one that ends by itself has done it.
-func removeProxyTables(ctx context.Context) {
-	for _, family := range []string{"ip", "ip6"} {
-		_ = exec.CommandContext(ctx, "nft", "delete", "table", family, "kube-proxy").Run() // fails where there is none
+func removeProxyTables(ctx context.Context, before []string) error {
+	tables, err := runtime.Tables(ctx)
+	if err != nil {
+		return err
 	}
+	for _, table := range []string{"ip kube-proxy", "ip6 kube-proxy"} {
+		if slices.Contains(tables, table) {
+			args := append([]string{"delete", "table"}, strings.Fields(table)...)
+			if out, err := exec.CommandContext(ctx, "nft", args...).CombinedOutput(); err != nil {
+				return fmt.Errorf("delete netfilter table %s: %w: %s", table, err, strings.TrimSpace(string(out)))
+			}
+		}
+	}
+	return runtime.RemoveVoidTables(ctx, before)
 }
 
 // strays are processes of this checkout that no pid file names any more.

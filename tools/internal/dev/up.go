@@ -73,6 +73,11 @@ func (e *Env) plan(ctx context.Context) (*state, error) {
 	}
 	s = &state{Runtime: e.Runtime, NodeName: e.NodeName, Sysctls: readSysctls(), NodeIP: machineAddress()}
 	root := os.Geteuid() == 0
+	if root {
+		if s.Tables, err = runtime.Tables(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if !root && (s.Runtime == runtimeContainerd2 || s.Runtime == runtimeDebian) {
 		if !e.fallback {
 			return nil, fmt.Errorf("RUNTIME=%s needs root", s.Runtime)

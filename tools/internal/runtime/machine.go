@@ -69,7 +69,7 @@ func (c Config) attached() []string {
 // removeRules removes the rules of this instance's network that no CNI DEL has removed, then the plugins' tables if no
 // rule of any network is left.
 func (c Config) removeRules(ctx context.Context) error {
-	tables, err := listTables(ctx)
+	tables, err := Tables(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (c Config) recordMachine(ctx context.Context) error {
 		return fmt.Errorf("read sysctl: %w", err)
 	}
 	was := before{Forwarding: strings.TrimSpace(string(value))}
-	if was.Tables, err = listTables(ctx); err != nil {
+	if was.Tables, err = Tables(ctx); err != nil {
 		return err
 	}
 	data, err := json.Marshal(was)
@@ -164,17 +164,12 @@ func (c Config) restoreMachine(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read what the machine was before: %w", err)
 	}
-	tables, err := listTables(ctx)
+	tables, err := Tables(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	// The masquerade plugin also cleans up by iptables, which makes its table when there is none.
-	for _, table := range []string{"ip nat", "ip6 nat"} {
-		if slices.Contains(tables, table) && !slices.Contains(was.Tables, table) {
-			errs = append(errs, removeVoidTable(ctx, strings.Fields(table)))
-		}
-	}
+	// The masquerade plugin also cleans up by iptables, which makes its tables when there are none.
+	errs := []error{RemoveVoidTables(ctx, was.Tables)}
 	if was.Forwarding == "0" && !slices.Contains(tables, masqueradeTable) {
 		errs = append(errs, os.WriteFile(forwarding, []byte("0"), 0o644))
 	}
@@ -182,6 +177,23 @@ func (c Config) restoreMachine(ctx context.Context) error {
 		return err
 	}
 	return os.Remove(c.path("machine.before"))
+}
+
+// RemoveVoidTables removes the tables of iptables that were not there before and hold nothing.
+func RemoveVoidTables(ctx context.Context, before []string) error {
+	tables, err := Tables(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, table := range tables {
+		fields := strings.Fields(table)
+		iptables := (fields[0] == "ip" || fields[0] == "ip6") && slices.Contains([]string{"nat", "filter", "mangle", "raw"}, fields[1])
+		if iptables && !slices.Contains(before, table) {
+			errs = append(errs, removeVoidTable(ctx, fields))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // removeVoidTable removes a table without chains: it does nothing.
@@ -194,8 +206,8 @@ func removeVoidTable(ctx context.Context, table []string) error {
 	return err
 }
 
-// listTables are netfilter's tables as "family name"; none where there is no nft.
-func listTables(ctx context.Context) ([]string, error) {
+// Tables are netfilter's tables as "family name"; none where there is no nft.
+func Tables(ctx context.Context) ([]string, error) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil, nil
 	}

@@ -1,0 +1,224 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Snapshot is what was there: kind to items.
+type Snapshot map[string][]string
+
+// kinds are what is looked at, each with the function that lists it.
+func kinds(checkout string) map[string]func(ctx context.Context) ([]string, error) {
+	return map[string]func(ctx context.Context) ([]string, error){
+		"process":           func(context.Context) ([]string, error) { return processes(checkout) },
+		"mount":             func(context.Context) ([]string, error) { return mounts() },
+		"interface":         func(context.Context) ([]string, error) { return interfaces() },
+		"network namespace": func(context.Context) ([]string, error) { return namespaces() },
+		"cgroup":            func(context.Context) ([]string, error) { return cgroups() },
+		"netfilter":         netfilter,
+		"sysctl":            func(context.Context) ([]string, error) { return sysctls() },
+		"file":              func(context.Context) ([]string, error) { return files() },
+	}
+}
+
+// Take takes a snapshot; processes are those of the checkout.
+func Take(ctx context.Context, checkout string) (Snapshot, error) {
+	s := Snapshot{}
+	for kind, list := range kinds(checkout) {
+		items, err := list(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list what there is of %s: %w", kind, err)
+		}
+		slices.Sort(items)
+		s[kind] = slices.Compact(items)
+	}
+	return s, nil
+}
+
+// Diff says what differs: "+" is only in after, "-" only in before.
+func Diff(before, after Snapshot) []string {
+	var diff []string
+	for kind := range kinds("") {
+		for _, item := range after[kind] {
+			if _, found := slices.BinarySearch(before[kind], item); !found {
+				diff = append(diff, "+ "+kind+" "+item)
+			}
+		}
+		for _, item := range before[kind] {
+			if _, found := slices.BinarySearch(after[kind], item); !found {
+				diff = append(diff, "- "+kind+" "+item)
+			}
+		}
+	}
+	slices.Sort(diff)
+	return diff
+}
+
+// processes are those whose program, directory or arguments lie in the checkout's bin or state, and those in one of
+// its cgroups. Zombies are the business of whoever has to reap them.
+func processes(checkout string) ([]string, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	ours := func(s string) bool {
+		return strings.Contains(s, checkout+"/.wherry") || strings.Contains(s, checkout+"/bin/")
+	}
+	var found []string
+	for _, dir := range dirs {
+		if filepath.Base(dir) == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || len(args) == 0 { // gone, kernel thread or zombie
+			continue
+		}
+		program, _ := os.Readlink(filepath.Join(dir, "exe"))
+		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
+		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		line := strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")
+		if ours(program) || ours(cwd+"/") || ours(line) || strings.Contains(string(groups), "/wherry-") {
+			found = append(found, filepath.Base(dir)+" "+line)
+		}
+	}
+	return found, nil
+}
+
+func mounts() ([]string, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var points []string
+	for line := range strings.SplitSeq(strings.TrimSpace(string(data)), "\n") {
+		fields := strings.Fields(line)
+		points = append(points, fields[4]+" "+fields[2])
+	}
+	return points, nil
+}
+
+func interfaces() ([]string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, one := range all {
+		addrs, err := one.Addrs()
+		if err != nil {
+			continue // gone meanwhile
+		}
+		list = append(list, one.Name)
+		for _, addr := range addrs {
+			list = append(list, one.Name+" "+addr.String())
+		}
+	}
+	return list, nil
+}
+
+// namespaces are those that a process is in, and those that are mounted (see mounts for the latter).
+func namespaces() ([]string, error) {
+	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, link := range links {
+		if name, err := os.Readlink(link); err == nil {
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}
+
+func cgroups() ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil // gone meanwhile
+	})
+	return dirs, err
+}
+
+func netfilter(ctx context.Context) ([]string, error) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return nil, nil
+	}
+	out, err := exec.CommandContext(ctx, "nft", "-s", "list", "ruleset").Output()
+	if err != nil {
+		return nil, err
+	}
+	// Lines alone could be equal in different tables.
+	var lines []string
+	table := ""
+	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
+		if strings.HasPrefix(line, "table ") {
+			table = strings.TrimSuffix(line, " {")
+		}
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, table+": "+line)
+		}
+	}
+	return lines, nil
+}
+
+func sysctls() ([]string, error) {
+	var values []string
+	for _, root := range []string{"net/ipv4", "net/ipv6/conf/all", "net/ipv6/conf/default", "net/netfilter", "net/bridge", "vm", "kernel"} {
+		err := filepath.WalkDir("/proc/sys/"+root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || changesByItself(path) {
+				return nil
+			}
+			if data, err := os.ReadFile(path); err == nil {
+				values = append(values, path+"="+strings.Join(strings.Fields(string(data)), " "))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// changesByItself: counters and random numbers, and those of single interfaces, which go with them.
+func changesByItself(path string) bool {
+	for _, part := range []string{"/random/", "/ns_last_pid", "nf_conntrack_count", "/neigh/", "/kernel/pty/nr", "/fs/", "/kernel/perf_", "/kernel/keys/"} {
+		if strings.Contains(path, part) {
+			return true
+		}
+	}
+	if _, rest, ok := strings.Cut(path, "/conf/"); ok {
+		return !strings.HasPrefix(rest, "all/") && !strings.HasPrefix(rest, "default/")
+	}
+	return false
+}
+
+// files are what runtimes and node agents keep at fixed places.
+func files() ([]string, error) {
+	var found []string
+	for _, pattern := range []string{
+		"/etc/cni", "/etc/cni/*", "/etc/containerd", "/etc/kubernetes", "/etc/kubernetes/*", "/opt/cni", "/opt/containerd", "/run/cni", "/run/containerd",
+		"/run/containerd/*", "/run/containerd/s/*", "/run/netns/*", "/run/nri", "/run/runc", "/run/runc/*", "/run/xtables.lock", "/usr/libexec/kubernetes",
+		"/var/lib/cni", "/var/lib/cni/*/*", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/kubelet/*",
+		"/var/log/containers", "/var/log/pods", "/var/log/pods/*", "/var/run/kubernetes",
+	} {
+		matches, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, matches...)
+	}
+	return found, nil
+}
