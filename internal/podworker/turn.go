@@ -1,0 +1,202 @@
+package podworker
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// glance is what a turn begins with.
+type glance struct {
+	cause    string
+	outcomes []pod.Outcome
+	inFlight []pod.Action
+	refresh  bool
+	stop     *decide.Stop
+}
+
+// turn looks once and reports whether nothing is left of the pod.
+func (w *Worker) turn(look glance) (gone bool) {
+	began := time.Now()
+	uid := w.ref.UID
+	desired, source := w.cfg.Desired.Get(uid)
+	obs, stamp := w.cfg.Cache.Get(uid)
+	w.learnRef(desired, obs)
+	w.load(desired)
+	if stamp.IsZero() {
+		// The runtime has never been listed: nothing can be said of the pod, not even that nothing runs. The first
+		// listing looks at every pod again.
+		w.postpone(look)
+		return false
+	}
+	for _, o := range look.outcomes {
+		decide.Note(&w.memory, desired, o, w.cfg.Policy)
+		w.recordOutcome(o)
+	}
+	if look.refresh || w.due(desired, began) {
+		w.memory.Refresh()
+	}
+	if look.stop != nil && w.memory.Stop == nil {
+		w.memory.Stop = look.stop
+		w.checkpoint()
+	}
+	if desired != nil {
+		w.cfg.Host.Probe(desired, obs, &w.memory)
+		if wait := w.admit(desired, obs); wait {
+			return false
+		}
+	}
+	node := w.cfg.Host.Node(w.ref)
+	in := decide.Input{
+		Pod: desired, Observed: obs, Memory: &w.memory, InFlight: look.inFlight,
+		Stale:  !stamp.After(w.memory.LastOutcome),
+		Hashes: w.hashesOf(desired), Node: node, Policy: w.cfg.Policy, Now: began,
+	}
+	plan := decide.Decide(&in)
+	if decide.Remember(&w.memory, &plan) {
+		w.checkpoint()
+	}
+	w.pace(&in, &plan)
+	w.record(look.cause, began, &plan)
+	w.begin(desired, obs, &plan)
+	w.cfg.Reporter.Turn(&Turn{
+		Ref: w.ref, Pod: desired, Source: source, Observed: obs, Memory: &w.memory, Plan: &plan,
+		Node: node, Outcomes: look.outcomes, Now: began,
+	})
+	w.arm(earliest(plan.WakeAt, w.refreshAt), began)
+	return plan.Phase == decide.PhaseGone
+}
+
+// postpone gives a glance back for the next turn.
+func (w *Worker) postpone(look glance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outcomes = append(look.outcomes, w.outcomes...)
+	w.refresh = w.refresh || look.refresh
+}
+
+// due reports whether a token in the pod's volumes has to be renewed, and notes when the next one has.
+func (w *Worker) due(p *v1.Pod, now time.Time) bool {
+	if p == nil || !w.memory.SetUp {
+		w.refreshAt = time.Time{}
+		return false
+	}
+	w.refreshAt = w.cfg.Host.NextRefresh(p)
+	if w.refreshAt.IsZero() || w.refreshAt.After(now) {
+		return false
+	}
+	// A renewal that fails leaves the time in the past: try again, but not at once.
+	if again := w.refreshed.Add(refreshRetry); again.After(now) {
+		w.refreshAt = again
+		return false
+	}
+	w.refreshed = now
+	return true
+}
+
+// refreshRetry is the least time between two renewals of one pod's tokens.
+const refreshRetry = 10 * time.Second
+
+// earliest is the earlier of two times of which either may be zero: never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// learnRef completes a reference that began as a bare UID.
+func (w *Worker) learnRef(desired *v1.Pod, obs *pod.Observed) {
+	if w.ref.Name != "" {
+		return
+	}
+	ref := obs.Ref
+	if desired != nil {
+		ref = pod.RefOf(desired)
+	}
+	if ref.Name != "" {
+		w.mu.Lock()
+		w.ref = ref
+		w.mu.Unlock()
+	}
+}
+
+// load reads the checkpoint in the first turn. A checkpoint that cannot be read costs the back-off and the
+// admission record, nothing more: the runtime and the API status hold the rest.
+func (w *Worker) load(desired *v1.Pod) {
+	if w.loaded {
+		return
+	}
+	w.loaded = true
+	m, err := w.cfg.Checkpoints.Load(w.ref.UID)
+	if err != nil {
+		w.cfg.Log.Error("checkpoint not read; going on without it", "pod", w.ref, "err", err)
+	}
+	if m != nil {
+		w.memory = *m
+	}
+	if w.memory.StartTime.IsZero() {
+		w.memory.StartTime = time.Now()
+		if desired != nil && desired.Status.StartTime != nil {
+			w.memory.StartTime = desired.Status.StartTime.Time
+		}
+	}
+}
+
+// admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again". It
+// reports whether the answer has to wait for others to make room.
+func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
+	m := &w.memory
+	if m.Admitted || m.Stop != nil {
+		return false
+	}
+	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	if obs.Empty() && !finished && p.DeletionTimestamp == nil {
+		if m.Stop, wait = w.cfg.Host.Admit(p); wait {
+			return true
+		}
+	}
+	m.Admitted = m.Stop == nil
+	w.checkpoint()
+	return false
+}
+
+// checkpoint is a small file written in place of the old; a failure is said and the pod goes on.
+func (w *Worker) checkpoint() {
+	if err := w.cfg.Checkpoints.Save(w.ref.UID, &w.memory); err != nil {
+		w.cfg.Log.Error("checkpoint not written", "pod", w.ref, "err", err)
+	}
+}
+
+// inFlight is called with the lock held.
+func (w *Worker) inFlight() []pod.Action {
+	if len(w.flights) == 0 {
+		return nil
+	}
+	out := make([]pod.Action, len(w.flights))
+	for i := range w.flights {
+		out[i] = w.flights[i].action
+	}
+	return out
+}
+
+// hashesOf computes the spec hashes once per object: the watch hands out a new object for every change.
+func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
+	if p == nil {
+		return nil
+	}
+	if w.hashedPod != p {
+		h := make(map[string]string, len(p.Spec.Containers)+len(p.Spec.InitContainers))
+		for i := range p.Spec.InitContainers {
+			h[p.Spec.InitContainers[i].Name] = w.cfg.Hash(p, &p.Spec.InitContainers[i])
+		}
+		for i := range p.Spec.Containers {
+			h[p.Spec.Containers[i].Name] = w.cfg.Hash(p, &p.Spec.Containers[i])
+		}
+		w.hashedPod, w.hashes = p, h
+	}
+	return w.hashes
+}
