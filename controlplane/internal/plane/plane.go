@@ -82,6 +82,9 @@ func (p *plane) prepare() (*credentials, error) {
 	if !p.cfg.Proxy {
 		return cr, nil
 	}
+	if err := p.cfg.recordTables(); err != nil {
+		return nil, err
+	}
 	return cr, p.cfg.writeProxyConfig(cr)
 }
 
@@ -142,13 +145,14 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 		return fmt.Errorf("wait for kube-apiserver: %w", err)
 	}
 	p.say("kube-apiserver answers")
+	if err := poll(ctx, every, get("/readyz")); err != nil {
+		return fmt.Errorf("wait for kube-apiserver to be ready: %w", err)
+	}
+	// Not before: their roles are installed by then, and none of them backs off because it was forbidden something.
 	p.launch(lifetime, component.ControllerManager, cr)
 	p.launch(lifetime, component.Scheduler, cr)
 	if p.cfg.Proxy {
 		p.launch(lifetime, component.Proxy, cr)
-	}
-	if err := poll(ctx, every, get("/readyz")); err != nil {
-		return fmt.Errorf("wait for kube-apiserver to be ready: %w", err)
 	}
 	ca, err := os.ReadFile(p.cfg.CAFile)
 	if err != nil {
@@ -200,7 +204,7 @@ func (p *plane) stop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return removeProxyRules(ctx)
+	return p.cfg.removeProxyRules(ctx)
 }
 
 func (p *plane) say(format string, args ...any) {

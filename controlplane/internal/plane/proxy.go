@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -51,20 +53,69 @@ func (c *Config) writeProxyConfig(cr *credentials) error {
 	return pki.WriteFile(c.path("kube-proxy.yaml"), b.Bytes(), 0o644)
 }
 
-// removeProxyRules deletes the tables that kube-proxy made. It is a no-op where there are none.
-func removeProxyRules(ctx context.Context) error {
-	tables, err := exec.CommandContext(ctx, "nft", "list", "tables").Output()
+// recordTables remembers which netfilter tables there were before kube-proxy.
+func (c *Config) recordTables() error {
+	path := c.path("netfilter.before")
+	if _, err := os.Stat(path); err == nil {
+		return nil // of a run that was killed; it knows better
+	}
+	tables, err := netfilterTables(context.Background())
 	if err != nil {
-		return fmt.Errorf("list netfilter tables: %w", err)
+		return err
+	}
+	return pki.WriteFile(path, []byte(strings.Join(tables, "\n")), 0o644)
+}
+
+// removeProxyRules deletes the tables that kube-proxy made: its own, and those that looking for leftovers of its
+// iptables mode makes, where nothing is in them. It is a no-op where there are none.
+func (c *Config) removeProxyRules(ctx context.Context) error {
+	tables, err := netfilterTables(ctx)
+	if err != nil {
+		return err
+	}
+	path := c.path("netfilter.before")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read netfilter tables of before: %w", err)
 	}
 	var errs []error
-	for _, family := range []string{"ip", "ip6"} {
-		if !strings.Contains(string(tables), "table "+family+" kube-proxy\n") {
+	for _, table := range tables {
+		family, name, _ := strings.Cut(table, " ")
+		switch {
+		case name == "kube-proxy" && (family == "ip" || family == "ip6"):
+		case slices.Contains(strings.Split(string(before), "\n"), table), !void(ctx, family, name):
 			continue
 		}
-		if out, err := exec.CommandContext(ctx, "nft", "delete", "table", family, "kube-proxy").CombinedOutput(); err != nil {
-			errs = append(errs, fmt.Errorf("delete netfilter table %s kube-proxy: %w: %s", family, err, bytes.TrimSpace(out)))
+		if out, err := exec.CommandContext(ctx, "nft", "delete", "table", family, name).CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("delete netfilter table %s: %w: %s", table, err, bytes.TrimSpace(out)))
 		}
 	}
+	if len(errs) == 0 {
+		errs = append(errs, os.Remove(path))
+	}
 	return errors.Join(errs...)
+}
+
+// void says whether a table is one of iptables' and holds no chain, so that it does nothing.
+func void(ctx context.Context, family, name string) bool {
+	if (family != "ip" && family != "ip6") || !slices.Contains([]string{"nat", "filter", "mangle", "raw"}, name) {
+		return false
+	}
+	listing, err := exec.CommandContext(ctx, "nft", "list", "table", family, name).Output()
+	return err == nil && !strings.Contains(string(listing), "chain ")
+}
+
+// netfilterTables are all tables as "family name".
+func netfilterTables(ctx context.Context) ([]string, error) {
+	listing, err := exec.CommandContext(ctx, "nft", "list", "tables").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list netfilter tables: %w", err)
+	}
+	var tables []string
+	for line := range strings.SplitSeq(string(listing), "\n") {
+		if table, ok := strings.CutPrefix(line, "table "); ok {
+			tables = append(tables, table)
+		}
+	}
+	return tables, nil
 }

@@ -29,7 +29,7 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), downCommand(), statusCommand(), buildCommand(), imagesCommand(), runtimeCommand())
+	root.AddCommand(upCommand(), downCommand(), statusCommand(), packagesCommand(), buildCommand(), imagesCommand(), runtimeCommand(), withPlaneCommand())
 	return root
 }
 

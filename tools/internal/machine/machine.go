@@ -63,16 +63,13 @@ func Diff(before, after Snapshot) []string {
 	return diff
 }
 
-// processes are those whose program, directory or arguments lie in the checkout's bin or state, and those in one of
-// its cgroups. Zombies are the business of whoever has to reap them.
+// processes are those whose directory or arguments lie in the checkout's state, and those in a cgroup of a node. Zombies are the business of whoever has to reap them.
 func processes(checkout string) ([]string, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil, err
 	}
-	ours := func(s string) bool {
-		return strings.Contains(s, checkout+"/.wherry") || strings.Contains(s, checkout+"/bin/")
-	}
+	ours := func(s string) bool { return strings.Contains(s, checkout+"/.wherry") }
 	var found []string
 	for _, dir := range dirs {
 		if filepath.Base(dir) == strconv.Itoa(os.Getpid()) {
@@ -82,11 +79,10 @@ func processes(checkout string) ([]string, error) {
 		if err != nil || len(args) == 0 { // gone, kernel thread or zombie
 			continue
 		}
-		program, _ := os.Readlink(filepath.Join(dir, "exe"))
 		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
 		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		line := strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")
-		if ours(program) || ours(cwd+"/") || ours(line) || strings.Contains(string(groups), "/wherry-") {
+		if ours(cwd) || ours(line) || strings.Contains(string(groups), "/wherry-") {
 			found = append(found, filepath.Base(dir)+" "+line)
 		}
 	}

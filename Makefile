@@ -1,0 +1,74 @@
+# The targets of the project. `make` alone lists them. What takes more than a line is Go: see tools/cmd/wherry-dev.
+
+SHELL    := /bin/bash
+DEV      := bin/wherry-dev
+MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod))
+FUZZTIME ?= 20s
+# Root and a quiet machine are needed for the tests that start containers and look for what is left behind.
+ROOT     := $(filter 0,$(shell id -u))
+
+.DEFAULT_GOAL := help
+.PHONY: help up down status build test race lint golden fuzz sim conformance bench check dev clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Always asked: the go command knows whether there is something to do.
+dev:
+	@cd tools && CGO_ENABLED=0 go build -o ../$(DEV) ./cmd/wherry-dev
+
+up: dev ## build all, bring up a control plane, containerd and one node; RUNTIME=containerd2|debian|simulated|/path.sock
+	@$(DEV) up
+
+down: dev ## end all of it and leave nothing behind
+	@$(DEV) down
+
+status: dev ## what runs
+	@$(DEV) status
+
+build: dev ## build our programs, the pinned ones of others and the images into bin/
+	@$(DEV) packages
+	@$(DEV) build
+	@$(DEV) images
+
+test: dev ## all tests: of every module; as root also on a real control plane and a real containerd
+ifneq ($(ROOT),)
+	@$(DEV) packages
+	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl kubectl "image programs"
+	@$(DEV) images
+else
+	@echo "not root: the tests on real containers are skipped"
+endif
+	go test ./...
+	cd controlplane && go test ./...
+	cd tools && $(if $(ROOT),WHERRY_UPDOWN=1) go test -timeout 15m ./...
+
+race: ## the tests of the root module under the race detector
+	CGO_ENABLED=1 go test -race ./agent/... ./internal/... ./cmd/...
+
+lint: ## gofmt, vet and staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
+	@for m in $(MODULES); do (echo "vet $$m"; cd $$m && go vet ./...) || exit 1; done
+	@cd tools/lint && go build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	@for m in $(MODULES); do (echo "staticcheck $$m"; cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+
+golden: ## rewrite the expected results in testdata; read the diff
+	go test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' agent internal | xargs -n1 dirname | sort -u | sed 's|^|./|') -update
+	@git diff --stat -- '*testdata*'
+
+fuzz: ## every fuzz test for FUZZTIME (default 20s)
+	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' agent internal cmd | while IFS=: read -r file f; do \
+	  echo "fuzz $$(dirname $$file) $${f#func }"; go test ./$$(dirname $$file) -run '^$$' -fuzz "^$${f#func }$$" -fuzztime $(FUZZTIME) || exit 1; done
+
+sim: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
+	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
+
+conformance: ## upstream's conformance tests on a node (module conformance/)
+	@if [ ! -f conformance/go.mod ]; then echo "conformance/ is not in this tree yet: the upstream tests cannot be run" >&2; exit 1; fi
+	cd conformance && go test -timeout 4h ./...
+
+bench: ## the same work on upstream's kubelet and on Wherry, in one run
+	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench
+
+check: ## exactly what CI runs
+	@.ci/run
