@@ -68,6 +68,7 @@ type shell struct {
 	messagePath string
 	main        bool
 	status      int32
+	ran         int
 	done        bool
 }
 
@@ -87,6 +88,10 @@ type redirect struct {
 
 func (s *shell) command(words []string, to redirect) {
 	if len(words) == 0 || s.done {
+		return
+	}
+	if s.ran++; s.ran > maxCommands {
+		s.forever(s.main)
 		return
 	}
 	args := words[1:]
@@ -141,6 +146,12 @@ func (s *shell) command(words []string, to redirect) {
 	}
 }
 
+// maxSleep is for ever, as far as a simulation goes; maxCommands is as many as a script may run before it is.
+const (
+	maxSleep    = 3 * 365 * 24 * time.Hour
+	maxCommands = 10_000
+)
+
 func (s *shell) forever(ignoresStop bool) {
 	s.p.forever, s.done = true, true
 	s.p.ignoresStop = s.p.ignoresStop || ignoresStop
@@ -160,12 +171,19 @@ func (s *shell) sleep(args []string) {
 			unit, a = u, a[:len(a)-1]
 		}
 		n, err := strconv.ParseFloat(a, 64)
-		if err != nil || n < 0 || n > 1e7 {
+		if err == nil && n*float64(unit) > float64(maxSleep) {
+			s.forever(s.main)
+			return
+		}
+		if err != nil || n < 0 || n != n {
 			s.write("sleep: invalid time interval '"+a+"'\n", redirect{stderr: true})
 			s.status = 1
 			return
 		}
-		s.p.took += time.Duration(n * float64(unit))
+		if s.p.took += time.Duration(n * float64(unit)); s.p.took > maxSleep {
+			s.forever(s.main)
+			return
+		}
 	}
 }
 
