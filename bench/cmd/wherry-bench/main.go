@@ -1,0 +1,331 @@
+// Command wherry-bench measures the same work on upstream's kubelet, on bare CRI calls and on Wherry, in one run on one
+// machine, and prints medians, spreads and ratios.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+	"github.com/wherry-node/wherry/bench/internal/table"
+	"github.com/wherry-node/wherry/bench/internal/work"
+)
+
+// The arms, in the order of a round.
+const (
+	bare     = "bare CRI"
+	upstream = "upstream"
+	wherry   = "wherry"
+)
+
+var rows = []table.Row{
+	{Title: "RSS idle", Sample: "RSS, idle", Unit: table.MiB, Target: 0.4},
+	{Title: "  of it anonymous", Sample: "RSS anonymous, idle", Unit: table.MiB},
+	{Title: "  of it file pages", Sample: "RSS file, idle", Unit: table.MiB},
+	{Title: "RSS with all pods", Sample: "RSS, all pods", Unit: table.MiB, Target: 0.45},
+	{Title: "  of it anonymous", Sample: "RSS anonymous, all pods", Unit: table.MiB},
+	{Title: "  of it file pages", Sample: "RSS file, all pods", Unit: table.MiB},
+	{Title: "RSS with all pods, after a restart", Sample: "RSS, all pods, after a restart", Unit: table.MiB},
+	{Title: "CPU with all pods at rest, of a core", Sample: "CPU at rest, % of a core", Unit: table.Percent, Target: 0.15},
+	{Title: "one pod, create to Ready, p50", Sample: "one pod, create to Ready", Unit: table.Milliseconds, Target: 0.5},
+	{Title: "one pod, delete (grace 1 s) to gone, p50", Sample: "one pod, delete to gone", Unit: table.Milliseconds, Target: 0.45},
+	{Title: "pods at once, total", Sample: "pods at once, create to Ready, total", Unit: table.Seconds, Target: 0.55},
+	{Title: "pods at once, p50 of a pod", Sample: "pods at once, create to Ready, each", Unit: table.Seconds, Target: 0.35},
+	{Title: "pods at once, p99 of a pod", Sample: "pods at once, create to Ready, each", Unit: table.Seconds, Quantile: 0.99},
+	{Title: "pods deleted (grace 1 s), total", Sample: "pods deleted, delete to gone, total", Unit: table.Seconds, Target: 0.5},
+	{Title: "container death to API, p50", Sample: "container death to API", Unit: table.Milliseconds},
+	{Title: "container death to API, p99", Sample: "container death to API", Unit: table.Milliseconds, Quantile: 0.99},
+	{Title: "first start to Ready, with TLS bootstrap", Sample: "first start to Ready", Unit: table.Milliseconds},
+	{Title: "restart with all pods, to Ready", Sample: "restart with all pods, to Ready", Unit: table.Milliseconds, Target: 0.6},
+	{Title: "restart, changes of pods in the API", Sample: "restart, changes of pods in the API"},
+	{Title: "API requests per minute at rest", Sample: "API requests per minute at rest"},
+	{Title: "CRI calls per minute at rest", Sample: "CRI calls per minute at rest"},
+	{Title: "goroutines with all pods", Sample: "go_goroutines"},
+	{Title: "heap in use with all pods", Sample: "go_memstats_heap_inuse_bytes", Unit: table.MiB},
+	{Title: "binary, stripped", Sample: "binary", Unit: table.MiB, Target: 0.6},
+	{Title: "Go packages", Sample: "packages", Target: 0.75},
+}
+
+type options struct {
+	rounds   int
+	plan     work.Plan
+	work     string
+	arms     string
+	json, md string
+	dir      string
+	keep     bool
+}
+
+func main() {
+	o := options{}
+	flag.IntVar(&o.rounds, "rounds", 2, "how often each arm has its turn")
+	flag.IntVar(&o.plan.Sequence, "sequence", 10, "pods one after another, per round")
+	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
+	flag.IntVar(&o.plan.Deaths, "deaths", 10, "containers killed, per round")
+	flag.IntVar(&o.plan.Parallel, "parallel", 16, "workers of the bare arm")
+	flag.DurationVar(&o.plan.Rest, "rest", time.Minute, "how long the agent is watched at rest")
+	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, many, death, restart (death and restart need many); default all")
+	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, upstream, wherry; default all")
+	flag.StringVar(&o.json, "json", "bench.json", "file for all samples; empty: none")
+	flag.StringVar(&o.md, "markdown", "", "file for the table in Markdown; empty: none")
+	flag.StringVar(&o.dir, "dir", "", "directory of the rig, short (default: a new one below /tmp)")
+	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, &o); err != nil {
+		fmt.Fprintln(os.Stderr, "wherry-bench:", err)
+		os.Exit(1)
+	}
+}
+
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}
+
+func run(ctx context.Context, o *options) (err error) {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("needs root: it starts a container runtime")
+	}
+	checkout, err := findCheckout()
+	if err != nil {
+		return err
+	}
+	o.plan.Work = set(o.work)
+	b := &bench{options: o, samples: map[string]map[string][]float64{}, began: time.Now()}
+	if b.programs, err = buildPrograms(ctx, checkout, b.arm); err != nil {
+		return err
+	}
+	dir := o.dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "wb"); err != nil {
+			return err
+		}
+	}
+	if b.rig, err = rig.Open(ctx, filepath.Join(checkout, "bin"), dir, progress); err != nil {
+		return err
+	}
+	defer func() {
+		if e := b.rig.Close(); err == nil {
+			err = e
+		}
+	}()
+	if err := b.rounds(ctx); err != nil {
+		return err
+	}
+	return b.report()
+}
+
+type bench struct {
+	*options
+	rig      *rig.Rig
+	programs map[string][]string // by arm
+	samples  map[string]map[string][]float64
+	calls    map[string]map[string][]string
+	began    time.Time
+}
+
+// arm is where an arm's samples go.
+func (b *bench) arm(name string) work.Samples {
+	if b.samples[name] == nil {
+		b.samples[name] = map[string][]float64{}
+	}
+	return b.samples[name]
+}
+
+func (b *bench) wants(arm string) bool {
+	s := set(b.arms)
+	return len(s) == 0 || s[strings.Fields(arm)[0]]
+}
+
+func (b *bench) rounds(ctx context.Context) error {
+	cri, err := work.DialCRI(b.rig.Socket, filepath.Join(b.rig.Dir, "bare"))
+	if err != nil {
+		return err
+	}
+	defer cri.Close()
+	agents := map[string]*rig.Agent{}
+	for _, name := range []string{upstream, wherry} {
+		if agents[name], err = b.rig.NewAgent(rig.Program{Name: name, Args: b.programs[name]}); err != nil {
+			return err
+		}
+		defer func() {
+			if b.keep {
+				log, _ := os.ReadFile(filepath.Join(b.rig.Dir, name, "agent.log"))
+				_ = os.WriteFile("bench-"+name+".log", log, 0o644)
+			}
+			if e := agents[name].Close(); e != nil {
+				progress("%v", e)
+			}
+		}()
+	}
+	b.calls = map[string]map[string][]string{}
+	for round := range b.options.rounds {
+		order := []string{upstream, wherry}
+		if round%2 == 1 { // so that neither has always the colder machine
+			slices.Reverse(order)
+		}
+		if b.wants(bare) {
+			progress("round %d of %d: %s", round+1, b.options.rounds, bare)
+			if err := cri.Bare(ctx, b.plan, b.arm(bare), round); err != nil {
+				return fmt.Errorf("%s: %w", bare, err)
+			}
+		}
+		for _, name := range order {
+			if !b.wants(name) {
+				continue
+			}
+			progress("round %d of %d: %s", round+1, b.options.rounds, name)
+			s := &work.Session{Rig: b.rig, Agent: agents[name], Plan: b.plan, Samples: b.arm(name), CRI: cri}
+			if err := s.Run(ctx, round); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			b.calls[name] = map[string][]string{"CRI": work.Lines(s.Calls), "API": work.Lines(s.Requests)}
+		}
+	}
+	return nil
+}
+
+func (b *bench) report() error {
+	lines := table.Fill(rows, b.samples, upstream, wherry)
+	machine := describe()
+	arms := []string{bare, upstream, wherry}
+	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once, %d containers killed per round, %v at rest; took %v\n"+
+		"median (least-greatest); ratio: wherry to upstream\n",
+		strings.Join(machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Deaths, b.plan.Rest, time.Since(b.began).Round(time.Second))
+	fmt.Println(head)
+	if err := table.Print(os.Stdout, lines, arms); err != nil {
+		return err
+	}
+	for _, name := range []string{upstream, wherry} {
+		for _, what := range []string{"CRI", "API"} {
+			if l := b.calls[name][what]; len(l) > 0 {
+				fmt.Printf("\n%s calls of %s per minute at rest: %s", what, name, strings.Join(l, ", "))
+			}
+		}
+	}
+	fmt.Println()
+	if b.md != "" {
+		var s strings.Builder
+		s.WriteString(strings.ReplaceAll(head, "\n", "\n\n"))
+		if err := table.Markdown(&s, lines, arms); err != nil {
+			return err
+		}
+		if err := os.WriteFile(b.md, []byte(s.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	if b.json == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(map[string]any{
+		"began": b.began, "machine": machine, "plan": b.plan, "rounds": b.options.rounds, "table": lines, "samples": b.samples, "calls": b.calls,
+	}, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.json, data, 0o644)
+}
+
+func set(list string) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range strings.Split(list, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			out[s] = true
+		}
+	}
+	return out
+}
+
+// findCheckout looks for the project's root from here upwards.
+func findCheckout() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "bench", "cmd", "wherry-bench")); err == nil {
+			return d, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not in a checkout of the project", dir)
+}
+
+// buildPrograms builds both agents alike, and counts what is in them.
+func buildPrograms(ctx context.Context, checkout string, arm func(string) work.Samples) (map[string][]string, error) {
+	bin := filepath.Join(checkout, "bin")
+	for _, need := range []string{"wherry-controlplane", "wherry-dev", "containerd", "images.tar"} {
+		if _, err := os.Stat(filepath.Join(bin, need)); err != nil {
+			return nil, fmt.Errorf("%w: run `make build` first", err)
+		}
+	}
+	const v = "k8s.io/component-base/version."
+	flags := map[string]string{
+		upstream: "-s -w -X " + v + "gitVersion=v1.36.3 -X " + v + "gitMajor=1 -X " + v + "gitMinor=36 -X " + v + "gitTreeState=clean",
+		wherry:   "-s -w",
+	}
+	out := map[string][]string{}
+	for name, p := range map[string]struct{ module, pkg, file string }{
+		upstream: {"bench", "k8s.io/kubernetes/cmd/kubelet", "bench-kubelet"},
+		wherry:   {".", "./cmd/wherry", "bench-wherry"},
+	} {
+		file := filepath.Join(bin, p.file)
+		progress("building %s", p.file)
+		do := func(args ...string) ([]byte, error) {
+			cmd := exec.CommandContext(ctx, "go", args...)
+			cmd.Dir = filepath.Join(checkout, p.module)
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+			return cmd.CombinedOutput()
+		}
+		if msg, err := do("build", "-ldflags", flags[name], "-o", file, p.pkg); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", p.file, err, msg)
+		}
+		deps, err := do("list", "-deps", p.pkg)
+		if err != nil {
+			return nil, fmt.Errorf("list packages of %s: %w\n%s", p.pkg, err, deps)
+		}
+		st, err := os.Stat(file)
+		if err != nil {
+			return nil, err
+		}
+		arm(name)["binary"] = []float64{float64(st.Size())}
+		arm(name)["packages"] = []float64{float64(strings.Count(string(deps), "\n"))}
+		out[name] = []string{file}
+	}
+	out[wherry] = append(out[wherry], "kubelet")
+	return out, nil
+}
+
+// describe is the machine and the versions.
+func describe() []string {
+	read := func(path string) string {
+		b, _ := os.ReadFile(path)
+		return string(b)
+	}
+	field := func(text, key string) string {
+		for line := range strings.Lines(text) {
+			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
+				return strings.TrimSpace(v)
+			}
+		}
+		return "?"
+	}
+	system := field(strings.ReplaceAll(read("/etc/os-release"), "=", ":"), "PRETTY_NAME")
+	return []string{
+		fmt.Sprintf("machine: %d x %s, %s memory, %s, kernel %s", strings.Count(read("/proc/cpuinfo"), "processor\t"),
+			field(read("/proc/cpuinfo"), "model name"), field(read("/proc/meminfo"), "MemTotal"), strings.Trim(system, `"`),
+			strings.TrimSpace(read("/proc/sys/kernel/osrelease"))),
+		"load now: " + strings.TrimSpace(read("/proc/loadavg")),
+		"versions: Kubernetes v1.36.3, containerd v2.4.2, runc 1.5.2",
+	}
+}

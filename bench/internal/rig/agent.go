@@ -1,0 +1,216 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"text/template"
+	"time"
+)
+
+// Program is a node agent that takes the kubelet's flags and configuration.
+type Program struct {
+	Name string   // of the arm and, with "bench-" before it, of its node
+	Args []string // program and its first arguments
+}
+
+// Agent is a node agent that runs, or has run and may be started again.
+type Agent struct {
+	Node string
+	rig  *Rig
+	prog Program
+	port int
+	cmd  *exec.Cmd
+	done chan struct{}
+	// Began is when the process was started.
+	Began time.Time
+}
+
+// agentConfig is the same for every agent: upstream's defaults, but for where things lie and what a bench machine lacks.
+var agentConfig = template.Must(template.New("config").Parse(`apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: "unix://{{.Socket}}"
+address: 127.0.0.1
+port: {{.Port}}
+healthzPort: 0
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: "{{.CA}}"}
+authorization: {mode: Webhook}
+rotateCertificates: true
+clusterDomain: cluster.local
+clusterDNS: [10.96.0.10]
+podLogsDir: "{{.Dir}}/logs"
+volumePluginDir: "{{.Dir}}/plugins"
+cgroupDriver: cgroupfs
+cgroupRoot: "{{.Cgroup}}"
+failCgroupV1: false
+failSwapOn: false
+makeIPTablesUtilChains: false
+maxPods: 300
+`))
+
+// NewAgent prepares a node agent; Start starts it.
+func (r *Rig) NewAgent(p Program) (*Agent, error) {
+	a := &Agent{Node: "bench-" + p.Name, rig: r, prog: p}
+	for _, d := range []string{"root", "pki", "logs", "plugins"} {
+		if err := os.MkdirAll(a.path(d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	a.port = l.Addr().(*net.TCPAddr).Port
+	return a, l.Close()
+}
+
+func (a *Agent) path(elem ...string) string {
+	return a.rig.path(append([]string{a.prog.Name}, elem...)...)
+}
+
+func (a *Agent) cgroup() string { return "/wherry-bench-" + a.prog.Name }
+
+// Start starts the agent over the given runtime socket.
+func (a *Agent) Start(socket string) error {
+	var b bytes.Buffer
+	if err := agentConfig.Execute(&b, map[string]any{
+		"Socket": socket, "Port": a.port, "CA": a.rig.path("cp", "ca.crt"), "Dir": a.path(), "Cgroup": a.cgroup(),
+	}); err != nil {
+		return err
+	}
+	if err := os.WriteFile(a.path("config.yaml"), b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if err := makeCgroup(a.cgroup()); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(a.path("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := append(a.prog.Args[1:len(a.prog.Args):len(a.prog.Args)],
+		"--config="+a.path("config.yaml"), "--root-dir="+a.path("root"), "--cert-dir="+a.path("pki"),
+		"--bootstrap-kubeconfig="+a.rig.path("cp", "bootstrap.kubeconfig"), "--kubeconfig="+a.path("kubeconfig"),
+		"--hostname-override="+a.Node, "--node-ip=127.0.0.1", "--v=0")
+	a.cmd = exec.Command(a.prog.Args[0], args...)
+	a.cmd.Stdout, a.cmd.Stderr = log, log
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	a.Began = time.Now()
+	if err := a.cmd.Start(); err != nil {
+		return err
+	}
+	a.done = make(chan struct{})
+	go func() {
+		defer close(a.done)
+		_ = a.cmd.Wait() // it ends by a signal
+	}()
+	return nil
+}
+
+// Stop ends the agent; its pods go on.
+func (a *Agent) Stop() {
+	if a.cmd == nil {
+		return
+	}
+	_ = a.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-a.done:
+	case <-time.After(10 * time.Second):
+		_ = a.cmd.Process.Kill()
+		<-a.done
+	}
+	a.cmd = nil
+}
+
+// Close ends the agent for good and removes its cgroups.
+func (a *Agent) Close() error {
+	a.Stop()
+	return removeCgroup(a.cgroup())
+}
+
+// PID is the running agent's.
+func (a *Agent) PID() int { return a.cmd.Process.Pid }
+
+// Alive fails when the agent has ended by itself.
+func (a *Agent) Alive() error {
+	select {
+	case <-a.done:
+		return fmt.Errorf("%s ended; see %s", a.prog.Name, a.path("agent.log"))
+	default:
+		return nil
+	}
+}
+
+// AwaitReady waits until the API has a Ready status that this process has sent, and returns how long that took.
+func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error) {
+	for {
+		if at, ok := w.NodeReady(a.Node, a.Began); ok {
+			return at.Sub(a.Began), nil
+		}
+		if err := a.Alive(); err != nil {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%s is not Ready: %w; see %s", a.Node, ctx.Err(), a.path("agent.log"))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func controllers() []string {
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return []string{"/sys/fs/cgroup"}
+	}
+	for i := range dirs {
+		dirs[i] = filepath.Dir(dirs[i])
+	}
+	return dirs
+}
+
+// makeCgroup makes the agent's cgroup root in every hierarchy: a kubelet wants it to exist.
+func makeCgroup(path string) error {
+	for _, c := range controllers() {
+		if err := os.MkdirAll(c+path, 0o755); err != nil {
+			return err
+		}
+		// A new cpuset has neither processors nor memory, and can hold no process until it has.
+		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if v, err := os.ReadFile(filepath.Join(c, f)); err == nil && filepath.Base(c) == "cpuset" {
+				if err := os.WriteFile(filepath.Join(c+path, f), v, 0o644); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func removeCgroup(path string) error {
+	var last error
+	for _, c := range controllers() {
+		var dirs []string
+		_ = filepath.WalkDir(c+path, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := syscall.Rmdir(dirs[i]); err != nil && err != syscall.ENOENT {
+				last = fmt.Errorf("remove cgroup %s: %w", dirs[i], err)
+			}
+		}
+	}
+	return last
+}

@@ -1,0 +1,188 @@
+package rig
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"sync"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// Counter is a proxy before the runtime's socket that counts calls by their name and changes nothing.
+type Counter struct {
+	Socket string
+	to     string
+	l      net.Listener
+
+	mu    sync.Mutex
+	calls map[string]int
+	conns map[net.Conn]bool
+	wg    sync.WaitGroup
+}
+
+// Count opens a counting proxy.
+func (r *Rig) Count() (*Counter, error) {
+	c := &Counter{Socket: r.path("count.sock"), to: r.Socket, calls: map[string]int{}, conns: map[net.Conn]bool{}}
+	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var err error
+	if c.l, err = net.Listen("unix", c.Socket); err != nil {
+		return nil, err
+	}
+	c.wg.Go(func() {
+		for {
+			from, err := c.l.Accept()
+			if err != nil {
+				return
+			}
+			c.wg.Go(func() { c.serve(from) })
+		}
+	})
+	return c, nil
+}
+
+// Close ends the proxy and its connections.
+func (c *Counter) Close() {
+	_ = c.l.Close()
+	c.mu.Lock()
+	for n := range c.conns {
+		_ = n.Close()
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// Calls returns the calls since the last, by name.
+func (c *Counter) Calls() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.calls
+	c.calls = map[string]int{}
+	return out
+}
+
+func (c *Counter) serve(from net.Conn) {
+	to, err := net.Dial("unix", c.to)
+	if err != nil {
+		_ = from.Close()
+		return
+	}
+	c.mu.Lock()
+	c.conns[from], c.conns[to] = true, true
+	c.mu.Unlock()
+	defer func() {
+		_, _ = from.Close(), to.Close()
+		c.mu.Lock()
+		delete(c.conns, from)
+		delete(c.conns, to)
+		c.mu.Unlock()
+	}()
+	c.wg.Go(func() {
+		_, _ = io.Copy(from, to)
+		_ = from.Close()
+	})
+	_ = c.relay(to, bufio.NewReaderSize(from, 64<<10))
+}
+
+// relay copies HTTP/2 from a client and reads the names of its requests. It stops at the first error.
+func (c *Counter) relay(to io.Writer, from *bufio.Reader) error {
+	buf := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 32<<10)
+	if _, err := io.ReadFull(from, buf); err != nil {
+		return err
+	}
+	if _, err := to.Write(buf); err != nil {
+		return err
+	}
+	names := hpack.NewDecoder(4096, func(f hpack.HeaderField) {
+		if f.Name == ":path" {
+			c.mu.Lock()
+			c.calls[path.Base(f.Value)]++
+			c.mu.Unlock()
+		}
+	})
+	for {
+		buf = buf[:9]
+		if _, err := io.ReadFull(from, buf); err != nil {
+			return err
+		}
+		n := int(binary.BigEndian.Uint32(buf[:4]) >> 8)
+		kind, flags := buf[3], buf[4]
+		buf = slices.Grow(buf, n)[:9+n]
+		if _, err := io.ReadFull(from, buf[9:]); err != nil {
+			return err
+		}
+		if _, err := to.Write(buf); err != nil {
+			return err
+		}
+		const headers, continuation, padded, priority = 0x1, 0x9, 0x8, 0x20
+		if kind != headers && kind != continuation {
+			continue
+		}
+		block := buf[9:]
+		if kind == headers && flags&padded != 0 {
+			block = block[1 : len(block)-int(block[0])]
+		}
+		if kind == headers && flags&priority != 0 {
+			block = block[5:]
+		}
+		if _, err := names.Write(block); err != nil {
+			return fmt.Errorf("read request headers: %w", err)
+		}
+	}
+}
+
+// Requests reads, from an offset of the audit log, what a node asked of the API server, by verb and resource.
+func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
+	f, err := os.Open(r.AuditLog())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	out := map[string]int{}
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		var e struct {
+			Verb string `json:"verb"`
+			User struct {
+				Username string `json:"username"`
+			} `json:"user"`
+			Object struct {
+				Resource    string `json:"resource"`
+				Subresource string `json:"subresource"`
+			} `json:"objectRef"`
+		}
+		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
+			continue // the last line may not be whole yet
+		}
+		if e.User.Username == "system:node:"+node {
+			what := e.Verb + " " + e.Object.Resource
+			if e.Object.Subresource != "" {
+				what += "/" + e.Object.Subresource
+			}
+			out[what]++
+		}
+	}
+	return out, s.Err()
+}
+
+// AuditSize is the audit log's length now: an offset for Requests.
+func (r *Rig) AuditSize() int64 {
+	st, err := os.Stat(r.AuditLog())
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}

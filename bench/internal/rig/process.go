@@ -1,0 +1,72 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Memory of a process, in bytes, as /proc/PID/status has it.
+type Memory struct{ RSS, Anon, File int64 }
+
+// MemoryOf reads a process' resident memory.
+func MemoryOf(pid int) (Memory, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Memory{}, err
+	}
+	var m Memory
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(f[1], 10, 64)
+		switch f[0] {
+		case "VmRSS:":
+			m.RSS = kib << 10
+		case "RssAnon:":
+			m.Anon = kib << 10
+		case "RssFile:":
+			m.File = kib << 10
+		}
+	}
+	return m, nil
+}
+
+// CPUOf is the processor time that a process has used, without its children's.
+func CPUOf(pid int) (time.Duration, error) {
+	// schedstat counts nanoseconds, per thread; the threads of a Go process do not end.
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, t := range tasks {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, t.Name()))
+		if err != nil {
+			continue // ended between the two reads
+		}
+		ns, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
+		sum += time.Duration(ns)
+	}
+	return sum, nil
+}
+
+// Metric reads one plain metric of an agent, through the API server.
+func (a *Agent) Metric(ctx context.Context, name string) (float64, error) {
+	b, err := a.rig.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(a.Node).SubResource("proxy").Suffix("metrics").
+		SetHeader("Accept", "text/plain").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read metrics of %s: %w", a.Node, err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+			return strconv.ParseFloat(f[1], 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no metric %s", a.Node, name)
+}

@@ -1,0 +1,173 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Namespace is where the pods of the benchmark live.
+const Namespace = "bench"
+
+// Rig is what all arms share.
+type Rig struct {
+	Bin    string // the project's programs
+	Dir    string // short, since unix sockets lie in it
+	Client kubernetes.Interface
+	Socket string // the runtime's
+	Log    func(format string, args ...any)
+
+	plane   *exec.Cmd
+	runtime bool
+	sysctls map[string]string
+}
+
+// auditPolicy notes each request of a node's identity, and nothing else.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+  userGroups: ["system:nodes"]
+- level: None
+`
+
+// Open starts the control plane and the runtime in dir.
+func Open(ctx context.Context, bin, dir string, log func(string, ...any)) (r *Rig, err error) {
+	r = &Rig{Bin: bin, Dir: dir, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return r, err
+	}
+	r.recordSysctls()
+	if err := r.startPlane(ctx); err != nil {
+		return r, fmt.Errorf("start control plane: %w", err)
+	}
+	r.runtime = true
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", "10.86.0.0/22").CombinedOutput()
+	if err != nil {
+		return r, fmt.Errorf("start containerd: %w\n%s", err, out)
+	}
+	return r, r.prepareAPI(ctx)
+}
+
+func (r *Rig) path(elem ...string) string { return filepath.Join(append([]string{r.Dir}, elem...)...) }
+
+// AuditLog is the API server's record of what nodes asked of it.
+func (r *Rig) AuditLog() string { return r.path("audit.log") }
+
+func (r *Rig) startPlane(ctx context.Context) error {
+	if err := os.WriteFile(r.path("audit.yaml"), []byte(auditPolicy), 0o644); err != nil {
+		return err
+	}
+	log, err := os.Create(r.path("plane.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ready := r.path("ready")
+	r.plane = exec.Command(filepath.Join(r.Bin, "wherry-controlplane"), "--data-dir", r.path("cp"), "--secure-port", "0",
+		"--proxy=false", "--ready-file", ready,
+		"--apiserver-arg", "audit-policy-file="+r.path("audit.yaml"), "--apiserver-arg", "audit-log-path="+r.AuditLog())
+	r.plane.Stdout, r.plane.Stderr = log, log
+	r.plane.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := r.plane.Start(); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		if _, err := os.Stat(ready); err == nil {
+			return nil
+		}
+		if err := syscall.Kill(r.plane.Process.Pid, 0); err != nil || time.Now().After(deadline) {
+			return fmt.Errorf("not ready; see %s", r.path("plane.log"))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (r *Rig) prepareAPI(ctx context.Context) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", r.path("cp", "admin.kubeconfig"))
+	if err != nil {
+		return err
+	}
+	// The benchmark's own client must not be what is measured.
+	cfg.QPS, cfg.ContentType = -1, "application/vnd.kubernetes.protobuf"
+	if r.Client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return err
+	}
+	return r.makeNamespace(ctx)
+}
+
+// Close ends everything.
+func (r *Rig) Close() error {
+	var errs []error
+	if r.runtime {
+		out, err := exec.Command(filepath.Join(r.Bin, "wherry-dev"), "runtime", "down", "--dir", filepath.Dir(r.Socket)).CombinedOutput()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("end containerd: %w\n%s", err, out))
+		}
+	}
+	if r.plane != nil && r.plane.Process != nil {
+		_ = r.plane.Process.Signal(syscall.SIGTERM)
+		_ = r.plane.Wait() // it ends by a signal
+	}
+	r.restoreSysctls()
+	if len(errs) == 0 {
+		errs = append(errs, unmountBelow(r.Dir), os.RemoveAll(r.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// A kubelet sets these to what it wants and leaves them so.
+var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"}
+
+func (r *Rig) recordSysctls() {
+	for _, k := range kernelFlags {
+		if v, err := os.ReadFile("/proc/sys/" + k); err == nil {
+			r.sysctls[k] = strings.TrimSpace(string(v))
+		}
+	}
+}
+
+func (r *Rig) restoreSysctls() {
+	for k, v := range r.sysctls {
+		if now, err := os.ReadFile("/proc/sys/" + k); err == nil && strings.TrimSpace(string(now)) != v {
+			if err := os.WriteFile("/proc/sys/"+k, []byte(v), 0o644); err != nil {
+				r.Log("sysctl %s stays %s: %v", k, strings.TrimSpace(string(now)), err)
+			}
+		}
+	}
+}
+
+// unmountBelow detaches what a killed agent left mounted, so that no directory of the machine is walked into.
+func unmountBelow(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+			errs = append(errs, syscall.Unmount(f[4], syscall.MNT_DETACH))
+		}
+	}
+	return errors.Join(errs...)
+}

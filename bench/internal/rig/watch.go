@@ -1,0 +1,223 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Watch is a client of the API that notes when it saw what. It is what every arm is judged by.
+type Watch struct {
+	mu     sync.Mutex
+	pods   map[string]*podSeen
+	nodes  map[string][]nodeSeen
+	events int // changes of pods
+	moved  chan struct{}
+	stop   []watch.Interface
+	wg     sync.WaitGroup
+}
+
+type podSeen struct {
+	ready, gone time.Time
+	ids         []string // of the first container, in the order in which they were seen running
+	ended       map[string]time.Time
+	pod         *v1.Pod
+}
+
+type nodeSeen struct {
+	at, beat time.Time
+	ready    bool
+}
+
+func (r *Rig) makeNamespace(ctx context.Context) error {
+	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if _, err := r.Client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	for {
+		if _, err := r.Client.CoreV1().ServiceAccounts(Namespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the namespace %s got no service account: %w", Namespace, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Watch begins to watch pods and nodes. Close ends it.
+func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
+	w := &Watch{pods: map[string]*podSeen{}, nodes: map[string][]nodeSeen{}, moved: make(chan struct{}, 1)}
+	pods, err := r.Client.CoreV1().Pods(Namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	nodes, err := r.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		pods.Stop()
+		return nil, fmt.Errorf("watch nodes: %w", err)
+	}
+	w.stop = []watch.Interface{pods, nodes}
+	for _, s := range w.stop {
+		w.wg.Go(func() {
+			for e := range s.ResultChan() {
+				w.take(e, time.Now())
+			}
+		})
+	}
+	return w, nil
+}
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	for _, s := range w.stop {
+		s.Stop()
+	}
+	w.wg.Wait()
+}
+
+func (w *Watch) take(e watch.Event, at time.Time) {
+	w.mu.Lock()
+	switch o := e.Object.(type) {
+	case *v1.Pod:
+		w.events++
+		w.takePod(e.Type, o, at)
+	case *v1.Node:
+		for _, c := range o.Status.Conditions {
+			if c.Type == v1.NodeReady {
+				w.nodes[o.Name] = append(w.nodes[o.Name], nodeSeen{at, c.LastHeartbeatTime.Time, c.Status == v1.ConditionTrue})
+			}
+		}
+	}
+	w.mu.Unlock()
+	select {
+	case w.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Watch) takePod(t watch.EventType, p *v1.Pod, at time.Time) {
+	s := w.pods[p.Name]
+	if s == nil {
+		s = &podSeen{ended: map[string]time.Time{}}
+		w.pods[p.Name] = s
+	}
+	s.pod = p
+	if t == watch.Deleted {
+		s.gone = at
+		return
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue && s.ready.IsZero() {
+			s.ready = at
+		}
+	}
+	if len(p.Status.ContainerStatuses) == 0 {
+		return
+	}
+	c := &p.Status.ContainerStatuses[0]
+	if c.State.Running != nil && (len(s.ids) == 0 || s.ids[len(s.ids)-1] != c.ContainerID) {
+		s.ids = append(s.ids, c.ContainerID)
+	}
+	for _, id := range s.ids {
+		if _, known := s.ended[id]; !known && (c.ContainerID != id || c.State.Running == nil) {
+			s.ended[id] = at
+		}
+	}
+}
+
+// await calls f, with the lock held, whenever something was seen, until it is true.
+func (w *Watch) await(ctx context.Context, f func() bool) error {
+	for {
+		w.mu.Lock()
+		ok := f()
+		w.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.moved:
+		}
+	}
+}
+
+// Ready waits until all named pods have been Ready and says when each first was.
+func (w *Watch) Ready(ctx context.Context, names []string) (map[string]time.Time, error) {
+	return w.times(ctx, "Ready", names, func(s *podSeen) time.Time { return s.ready })
+}
+
+// Gone waits until the API has none of the named pods any more and says since when.
+func (w *Watch) Gone(ctx context.Context, names []string) (map[string]time.Time, error) {
+	return w.times(ctx, "gone", names, func(s *podSeen) time.Time { return s.gone })
+}
+
+func (w *Watch) times(ctx context.Context, what string, names []string, at func(*podSeen) time.Time) (map[string]time.Time, error) {
+	out, missing := map[string]time.Time{}, ""
+	err := w.await(ctx, func() bool {
+		for _, n := range names {
+			if _, ok := out[n]; ok {
+				continue
+			}
+			s := w.pods[n]
+			if s == nil || at(s).IsZero() {
+				missing = n
+				return false
+			}
+			out[n] = at(s)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%d of %d pods are %s; pod %s is not: %w", len(out), len(names), what, missing, err)
+	}
+	return out, nil
+}
+
+// ContainerEnded waits until the API says that a container, which was seen running, runs no more.
+func (w *Watch) ContainerEnded(ctx context.Context, name, id string) (time.Time, error) {
+	var at time.Time
+	err := w.await(ctx, func() bool {
+		at = w.pods[name].ended[id]
+		return !at.IsZero()
+	})
+	return at, err
+}
+
+// ContainerID is that of the pod's first container, as last seen running.
+func (w *Watch) ContainerID(name string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.pods[name]; s != nil && len(s.ids) > 0 {
+		return s.ids[len(s.ids)-1]
+	}
+	return ""
+}
+
+// PodEvents counts the changes of pods that were seen.
+func (w *Watch) PodEvents() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events
+}
+
+// NodeReady says when a Ready status of the node was first seen that was made after since. A status' time has whole
+// seconds, so a process must not be started in the second in which its predecessor may have sent one.
+func (w *Watch) NodeReady(node string, since time.Time) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.nodes[node] {
+		if n.ready && n.at.After(since) && !n.beat.Before(since.Truncate(time.Second)) {
+			return n.at, true
+		}
+	}
+	return time.Time{}, false
+}

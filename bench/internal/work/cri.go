@@ -1,0 +1,198 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const image = "docker.io/library/busybox:latest"
+
+// command ignores SIGTERM, as the first process of a PID namespace does unless it asks for it.
+var command = []string{"sleep", "1000000"}
+
+// CRI is a bare client of the runtime.
+type CRI struct {
+	conn *grpc.ClientConn
+	r    runtimeapi.RuntimeServiceClient
+	dir  string
+}
+
+// DialCRI opens a client; files of its pods lie in dir.
+func DialCRI(socket, dir string) (*CRI, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	return &CRI{conn: conn, r: runtimeapi.NewRuntimeServiceClient(conn), dir: dir}, nil
+}
+
+// Close closes the client.
+func (c *CRI) Close() error { return c.conn.Close() }
+
+// PID is that of a container's first process.
+func (c *CRI) PID(ctx context.Context, id string) (int, error) {
+	st, err := c.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return 0, fmt.Errorf("get status of container %s: %w", id, err)
+	}
+	var info struct{ PID int }
+	if err := json.Unmarshal([]byte(st.Info["info"]), &info); err != nil || info.PID == 0 {
+		return 0, fmt.Errorf("status of container %s has no process: %w", id, err)
+	}
+	return info.PID, nil
+}
+
+type bare struct{ sandbox, container string }
+
+// start makes what a node agent makes in the runtime for a pod: a sandbox, a container with the token's directory,
+// the hosts file and the file for last words, in a cgroup of its own.
+func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
+	dir := filepath.Join(c.dir, name)
+	token := filepath.Join(dir, "token")
+	if err := os.MkdirAll(token, 0o755); err != nil {
+		return b, err
+	}
+	for _, f := range []string{"token/token", "hosts", "termination"} {
+		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o644); err != nil {
+			return b, err
+		}
+	}
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bare", Uid: name}, Hostname: name,
+		LogDirectory: dir, DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/wherry-bench-bare/" + name,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
+	}
+	s, err := c.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		return b, fmt.Errorf("run sandbox: %w", err)
+	}
+	b.sandbox = s.PodSandboxId
+	made, err := c.r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: b.sandbox, SandboxConfig: sandbox,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "sleep"}, Image: &runtimeapi.ImageSpec{Image: image}, Command: command, LogPath: "0.log",
+			Mounts: []*runtimeapi.Mount{
+				{HostPath: token, ContainerPath: "/var/run/secrets/kubernetes.io/serviceaccount", Readonly: true},
+				{HostPath: filepath.Join(dir, "hosts"), ContainerPath: "/etc/hosts"},
+				{HostPath: filepath.Join(dir, "termination"), ContainerPath: "/dev/termination-log"},
+			},
+			Linux: &runtimeapi.LinuxContainerConfig{
+				Resources: &runtimeapi.LinuxContainerResources{CpuShares: 2, OomScoreAdj: 1000},
+				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+					NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}},
+			},
+		},
+	})
+	if err != nil {
+		return b, fmt.Errorf("create container: %w", err)
+	}
+	b.container = made.ContainerId
+	if _, err := c.r.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: b.container}); err != nil {
+		return b, fmt.Errorf("start container: %w", err)
+	}
+	return b, nil
+}
+
+// stop ends a pod with a grace period of a second.
+func (c *CRI) stop(ctx context.Context, b bare) error {
+	if _, err := c.r.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: b.container, Timeout: 1}); err != nil {
+		return fmt.Errorf("stop container: %w", err)
+	}
+	if _, err := c.r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: b.sandbox}); err != nil {
+		return fmt.Errorf("stop sandbox: %w", err)
+	}
+	return nil
+}
+
+// Bare does with CRI calls alone what a session does with pods.
+func (c *CRI) Bare(ctx context.Context, p Plan, s Samples, round int) (err error) {
+	made := map[string]bare{}
+	defer func() {
+		for _, b := range made {
+			if _, e := c.r.RemovePodSandbox(context.WithoutCancel(ctx), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.sandbox}); e != nil && err == nil {
+				err = fmt.Errorf("remove sandbox: %w", e)
+			}
+		}
+	}()
+	if len(p.Work) == 0 || p.Work["one"] {
+		for i := range p.Sequence {
+			name := fmt.Sprintf("bare-one-%d-%d", round, i)
+			began := time.Now()
+			b, err := c.start(ctx, name)
+			if err != nil {
+				return err
+			}
+			made[name] = b
+			s.took("one pod, create to Ready", time.Since(began))
+			began = time.Now()
+			if err := c.stop(ctx, b); err != nil {
+				return err
+			}
+			s.took("one pod, delete to gone", time.Since(began))
+		}
+	}
+	if len(p.Work) > 0 && !p.Work["many"] {
+		return nil
+	}
+	var names []string
+	for i := range p.Pods {
+		names = append(names, fmt.Sprintf("bare-many-%d-%d", round, i))
+	}
+	var mu sync.Mutex
+	err = atOnce(names, p.Parallel, "pods at once, create to Ready", s, &mu, func(n string) error {
+		b, err := c.start(ctx, n)
+		mu.Lock()
+		made[n] = b
+		mu.Unlock()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// All at once, as an agent may: nearly all of the time is the grace period.
+	return atOnce(names, len(names), "pods deleted, delete to gone", s, &mu, func(n string) error {
+		mu.Lock()
+		b := made[n]
+		mu.Unlock()
+		return c.stop(ctx, b)
+	})
+}
+
+// atOnce does f for all names with a number of workers; each one's time counts from the beginning of all.
+func atOnce(names []string, workers int, what string, s Samples, mu *sync.Mutex, f func(string) error) error {
+	todo := make(chan string, len(names))
+	for _, n := range names {
+		todo <- n
+	}
+	close(todo)
+	var wg sync.WaitGroup
+	var first error
+	start := time.Now()
+	for range workers {
+		wg.Go(func() {
+			for n := range todo {
+				err := f(n)
+				took := time.Since(start)
+				mu.Lock()
+				s.took(what+", each", took)
+				if first == nil {
+					first = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	s.took(what+", total", time.Since(start))
+	return first
+}
