@@ -170,6 +170,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, path), "/"); {
 	case who == "":
 		fail(w, apierrors.NewUnauthorized("Unauthorized"))
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":%q,"groups":["system:authenticated"]}}}`, who)
 	case r.Method == http.MethodPost:
 		csr := &certificates.CertificateSigningRequest{}
 		body, err := io.ReadAll(r.Body)
