@@ -9,7 +9,7 @@ import (
 func FuzzScript(f *testing.F) {
 	for _, seed := range []string{
 		"echo a; sleep 1", "while true; do x; done", "for i in a b; do for j in c; do echo $i$j; done; done", `echo "$(`, "${", "'", `"\`,
-		"sleep", "sleep s", "exit x", "done", "while", "for", "for x in", "$((", ">", ">> x >&2", "a && || b", "exec exec exec", "sh -c 'sh -c \"exit 3\"'",
+		"sleep", "sleep s", "exit x", "done", "while", "for", "for x in", "$((", ">", ">> x >&2", "a && || b", "sleep 99999999999d", "sleep NaN", "sleep 3e300 -1", "exec exec exec", "sh -c 'sh -c \"exit 3\"'",
 	} {
 		f.Add(seed)
 	}
