@@ -33,16 +33,17 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 			continue
 		}
 		cm := m.Ensure(c.Name)
+		before := initial(p, cm, inst)
+		if !decide.PostStartDone(c, cm, inst) && (before == nil || !before.Started) {
+			continue
+		}
 		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
 			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, true, true, false
 			continue
 		}
-		if !decide.PostStartDone(c, cm, inst) {
-			continue
-		}
 		targets = append(targets, probe.Target{
 			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
-			Initial: initial(p, cm, inst), Terminating: ending,
+			Initial: before, Terminating: ending,
 		})
 	}
 	s.Probes.Set(pod.RefOf(p), targets)
