@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +13,13 @@ func TestDescribeNode(t *testing.T) {
 	s.pod("here", `containers: [{name: c, image: $busybox, command: [sleep, "1000"], resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 16Mi}}}]`)
 	s.ready("here")
 	name := s.env.node.Name
+	s.eventually("node-controller's event", func() error { // it comes within its 5 s period
+		out, _, err := s.try("get", "events", "-n", "default", "--field-selector", "reason=RegisteredNode")
+		if err == nil && !strings.Contains(out, "node/"+name) {
+			err = errors.New(out)
+		}
+		return err
+	})
 	out := s.kubectl("describe", "node", name)
 	for _, want := range []string{
 		`(?m)^Name:\s+` + name,
@@ -64,10 +72,10 @@ func TestDescribePod(t *testing.T) {
 	out := s.kubectl("describe", "pod", "shown")
 	for _, want := range []string{
 		`Node:\s+` + s.env.node.Name + `/\d+\.`, `Status:\s+Running`, `IP:\s+10\.`, `Container ID:\s+containerd://[0-9a-f]{64}`,
-		`Image ID:\s+\S+@?sha256:[0-9a-f]{64}`, `State:\s+Running\n\s+Started:\s+\S`, `Ready:\s+True`, `Restart Count:\s+0`,
+		`Image ID:\s+\S*sha256:[0-9a-f]{64}`, `State:\s+Running\n\s+Started:\s+\S`, `Ready:\s+True`, `Restart Count:\s+0`,
 		`PodReadyToStartContainers\s+True`, `Initialized\s+True`, `\n\s+Ready\s+True`, `ContainersReady\s+True`, `PodScheduled\s+True`,
 		`QoS Class:\s+Guaranteed`, `/var/run/secrets/kubernetes.io/serviceaccount from kube-api-access-\w+ \(ro\)`,
-		`Normal\s+Scheduled`, `Normal\s+Pulled\s.*kubelet\s+Container image "` + regexp.QuoteMeta(web) + `" already present on machine`,
+		`Normal\s+Scheduled`, `Normal\s+Pulled\s.*kubelet\s.*Container image "` + regexp.QuoteMeta(web) + `" already present on machine`,
 		`Normal\s+Created\s.*kubelet\s`, `Normal\s+Started\s.*kubelet\s`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,16 +30,24 @@ const prefix = "wherry-it-"
 
 // env is what all tests of a run share.
 type env struct {
-	dir, bin         string
-	wherry, kubectl  string
-	flavor           string
-	id               int
-	plane            *process
-	config           *rest.Config
-	client           kubernetes.Interface
-	node             *node
+	dir, bin        string
+	wherry, kubectl string
+	flavor          string
+	id              int
+	plane           *process
+	config          *rest.Config
+	client          kubernetes.Interface
+	node            *node
+
+	mu               sync.Mutex // guards what tests may add
 	nodes            []*node
 	runtimeInstances []string
+}
+
+func (e *env) addRuntime(dir string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.runtimeInstances = append(e.runtimeInstances, dir)
 }
 
 // the is the environment of the run, or nil with the reason in whyNot. A test binary has one TestMain and this is how
@@ -146,7 +155,7 @@ func (e *env) begin() error {
 	}
 	runtimeUp := make(chan error, 1)
 	rt := filepath.Join(e.dir, "rt")
-	e.runtimeInstances = append(e.runtimeInstances, rt)
+	e.addRuntime(rt)
 	go func() { runtimeUp <- e.runtimeUp(rt, e.subnet(0)) }()
 	err := e.planeUp()
 	if err = errors.Join(err, <-runtimeUp); err != nil {
@@ -204,6 +213,8 @@ func (e *env) runtimeUp(dir, subnet string, flags ...string) error {
 // end ends and removes everything; the logs stay unless all was well.
 func (e *env) end(well bool) {
 	the = nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, n := range e.nodes {
 		n.process.stop()
 	}

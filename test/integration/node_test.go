@@ -47,7 +47,8 @@ clusterDNS: [10.96.0.10]
 podLogsDir: %[4]s/logs
 port: %[5]d
 healthzPort: %[6]d
-allowedUnsafeSysctls: ["net.ipv4.ip_unprivileged_port_start", "kernel.msg*"]
+allowedUnsafeSysctls: ["net.core.somaxconn"]
+podPidsLimit: 300
 `
 
 // startNode starts a node and does not wait for it.
@@ -74,6 +75,8 @@ func (e *env) startNode(cfg nodeConfig) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.nodes = append(e.nodes, n)
 	return n, nil
 }
@@ -113,11 +116,11 @@ func (n *node) ready() (v1.NodeCondition, error) {
 // crictl asks the node's runtime.
 func (n *node) crictl(args ...string) (string, error) {
 	endpoint := "unix://" + n.Runtime + "/containerd.sock"
-	out, err := exec.Command(n.env.tool("crictl"), append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...).CombinedOutput()
+	out, errOut, err := output(exec.Command(n.env.tool("crictl"), append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
 	if err != nil {
-		err = fmt.Errorf("crictl %v: %w: %s", args, err, out)
+		err = fmt.Errorf("crictl %v: %w: %s", args, err, errOut)
 	}
-	return string(out), err
+	return out, err
 }
 
 // checkNothingLeft finds what is left of pods that are gone.

@@ -286,3 +286,12 @@ func deployment(s *space, name string) *appsv1.Deployment {
 	}
 	return d
 }
+
+func readFile(s *space, path string) string {
+	s.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		s.Error(err)
+	}
+	return string(data)
+}
