@@ -16,31 +16,39 @@ func next(delay, initial, most time.Duration) time.Duration {
 
 // crashUntil is when a container that ended may start again. The first end since it ran well has no wait;
 // then 10 s, doubled up to the bound ("after the initial crash Kubernetes applies an exponential backoff delay").
+// A changed definition owes nothing for the ends of the one before it.
 func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
-	if cm.CrashedID == c.ID {
-		return cm.CrashUntil
-	}
 	pol := t.in.Policy
-	delay := cm.CrashDelay
-	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
-		delay = 0
-	}
-	if t.changed(c) { // the wait was earned by another definition
-		delay = 0
-	}
-	delay = min(delay, pol.BackOffMax)
 	from := c.FinishedAt
 	if from.IsZero() || from.After(t.in.Now) {
 		from = t.in.Now
 	}
+	if t.changed(c) {
+		if cm.CrashDelay != 0 || cm.CrashUntil.After(t.in.Now) {
+			t.crashed(Crash{Name: c.Name, ID: c.ID, Until: from})
+		}
+		return from
+	}
+	if cm.CrashedID == c.ID {
+		return cm.CrashUntil
+	}
+	delay := min(cm.CrashDelay, pol.BackOffMax)
+	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
+		delay = 0
+	}
 	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
+	t.crashed(crash)
+	return crash.Until
+}
+
+// crashed has an end remembered, once.
+func (t *turn) crashed(crash Crash) {
 	for i := range t.plan.Crashes {
-		if t.plan.Crashes[i].ID == c.ID {
-			return t.plan.Crashes[i].Until
+		if t.plan.Crashes[i].ID == crash.ID {
+			return
 		}
 	}
 	t.plan.Crashes = append(t.plan.Crashes, crash)
-	return crash.Until
 }
 
 // due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.

@@ -53,8 +53,8 @@ func (t *turn) active() {
 	default:
 		t.stopStrays()
 		t.containers()
+		t.prune()
 	}
-	t.prune()
 	t.sayWhy()
 }
 

@@ -342,6 +342,7 @@ func (s *bytesSource) memory(cm *decide.ContainerMemory, name string) {
 func (s *bytesSource) podMemory(m *decide.Memory) {
 	m.SetUp, m.TornDown, m.Forgotten = s.bool(), s.rare(), s.rare()
 	m.Finished, m.Orphaned, m.RestartingAll, m.RestartedAll = s.rare(), s.rare(), s.rare(), s.rare()
+	m.RestartedAll = m.RestartedAll || m.RestartingAll // as Remember has it
 	if s.rare() {
 		m.StopBegan, m.StopGrace = s.time(), time.Duration(s.n(60))*time.Second
 	}

@@ -70,13 +70,13 @@ func (t *turn) finished() pod.Why {
 		return WhyFinished
 	}
 	// An old inspection may miss what was just started.
-	if t.stale || t.busy(pod.OpStartContainer) || t.busy(pod.OpRunSandbox) || t.in.Memory.RestartingAll {
+	if t.stale || t.busy(pod.OpStartContainer) || t.busy(pod.OpRunSandbox) {
 		return ""
 	}
 	sb, _ := JudgeSandbox(t.in.Pod, t.in.Observed)
 	t.sandbox = sb
 	defer func() { t.sandbox = nil }()
-	if t.restartAllTriggered() {
+	if (t.in.Memory.RestartingAll && sb != nil) || t.restartAllTriggered() {
 		return ""
 	}
 	if t.initFailed() {

@@ -29,7 +29,7 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 	}
 	for _, c := range plan.Crashes {
 		cm := m.Ensure(c.Name)
-		if cm.CrashedID == c.ID {
+		if cm.CrashedID == c.ID && cm.CrashUntil.Equal(c.Until) && cm.CrashDelay == c.Next {
 			continue
 		}
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay, kept = c.ID, c.Until, c.Next, true

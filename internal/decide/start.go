@@ -23,6 +23,9 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 	}
 	cm := t.memory(c.Name)
 	if inst == nil {
+		if !t.passed(cm.CrashUntil) { // it ended before all containers were restarted
+			return stepWait
+		}
 		return t.start(c, cm, first, hold)
 	}
 	if t.alive(inst) && !t.inSandbox(inst) {
@@ -75,7 +78,7 @@ func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold boo
 	if t.aliveNamed(c.Name) { // an older instance is on its way down
 		return stepBusy
 	}
-	if !t.passed(cm.StartUntil) || !t.passed(cm.CrashUntil) {
+	if !t.passed(cm.StartUntil) {
 		return stepWait
 	}
 	if !cm.Pulled || cm.PulledImage != c.Image {
