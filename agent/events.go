@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -21,17 +23,23 @@ type events struct {
 	client   kubernetes.Interface
 	nodeName string
 	scheme   *runtime.Scheme
+	// rate bounds the events sent: eventRecordQPS and eventBurst; no QPS, no bound.
+	rate *rate.Limiter
 
 	mu       sync.RWMutex
 	recorder record.EventRecorder
 }
 
-func newEvents(client kubernetes.Interface, nodeName string) (*events, error) {
+func newEvents(client kubernetes.Interface, nodeName string, k *kubelet.KubeletConfiguration) (*events, error) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	return &events{client: client, nodeName: nodeName, scheme: s}, nil
+	e := &events{client: client, nodeName: nodeName, scheme: s, rate: rate.NewLimiter(rate.Inf, 0)}
+	if k.EventRecordQPS != nil && *k.EventRecordQPS > 0 {
+		e.rate = rate.NewLimiter(rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst)))
+	}
+	return e, nil
 }
 
 // open begins to record; close ends it when all who record have ended.
@@ -40,7 +48,7 @@ func (e *events) open(ctx context.Context) (close func()) {
 		return func() {}
 	}
 	b := record.NewBroadcaster(record.WithContext(ctx))
-	sink := b.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events("")})
+	sink := b.StartRecordingToSink(&pacedSink{EventSinkImpl: typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}, ctx: ctx, rate: e.rate})
 	e.set(b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName}))
 	return func() {
 		e.set(nil)
@@ -53,6 +61,28 @@ func (e *events) set(r record.EventRecorder) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recorder = r
+}
+
+// pacedSink sends no more events than the configuration allows. The recorder sends one after the other, so waiting
+// here holds up nothing else; what does not fit its queue is dropped.
+type pacedSink struct {
+	typedv1.EventSinkImpl
+	ctx  context.Context
+	rate *rate.Limiter
+}
+
+func (s *pacedSink) Create(ev *v1.Event) (*v1.Event, error) {
+	if err := s.rate.Wait(s.ctx); err != nil {
+		return nil, err
+	}
+	return s.EventSinkImpl.Create(ev)
+}
+
+func (s *pacedSink) Patch(ev *v1.Event, data []byte) (*v1.Event, error) {
+	if err := s.rate.Wait(s.ctx); err != nil {
+		return nil, err
+	}
+	return s.EventSinkImpl.Patch(ev, data)
 }
 
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -67,6 +69,28 @@ type referrer interface {
 	Run(ctx context.Context) error
 }
 
+// pacedImages pulls no more often than registryPullQPS and registryBurst allow; a pull beyond that waits its turn.
+type pacedImages struct {
+	runtimeapi.ImageServiceClient
+	rate *rate.Limiter
+}
+
+// PullImage waits for its turn and pulls.
+func (p pacedImages) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+	if err := p.rate.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("wait for registryPullQPS: %w", err)
+	}
+	return p.ImageServiceClient.PullImage(ctx, in, opts...)
+}
+
+func pullRate(cfg *Config) *rate.Limiter {
+	k := &cfg.Kubelet
+	if k.RegistryPullQPS == nil || *k.RegistryPullQPS <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst)))
+}
+
 // buildGround wires what differs between a real and a simulated machine.
 func (a *Agent) buildGround() error {
 	g := &ground{objects: noObjects{}}
@@ -81,7 +105,7 @@ func (a *Agent) buildGround() error {
 			classes: runtimeClasses{client: a.deps.Client},
 		}
 	}
-	g.images = image.New(image.Config{Client: a.deps.Images, Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
+	g.images = image.New(image.Config{Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
 	g.dialer = a.deps.Dialer
 	if g.dialer == nil {
 		g.dialer = &net.Dialer{}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -23,6 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/server"
 )
 
 // runKubelet builds a node from its configuration and runs it until ctx ends.
@@ -37,7 +39,7 @@ func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error 
 	}
 	n := &node{cfg: cfg, name: name, log: log}
 	defer n.close()
-	for _, step := range []func(context.Context) error{n.openRuntime, n.openAPI, n.openServing, n.openPorts} {
+	for _, step := range []func(context.Context) error{n.limitProcess, n.openRuntime, n.openAPI, n.openServing, n.openPorts} {
 		if err := step(ctx); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -172,6 +174,31 @@ func (n *node) openAPI(ctx context.Context) error {
 	return nil
 }
 
+// limitProcess asks for what a node agent needs of its own process. It may be refused: the agent runs without.
+func (n *node) limitProcess(context.Context) error {
+	k := &n.cfg.Kubelet
+	if n.cfg.Simulated != nil {
+		return nil
+	}
+	if k.OOMScoreAdj != nil {
+		score := strconv.Itoa(int(*k.OOMScoreAdj))
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0o644); err != nil {
+			n.log.Warn("the agent's OOM score is not set (oomScoreAdj): it needs CAP_SYS_RESOURCE", "score", score, "err", err)
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	if want := uint64(k.MaxOpenFiles); want > limit.Cur {
+		limit.Cur = min(want, limit.Max)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			n.log.Warn("the limit of open files is not set (maxOpenFiles)", "limit", want, "err", err)
+		}
+	}
+	return nil
+}
+
 func (n *node) restConfig() *rest.Config {
 	c := n.client.Config()
 	c.ContentType = n.cfg.Kubelet.ContentType
@@ -201,7 +228,7 @@ func (n *node) openServing(context.Context) error {
 		return err
 	}
 	n.parts = append(n.parts, s.Run)
-	n.deps.TLS, err = serverTLS(k, s.GetCertificate)
+	n.deps.TLS, err = serverTLS(k, s.GetCertificate, n.log)
 	return err
 }
 
@@ -219,23 +246,23 @@ func (n *node) addresses() []v1.NodeAddress {
 	return out
 }
 
-func serverTLS(k *kubelet.KubeletConfiguration, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (*tls.Config, error) {
-	c := &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
-	if k.TLSMinVersion != "" {
-		v, err := cliflag.TLSVersion(k.TLSMinVersion)
-		if err != nil {
-			return nil, fmt.Errorf("tlsMinVersion: %w", err)
-		}
-		c.MinVersion = v
+// serverTLS is the TLS side of the HTTPS API. Config has checked the values.
+func serverTLS(k *kubelet.KubeletConfiguration, get func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*tls.Config, error) {
+	version, suites, err := server.ParseTLS(k.TLSMinVersion, k.TLSCipherSuites)
+	if err != nil {
+		return nil, err
 	}
-	if len(k.TLSCipherSuites) > 0 {
-		suites, err := cliflag.TLSCipherSuites(k.TLSCipherSuites)
-		if err != nil {
-			return nil, fmt.Errorf("tlsCipherSuites: %w", err)
-		}
-		c.CipherSuites = suites
+	curves, err := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
+	if err != nil {
+		return nil, fmt.Errorf("tlsCurvePreferences: %w", err)
 	}
-	return c, nil
+	c := server.TLSConfig{MinVersion: version, CipherSuites: suites, Curves: curves, GetCertificate: get}
+	if f := k.Authentication.X509.ClientCAFile; f != "" {
+		if c.ClientCAs, err = server.LoadClientCAs(f, log); err != nil {
+			return nil, err
+		}
+	}
+	return c.New(), nil
 }
 
 // openPorts listens before anything runs, so that a port that is taken is known at once.

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"net/netip"
-
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/nodefacts"
 	"github.com/wherry-node/wherry/internal/simcri"
 )
 
@@ -21,7 +20,8 @@ func (n *node) openSimulated(s *config.SimulatedNode) error {
 		}
 	}
 	if !shape.Address.IsValid() {
-		shape.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		// The host's own address: an API server does not proxy to a loopback one. Without any, loopback it is.
+		shape.Address = (&nodefacts.Real{}).Network().DefaultV4
 	}
 	n.cfg.Kubelet.MaxPods = s.Pods
 	n.deps.Machine = agent.SimulatedMachine(shape)
