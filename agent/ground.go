@@ -116,6 +116,9 @@ func (a *Agent) buildGround() error {
 	}
 	fixed := a.deps.Machine.fixed(a.cfg.NodeName)
 	g.machine, g.cgroups, g.logs, g.checkpoints = fixed, noCgroups{}, perform.NoLogs{}, checkpoint.Nowhere{}
+	if a.deps.Machine.shape.Logs {
+		g.logs = a.logDirs("")
+	}
 	g.volumes = volume.NewInMemory("/var/lib/kubelet", g.objects)
 	g.prepare = func(context.Context) error { return nil }
 	return nil
@@ -140,8 +143,7 @@ func (a *Agent) buildRealGround(g *ground) error {
 	}
 	g.machine = real
 	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log})
-	g.logs = &perform.LogDirs{Root: k.PodLogsDir, LinkDir: a.cfg.LogLinkDir,
-		RemoveTree: func(dir string) error { return host.RemoveTree(context.Background(), dir) }}
+	g.logs = a.logDirs(a.cfg.LogLinkDir)
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
 	g.prepare = func(ctx context.Context) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
@@ -150,6 +152,11 @@ func (a *Agent) buildRealGround(g *ground) error {
 		return a.prepareCgroups(ctx, groups)
 	}
 	return nil
+}
+
+func (a *Agent) logDirs(links string) *perform.LogDirs {
+	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links,
+		RemoveTree: func(dir string) error { return hostfs.Host{}.RemoveTree(context.Background(), dir) }}
 }
 
 // prepareCgroups makes the groups above pods. Limits that cannot be set are said and lived with; groups that cannot

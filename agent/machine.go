@@ -34,6 +34,8 @@ type Shape struct {
 	Storage resource.Quantity
 	// Address is the node's InternalIP; 127.0.0.1 when invalid.
 	Address netip.Addr
+	// Logs: the simulated runtime writes container logs, below KubeletConfiguration.podLogsDir.
+	Logs bool
 }
 
 // SimulatedMachine is a machine that does not exist: pods leave nothing on the host.

@@ -294,7 +294,7 @@ func (n *node) openPorts(context.Context) error {
 
 func (n *node) agentConfig(hostname string) agent.Config {
 	link := ""
-	if filepath.Clean(n.cfg.Kubelet.PodLogsDir) == "/var/log/pods" && n.cfg.Simulated == nil {
+	if filepath.Clean(n.cfg.Kubelet.PodLogsDir) == systemLogs && n.cfg.Simulated == nil {
 		link = "/var/log/containers"
 	}
 	if n.cfg.HostnameOverride != "" {

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/nodefacts"
@@ -10,9 +15,13 @@ import (
 // openSimulated gives the node a runtime in memory and a machine that does not exist. Its address is one of this
 // host's where --node-ip says so, so that the API server reaches the node's own API.
 func (n *node) openSimulated(s *config.SimulatedNode) error {
-	r := simcri.New(simcri.Config{Log: n.log})
+	logs := filepath.Clean(n.cfg.Kubelet.PodLogsDir) != systemLogs
+	r := simcri.New(simcri.Config{WriteLogs: logs, Log: n.log})
 	n.closes = append(n.closes, r.Close)
-	shape := agent.Shape{CPUs: int(s.CPU.Value()), Memory: s.Memory}
+	if err := n.serveStreams(r); err != nil {
+		return err
+	}
+	shape := agent.Shape{CPUs: int(s.CPU.Value()), Memory: s.Memory, Logs: logs}
 	for _, ip := range n.cfg.NodeIPs {
 		if !ip.IsUnspecified() {
 			shape.Address = ip
@@ -28,5 +37,21 @@ func (n *node) openSimulated(s *config.SimulatedNode) error {
 	n.deps.Runtime, n.deps.Images = r.Clients()
 	n.deps.Dialer = r
 	n.log.Info("simulated node: pods are kept in memory and nothing runs", "cpus", shape.CPUs, "memory", shape.Memory.String(), "pods", s.Pods)
+	return nil
+}
+
+// systemLogs is where a real node's logs go: a simulated one writes there only what it is told to.
+const systemLogs = "/var/log/pods"
+
+// serveStreams lets exec, attach and port-forward reach the simulated containers.
+func (n *node) serveStreams(r *simcri.Runtime) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen for streams of the simulated runtime: %w", err)
+	}
+	n.closes = append(n.closes, func() { _ = l.Close() })
+	n.parts = append(n.parts, func(ctx context.Context) error {
+		return r.ServeStreams(ctx, l, "http://"+l.Addr().String())
+	})
 	return nil
 }
