@@ -112,6 +112,12 @@ func run(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
+	// A copy: a build beside us must not change what runs.
+	for _, p := range b.programs {
+		if p[0], err = copyFile(p[0], filepath.Join(dir, "bin")); err != nil {
+			return err
+		}
+	}
 	if b.rig, err = rig.Open(ctx, filepath.Join(checkout, "bin"), dir, progress); err != nil {
 		return err
 	}
@@ -237,6 +243,18 @@ func (b *bench) report() error {
 	return os.WriteFile(b.json, data, 0o644)
 }
 
+func copyFile(path, dir string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, filepath.Base(path))
+	return to, os.WriteFile(to, data, 0o755)
+}
+
 func set(list string) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range strings.Split(list, ",") {
@@ -261,7 +279,7 @@ func findCheckout() (string, error) {
 	return "", fmt.Errorf("%s is not in a checkout of the project", dir)
 }
 
-// buildPrograms builds both agents alike, and counts what is in them.
+// buildPrograms builds both agents, stripped and without cgo, and counts what is in them.
 func buildPrograms(ctx context.Context, checkout string, arm func(string) work.Samples) (map[string][]string, error) {
 	bin := filepath.Join(checkout, "bin")
 	for _, need := range []string{"wherry-controlplane", "wherry-dev", "containerd", "images.tar"} {
@@ -270,40 +288,42 @@ func buildPrograms(ctx context.Context, checkout string, arm func(string) work.S
 		}
 	}
 	const v = "k8s.io/component-base/version."
-	flags := map[string]string{
-		upstream: "-s -w -X " + v + "gitVersion=v1.36.3 -X " + v + "gitMajor=1 -X " + v + "gitMinor=36 -X " + v + "gitTreeState=clean",
-		wherry:   "-s -w",
-	}
-	out := map[string][]string{}
-	for name, p := range map[string]struct{ module, pkg, file string }{
-		upstream: {"bench", "k8s.io/kubernetes/cmd/kubelet", "bench-kubelet"},
-		wherry:   {".", "./cmd/wherry", "bench-wherry"},
+	ldflags := "-s -w -X " + v + "gitVersion=v1.36.3 -X " + v + "gitMajor=1 -X " + v + "gitMinor=36 -X " + v + "gitTreeState=clean"
+	for _, p := range []struct {
+		arm, file, module, pkg string
+		build                  []string // in the module's directory, or that of the build's own
+	}{
+		{upstream, "bench-kubelet", "bench", "k8s.io/kubernetes/cmd/kubelet",
+			[]string{"bench", "build", "-ldflags", ldflags, "-o", filepath.Join(bin, "bench-kubelet"), "k8s.io/kubernetes/cmd/kubelet"}},
+		// Wherry as everybody builds it.
+		{wherry, "wherry", ".", "./cmd/wherry", []string{"tools", "run", "./cmd/wherry-dev", "build", "wherry"}},
 	} {
-		file := filepath.Join(bin, p.file)
 		progress("building %s", p.file)
-		do := func(args ...string) ([]byte, error) {
-			cmd := exec.CommandContext(ctx, "go", args...)
-			cmd.Dir = filepath.Join(checkout, p.module)
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-			return cmd.CombinedOutput()
-		}
-		if msg, err := do("build", "-ldflags", flags[name], "-o", file, p.pkg); err != nil {
+		if msg, err := goCommand(ctx, filepath.Join(checkout, p.build[0]), p.build[1:]...); err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", p.file, err, msg)
 		}
-		deps, err := do("list", "-deps", p.pkg)
+		deps, err := goCommand(ctx, filepath.Join(checkout, p.module), "list", "-tags", "grpcnotrace", "-deps", p.pkg)
 		if err != nil {
 			return nil, fmt.Errorf("list packages of %s: %w\n%s", p.pkg, err, deps)
 		}
-		st, err := os.Stat(file)
+		st, err := os.Stat(filepath.Join(bin, p.file))
 		if err != nil {
 			return nil, err
 		}
-		arm(name)["binary"] = []float64{float64(st.Size())}
-		arm(name)["packages"] = []float64{float64(strings.Count(string(deps), "\n"))}
-		out[name] = []string{file}
+		arm(p.arm)["binary"] = []float64{float64(st.Size())}
+		arm(p.arm)["packages"] = []float64{float64(strings.Count(string(deps), "\n"))}
 	}
-	out[wherry] = append(out[wherry], "kubelet")
-	return out, nil
+	return map[string][]string{
+		upstream: {filepath.Join(bin, "bench-kubelet")},
+		wherry:   {filepath.Join(bin, "wherry"), "kubelet"},
+	}, nil
+}
+
+func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	return cmd.CombinedOutput()
 }
 
 // describe is the machine and the versions.

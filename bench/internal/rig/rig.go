@@ -129,11 +129,15 @@ func (r *Rig) Close() error {
 		_ = r.plane.Wait() // it ends by a signal
 	}
 	r.restoreSysctls()
-	if len(errs) == 0 {
-		errs = append(errs, unmountBelow(r.Dir), os.RemoveAll(r.Dir))
+	errs = append(errs, removeCgroup(BareCgroup))
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return errors.Join(unmountBelow(r.Dir), os.RemoveAll(r.Dir))
 }
+
+// BareCgroup is for pods that no agent makes cgroups for.
+const BareCgroup = "/wherry-bench-bare"
 
 // A kubelet sets these to what it wants and leaves them so.
 var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
 )
 
 const image = "docker.io/library/busybox:latest"
@@ -69,7 +71,7 @@ func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bare", Uid: name}, Hostname: name,
 		LogDirectory: dir, DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/wherry-bench-bare/" + name,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: rig.BareCgroup + "/" + name,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
 	}
 	s, err := c.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
