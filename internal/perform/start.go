@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/cri"
@@ -98,8 +99,18 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	})
 }
 
+// services are those of the pod's namespace and of the API server's own.
+func (x *Performer) services(namespace string) ([]*v1.Service, bool) {
+	services, synced := x.cfg.Objects.Services(namespace)
+	if namespace != metav1.NamespaceDefault {
+		more, _ := x.cfg.Objects.Services(metav1.NamespaceDefault)
+		services = append(services[:len(services):len(services)], more...)
+	}
+	return services, synced
+}
+
 func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ips []string, facts Facts) crispec.EnvInput {
-	services, synced := x.cfg.Objects.Services(p.Namespace)
+	services, synced := x.services(p.Namespace)
 	return crispec.EnvInput{
 		Pod: p, Container: c, PodIPs: ips, HostIPs: facts.HostIPs, NodeName: facts.NodeName,
 		NodeAllocatable: facts.Allocatable, Services: services, ServicesPending: !synced && !pod.IsStatic(p),
