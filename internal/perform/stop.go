@@ -2,14 +2,16 @@ package perform
 
 import (
 	"context"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
 func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome {
-	x.event(job, v1.EventTypeNormal, "Killing", "%s", killing(job.Action))
+	x.event(job, v1.EventTypeNormal, "Killing", "%s", killing(job.Pod, job.Action))
 	if err := x.cfg.CRI.StopContainer(ctx, job.Action.ID, job.Action.Grace); err != nil {
 		o := failed("KillContainerError", err)
 		x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to stop container %s: %s", job.Action.Container, o.Message)
@@ -18,14 +20,35 @@ func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome 
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// killing is the event text that people look for; the reason behind it is in the timeline.
-func killing(a pod.Action) string {
-	switch a.Why {
-	case "":
+// killing is the event text, in upstream's words where people search for them.
+func killing(p *v1.Pod, a pod.Action) string {
+	what := map[pod.Why]string{
+		decide.WhyLiveness: "failed liveness probe", decide.WhyStartup: "failed startup probe", decide.WhyChanged: "definition changed",
+	}[a.Why]
+	switch {
+	case what == "" && a.Why == "":
 		return "Stopping container " + a.Container
-	default:
+	case what == "":
 		return "Stopping container " + a.Container + ": " + string(a.Why)
+	case p != nil && slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == a.Container }):
+		return "Init container " + a.Container + " " + what
+	case a.Why == decide.WhyChanged || restarts(p, a.Container):
+		what += ", will be restarted"
 	}
+	return "Container " + a.Container + " " + what
+}
+
+// restarts reports whether a container that the agent itself ends is started again.
+func restarts(p *v1.Pod, container string) bool {
+	if p == nil {
+		return false
+	}
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == container && c.RestartPolicy != nil {
+			return *c.RestartPolicy != v1.ContainerRestartPolicyNever
+		}
+	}
+	return p.Spec.RestartPolicy != v1.RestartPolicyNever
 }
 
 func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcome {
