@@ -1,6 +1,8 @@
 package podworker
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,7 +38,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		decide.Note(&w.memory, desired, o, w.cfg.Policy)
 		w.recordOutcome(o)
 	}
-	if look.refresh || w.due(desired, began) {
+	if w.retold(desired) || look.refresh || w.due(desired, began) {
 		w.memory.Refresh()
 	}
 	if look.stop != nil && w.memory.Stop == nil {
@@ -95,6 +97,31 @@ func (w *Worker) due(p *v1.Pod, now time.Time) bool {
 	}
 	w.refreshed = now
 	return true
+}
+
+// retold reports whether what the pod's volumes tell of the pod itself has changed since the turn before.
+func (w *Worker) retold(p *v1.Pod) bool {
+	before := w.told
+	if p == before || p == nil {
+		return false
+	}
+	w.told = p
+	return before != nil && tellsOfPod(p) && (!maps.Equal(p.Labels, before.Labels) || !maps.Equal(p.Annotations, before.Annotations) ||
+		p.Generation != before.Generation)
+}
+
+// tellsOfPod reports whether the pod has a downward API volume: of its labels, annotations, and resources.
+func tellsOfPod(p *v1.Pod) bool {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.DownwardAPI != nil {
+			return true
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.DownwardAPI != nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 // refreshRetry is the least time between two renewals of one pod's tokens.

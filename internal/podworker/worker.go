@@ -118,6 +118,7 @@ type Worker struct {
 	loaded    bool
 	gated     bool
 	hashedPod *v1.Pod
+	told      *v1.Pod // the pod as its volumes were last made from
 	hashes    map[string]string
 	lastPhase decide.Phase
 	lastWhy   pod.Why
