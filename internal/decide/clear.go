@@ -123,7 +123,7 @@ func (t *turn) restartAllTriggered() bool {
 	triggered := false
 	for i := range t.in.Observed.Containers {
 		c := &t.in.Observed.Containers[i]
-		if c.State != pod.StateExited || !t.inSandbox(c) {
+		if c.State != pod.StateExited || !t.inSandbox(c) || t.in.Observed.Newest(c.Name) != c {
 			continue
 		}
 		spec := specOf(t.in.Pod, c.Name)

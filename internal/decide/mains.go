@@ -91,7 +91,11 @@ func (t *turn) finished() pod.Why {
 	return ""
 }
 
+// mainsEnded reports whether every main container has ended for good. (The API allows no pod without any.)
 func (t *turn) mainsEnded() bool {
+	if len(t.in.Pod.Spec.Containers) == 0 {
+		return false
+	}
 	for i := range t.in.Pod.Spec.Containers {
 		c := &t.in.Pod.Spec.Containers[i]
 		inst := t.in.Observed.Newest(c.Name)
