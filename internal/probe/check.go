@@ -95,8 +95,9 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 	}
 	stdout, stderr, code, err := p.cfg.Exec.ExecSync(ctx, t.ContainerID, cmd, limit)
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
-		err != nil && status.Code(err) == codes.DeadlineExceeded:
+	case err != nil && ctx.Err() != nil:
+		return Unknown, fmt.Sprintf("the container runtime did not answer within %s after the command's time was up: %v", runtimeSilence, err)
+	case errors.Is(err, context.DeadlineExceeded), err != nil && status.Code(err) == codes.DeadlineExceeded:
 		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), limit)
 	case err != nil:
 		return Unknown, err.Error()

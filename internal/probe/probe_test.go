@@ -14,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -33,6 +35,7 @@ type rig struct {
 	mu       sync.Mutex
 	answer   func(at time.Duration, id string, cmd []string) (int32, error)
 	took     time.Duration
+	hangs    bool     // the runtime: it does not even keep a command's limit
 	execs    []string // "2.1s c1 alive"
 	events   []string
 	changes  []string
@@ -40,18 +43,23 @@ type rig struct {
 	now, top int
 }
 
-// ExecSync takes rig.took and answers.
-func (r *rig) ExecSync(ctx context.Context, id string, cmd []string, _ time.Duration) ([]byte, []byte, int32, error) {
+// ExecSync takes rig.took and answers, or what a runtime answers when a command's time is up.
+func (r *rig) ExecSync(ctx context.Context, id string, cmd []string, limit time.Duration) ([]byte, []byte, int32, error) {
 	r.mu.Lock()
 	at := time.Since(r.began)
 	r.execs = append(r.execs, fmt.Sprintf("%s %s %s", at, id, strings.Join(cmd, " ")))
 	r.now++
 	r.top = max(r.top, r.now)
-	took, answer := r.took, r.answer
+	took, answer, up := r.took, r.answer, time.After(limit)
+	if r.hangs {
+		up = nil
+	}
 	r.mu.Unlock()
 	defer func() { r.mu.Lock(); r.now--; r.mu.Unlock() }()
 	select {
 	case <-time.After(took):
+	case <-up:
+		return nil, nil, 0, status.Error(codes.DeadlineExceeded, "its time was up")
 	case <-ctx.Done():
 		return nil, nil, 0, ctx.Err()
 	}
@@ -273,6 +281,22 @@ func TestTimeoutAndErrors(t *testing.T) {
 		}
 		if last := r.results[len(r.results)-1]; last != "Liveness unknown" {
 			t.Errorf("results %q", r.results)
+		}
+	})
+}
+
+// A runtime that hangs must not cost the containers in it their readiness or their life.
+func TestRuntimeHangs(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.hangs, r.took = true, time.Hour
+		spec := &v1.Container{LivenessProbe: execProbe("l", 10, 0, 1), ReadinessProbe: execProbe("r", 10, 0, 1)}
+		r.Set(ref, []Target{{ContainerID: "c1", StartedAt: time.Now(), Spec: spec, Initial: &Initial{Started: true, Ready: true}}})
+		pass(5 * time.Minute)
+		if s, _ := r.Result("u", "c1"); s != (State{Started: true, Ready: true}) {
+			t.Errorf("%+v", s)
+		}
+		if len(r.events) == 0 || !strings.Contains(r.events[0], "probe errored: the container runtime did not answer within 30s after the command's time was up") {
+			t.Errorf("events %q", r.events)
 		}
 	})
 }

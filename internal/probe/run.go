@@ -5,12 +5,20 @@ import (
 	"time"
 )
 
+// runtimeSilence is how long after a command's time is up a runtime may be silent before it counts as hanging. A runtime
+// that hangs says nothing about the containers in it.
+const runtimeSilence = 30 * time.Second
+
 // run runs one probe and takes its result into account.
 func (p *Probes) run(ctx context.Context, r *runner, t Target) {
 	defer p.wg.Done()
 	began := time.Now()
 	limit := timeout(r.spec)
-	probeCtx, cancel := context.WithTimeout(ctx, limit)
+	within := limit
+	if r.spec.Exec != nil {
+		within += runtimeSilence // the runtime keeps the limit
+	}
+	probeCtx, cancel := context.WithTimeout(ctx, within)
 	outcome, output := p.check(probeCtx, t, r.spec, limit)
 	cancel()
 	now := time.Now()
