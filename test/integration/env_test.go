@@ -11,7 +11,7 @@ const envObjects = `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
-data: {colour: blue, size: "12", "not.a-name": odd}
+data: {colour: blue, size: "12"}
 ---
 apiVersion: v1
 kind: Secret
@@ -69,7 +69,7 @@ containers:
 		"colour=blue", "size=12", "SEC_password=s3cret", "PLAIN=plain", "DERIVED=plain/12/$(PLAIN)/$(NOT_THERE)", "COLOUR=blue",
 		"PASSWORD=s3cret", "POD=env", "NS=" + s.name, "UID_=" + string(p.UID), "LABEL=env", "ANNOTATION=a note", "NODE=" + s.env.node.Name,
 		"ACCOUNT=default", "HOST_IP=" + p.Status.HostIP, "POD_IP=" + p.Status.PodIP, "POD_IPS=" + p.Status.PodIP, "CPU_REQ=20", "MEM_LIM=32",
-		"CPU_LIM=" + cpus, "ARG0=blue-plain ARG1=$(PLAIN) $(UNKNOWN)", "not.a-name=odd",
+		"CPU_LIM=" + cpus, "ARG0=blue-plain ARG1=$(PLAIN) $(UNKNOWN)",
 		"KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBERNETES_SERVICE_PORT=443", "KUBERNETES_SERVICE_PORT_HTTPS=443",
 		"DB_MAIN_SERVICE_HOST=" + db, "DB_MAIN_SERVICE_PORT=5432", "DB_MAIN_SERVICE_PORT_SQL=5432",
 		"DB_MAIN_PORT=tcp://" + db + ":5432", "DB_MAIN_PORT_5432_TCP_PROTO=tcp", "HOSTNAME=env",
@@ -78,6 +78,11 @@ containers:
 			t.Errorf("environment lacks %s", want)
 		}
 	}
+	// Names that no shell takes are variables all the same.
+	s.pod("odd", "restartPolicy: Never\n"+`containers: [{name: main, image: $busybox, command: [env], envFrom: [{configMapRef: {name: odd}}]}]`)
+	s.kubectl("create", "configmap", "odd", "--from-literal=not.a-name=odd")
+	s.ended("odd", v1.PodSucceeded)
+	s.contains("environment of odd", s.logs("odd"), "not.a-name=odd\n")
 	if strings.Contains(out, "MAYBE=") {
 		t.Error("an optional key that is absent is a variable")
 	}
@@ -103,5 +108,5 @@ containers:
 	s.contains("event", s.event("waits", "Failed").Message, `configmap "later" not found`)
 	s.kubectl("create", "configmap", "later", "--from-literal=colour=green")
 	s.ready("waits")
-	s.same("log", s.logs("waits"), "green\n")
+	s.logged("waits", "green\n")
 }

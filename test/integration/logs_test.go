@@ -83,7 +83,7 @@ containers:
   volumeMounts: [{name: v, mountPath: /v}]
   command: [sh, -c, 'if [ -e /v/once ]; then echo second; sleep 1000; fi; touch /v/once; echo first; exit 3']`)
 	p := s.until("twice", "restarted and Ready", func(p *v1.Pod) bool { return isTrue(p, v1.PodReady) && p.Status.ContainerStatuses[0].RestartCount == 1 })
-	s.same("logs", s.logs("twice"), "second\n")
+	s.logged("twice", "second\n")
 	s.same("logs --previous", s.logs("twice", "--previous"), "first\n")
 	last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated
 	if last == nil || last.ExitCode != 3 || last.Reason != "Error" || last.FinishedAt.IsZero() || last.StartedAt.IsZero() || last.ContainerID == p.Status.ContainerStatuses[0].ContainerID {

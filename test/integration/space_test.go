@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -38,7 +37,12 @@ type space struct {
 // newSpace makes a namespace, and removes it when the test ends; a test that fails prints what was in it.
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	e := use(t)
+	return newSpaceOn(t, use(t))
+}
+
+// newSpaceOn is newSpace on a control plane of the test's own.
+func newSpaceOn(t *testing.T, e *env) *space {
+	t.Helper()
 	ctx := context.Background()
 	ns, err := e.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))[4:min(40, len(t.Name()))] + "-",
@@ -239,6 +243,18 @@ func (s *space) logs(pod string, args ...string) string {
 	return s.kubectl(append([]string{"logs", pod}, args...)...)
 }
 
+// logged waits until a container that still runs has written this and no more.
+func (s *space) logged(pod, want string, args ...string) {
+	s.Helper()
+	s.eventually("log of "+pod, func() error {
+		out, errOut, err := s.try(append([]string{"logs", pod}, args...)...)
+		if err != nil || out != want {
+			return errorf("it is %q, want %q; %v %s", out, want, err, errOut)
+		}
+		return nil
+	})
+}
+
 // event waits for an event about an object and returns it.
 func (s *space) event(object, reason string) (found v1.Event) {
 	s.Helper()
@@ -276,15 +292,6 @@ func (s *space) contains(what, text string, parts ...string) {
 			s.Errorf("%s does not contain %q:\n%s", what, part, text)
 		}
 	}
-}
-
-func deployment(s *space, name string) *appsv1.Deployment {
-	s.Helper()
-	d, err := s.client().AppsV1().Deployments(s.name).Get(context.Background(), name, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	return d
 }
 
 func readFile(s *space, path string) string {

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -88,7 +87,7 @@ containers:
   volumeMounts: [{name: disk, mountPath: /disk}, {name: mem, mountPath: /mem}, {name: disk, mountPath: /sub, subPath: some/dir}, {name: disk, mountPath: /expr, subPathExpr: x-$(DIR)}]
 - {name: two, image: $busybox, command: [sleep, "1000"], volumeMounts: [{name: disk, mountPath: /disk}]}`)
 	p := s.ready("scratch")
-	s.same("medium", s.sh("scratch", "stat -f -c %T /mem; stat -c %a /disk /mem; df -m /mem | tail -1 | awk '{print $2}'"), "tmpfs\n777\n777\n8\n")
+	s.same("medium", s.sh("scratch", "stat -f -c %T /mem; stat -c %a /disk /mem; df -m /mem | tail -1 | awk '{print $2}'"), "tmpfs\n777\n1777\n8\n")
 	s.sh("scratch", "echo hello > /disk/shared; echo sub > /sub/file; echo expr > /expr/file")
 	s.same("seen by the other", s.kubectl("exec", "scratch", "-c", "two", "--", "sh", "-c", "cat /disk/shared /disk/some/dir/file /disk/x-expanded/file"), "hello\nsub\nexpr\n")
 	dir := filepath.Join(s.env.node.dir, "root", "pods", string(p.UID))
@@ -163,7 +162,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"], volumeMount
 		c := p.Status.ContainerStatuses
 		return len(c) == 1 && c[0].State.Waiting != nil && c[0].State.Waiting.Reason == "CreateContainerConfigError"
 	})
-	s.contains("message", p.Status.ContainerStatuses[0].State.Waiting.Message, "failed to prepare subPath for volumeMount \"v\" of container \"main\"")
+	s.contains("message", p.Status.ContainerStatuses[0].State.Waiting.Message, `volume "v": container "main", volumeMounts[0] at /host: failed to prepare subPath "out/etc"`, "no symbolic link may lead outside")
 }
 
 // A volume whose source is missing: the event says so, and the pod starts when it comes.
@@ -171,12 +170,12 @@ func TestMissingVolumeSource(t *testing.T) {
 	s := newSpace(t)
 	s.pod("waits", `
 volumes: [{name: v, secret: {secretName: later}}]
-containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
+containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
 	s.contains("event", s.event("waits", "FailedMount").Message, `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
 	s.contains("get pod", s.kubectl("get", "pod", "waits"), "ContainerCreating")
 	s.kubectl("create", "secret", "generic", "later", "--from-literal=key=here")
 	s.ready("waits")
-	s.same("log", strings.TrimSpace(s.logs("waits")), "here")
+	s.logged("waits", "here\n")
 }
 
 // fsGroup owns what the pod's volumes hold; mounts made on the host show in a container that asks for them.
