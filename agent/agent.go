@@ -69,7 +69,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	a.cri = cri.New(cri.Config{Runtime: deps.Runtime, Images: deps.Images,
 		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader()})
 	var err error
-	if a.events, err = newEvents(deps.Client, cfg.NodeName, &cfg.Kubelet); err != nil {
+	if a.events, err = newEvents(deps.Heartbeats, cfg.NodeName, &cfg.Kubelet); err != nil {
 		return nil, err
 	}
 	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {

@@ -51,8 +51,9 @@ type Config struct {
 
 // Deps are what the agent works with.
 type Deps struct {
-	// Client reaches the API server as this node; nil: standalone. Heartbeats, when set, is a second client for
-	// node status and lease, so that they never queue behind other requests.
+	// Client reaches the API server as this node; nil: standalone. Heartbeats, when set, is a second client, without a
+	// limit of its own, for node status and lease, so that they never queue behind other requests, and for events,
+	// which have a pace of their own (eventRecordQPS) and would else keep back the statuses of pods that start at once.
 	Client     kubernetes.Interface
 	Heartbeats kubernetes.Interface
 	// CloseConnections closes the connections of the clients; it is called when heartbeats fail repeatedly.
