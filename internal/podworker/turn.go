@@ -39,6 +39,10 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.recordOutcome(o)
 	}
 	if w.retold(desired) || look.refresh || w.due(desired, began) {
+		w.owed = true
+	}
+	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
+		w.owed = false // one that is under way may have read what was there before
 		w.memory.Refresh()
 	}
 	if look.stop != nil && w.memory.Stop == nil {

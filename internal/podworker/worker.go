@@ -119,6 +119,7 @@ type Worker struct {
 	gated     bool
 	hashedPod *v1.Pod
 	told      *v1.Pod // the pod as its volumes were last made from
+	owed      bool    // volumes are to be made again
 	hashes    map[string]string
 	lastPhase decide.Phase
 	lastWhy   pod.Why
