@@ -168,7 +168,10 @@ func (c *Client) use(pair *tls.Certificate) {
 // Run renews the certificate whenever its time comes, until ctx ends; then it closes the connections.
 func (c *Client) Run(ctx context.Context) error {
 	defer c.conns.end()
-	if !c.cfg.Rotate || c.Certificate() == nil {
+	if cert := c.Certificate(); !c.cfg.Rotate || cert == nil {
+		if cert != nil {
+			c.cfg.Log.Warn("The node's client certificate is not renewed: rotateCertificates is false", "ends", stamp(cert.NotAfter))
+		}
 		<-ctx.Done()
 		return nil
 	}

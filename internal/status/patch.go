@@ -192,6 +192,38 @@ func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
+// within reports whether the whole patch says all that part says.
+func within(part, whole []byte) bool {
+	var p, w any
+	if json.Unmarshal(part, &p) != nil || json.Unmarshal(whole, &w) != nil {
+		return false
+	}
+	return contains(w, p)
+}
+
+// contains reports whether whole has every member and every element of part.
+func contains(whole, part any) bool {
+	switch p := part.(type) {
+	case map[string]any:
+		w, ok := whole.(map[string]any)
+		for k, v := range p {
+			has, there := w[k]
+			if ok = ok && there && contains(has, v); !ok {
+				return false
+			}
+		}
+		return ok
+	case []any:
+		for _, v := range p {
+			if !slices.ContainsFunc(list(whole), func(has any) bool { return reflect.DeepEqual(has, v) }) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(whole, part)
+}
+
 // object is v as JSON sees it.
 func object(v any) (map[string]any, error) {
 	raw, err := json.Marshal(v)

@@ -25,6 +25,7 @@ type job struct {
 // answer is how a turn went. At most one of pod, deleted, gone and err says so.
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
+	sent    []byte  // the PATCH
 	deleted bool
 	gone    bool
 	err     error
@@ -70,7 +71,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, j job) answer {
 	if p.UID != e.ref.UID {
 		return answer{gone: true}
 	}
-	return answer{pod: p}
+	return answer{pod: p, sent: body}
 }
 
 // delete removes the finished pod from the API at once.
@@ -131,7 +132,7 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	case a.err != nil:
 		w.failed(e, j, a, now)
 	case a.pod != nil:
-		synced = e.acknowledge(j, a.pod, now)
+		synced = e.acknowledge(j, a.pod, a.sent, now)
 		w.recovered(now)
 		w.schedule(e, now)
 	default:
@@ -150,12 +151,17 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 }
 
 // acknowledge notes that the API has taken version j; it returns how long that took, or -1.
-func (e *entry) acknowledge(j job, p *v1.Pod, now time.Time) time.Duration {
+func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
 	if e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion) {
 		e.base = p
 	}
 	e.failures, e.rejected = 0, 0
 	e.acked, e.echo = j.version, &p.Status
+	// What is still missing and was asked for, the server does not keep. What is missing and was not asked for, another
+	// changed behind our back: that is not what the API made of our version.
+	if missing, err := buildPatch(e.ref.UID, &p.Status, j.want); err == nil && missing != nil && !within(missing, sent) {
+		e.echo = nil
+	}
 	took := now.Sub(e.since)
 	if e.version != j.version {
 		e.since = now

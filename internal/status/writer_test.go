@@ -396,6 +396,30 @@ func TestRepairsWhatAnotherOverwrote(t *testing.T) {
 	})
 }
 
+// A node given up by the control plane: what another changed and our next PATCH does not speak of comes back with the
+// answer to it, and is no less wrong for that.
+func TestRepairsWhatThePatchDidNotSpeakOf(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		synctest.Wait()
+		r.Observe(a.get("a"))
+		a.mutate = func(p *v1.Pod) { p.Status.ObservedGeneration = 0 } // nor is a server that keeps less asked for ever
+		unseen := a.change("a", func(p *v1.Pod) { p.Status.Conditions[0].Status = "False" })
+		s := running("True", "restarted")
+		s.ObservedGeneration = 7
+		r.Set(Desired{Pod: p, Status: s})
+		synctest.Wait()
+		r.Observe(unseen) // late, and older than the answer
+		time.Sleep(time.Hour)
+		if c := condition(a.get("a").Status.Conditions, v1.PodReady); c.Status != "True" {
+			t.Errorf("Ready is %s for ever", c.Status)
+		}
+		r.expect(t, "PATCH a Running ready=True", "PATCH a Running ready=False restarted", "PATCH a Running ready=True restarted")
+	})
+}
+
 func TestServerThatDropsAFieldIsNotAskedForEver(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)

@@ -171,7 +171,7 @@ func (e *env) begin() error {
 // subnet gives the runtimes of this run addresses that no other run at the same time is likely to have.
 func (e *env) subnet(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 150+i, e.id%250) }
 
-func (e *env) planeUp() error {
+func (e *env) planeUp(flags ...string) error {
 	dir := filepath.Join(e.dir, "cp")
 	ready := filepath.Join(dir, "ready")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -179,7 +179,7 @@ func (e *env) planeUp() error {
 	}
 	var err error
 	e.plane, err = start(filepath.Join(e.dir, "controlplane.log"), e.tool("wherry-controlplane"),
-		"--data-dir", dir, "--secure-port", "0", "--proxy=false", "--ready-file", ready)
+		append([]string{"--data-dir", dir, "--secure-port", "0", "--proxy=false", "--ready-file", ready}, flags...)...)
 	if err != nil {
 		return err
 	}

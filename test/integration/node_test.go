@@ -34,6 +34,7 @@ type node struct {
 	cgroup       string
 	port, health int
 	process      *process
+	starts       int // how often it was started again
 }
 
 const kubeletConfiguration = `apiVersion: kubelet.config.k8s.io/v1beta1

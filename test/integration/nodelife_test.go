@@ -1,0 +1,439 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// witness sees every state of a namespace's pods and of a node that the API server tells of.
+type witness struct {
+	mu   sync.Mutex
+	saw  []string // what should not be seen, in order
+	stop func()
+}
+
+// witness begins to watch for a pod that stops being Ready and for a node that does, as their users would notice.
+func (s *space) witness(n *node) *witness {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &witness{}
+	var wg sync.WaitGroup
+	w.stop = func() { cancel(); wg.Wait() }
+	s.Cleanup(w.stop)
+	see := func(open func(metav1.ListOptions) (watch.Interface, error), options metav1.ListOptions, judge func(any) string) {
+		watcher, err := open(options)
+		if err != nil {
+			s.Fatal(err)
+		}
+		wg.Go(func() {
+			defer watcher.Stop()
+			for ev := range watcher.ResultChan() {
+				if bad := judge(ev.Object); bad != "" {
+					w.mu.Lock()
+					w.saw = append(w.saw, fmt.Sprintf("%s %s %s", time.Now().Format("15:04:05.000"), ev.Type, bad))
+					w.mu.Unlock()
+				}
+			}
+		})
+	}
+	c := s.client().CoreV1()
+	see(func(o metav1.ListOptions) (watch.Interface, error) { return c.Pods(s.name).Watch(ctx, o) }, metav1.ListOptions{}, func(o any) string {
+		if p, ok := o.(*v1.Pod); ok && strings.HasPrefix(p.Name, "stays") && (!isTrue(p, v1.PodReady) || p.DeletionTimestamp != nil) {
+			return "pod " + p.Name + " is " + summary(p)
+		}
+		return ""
+	})
+	see(func(o metav1.ListOptions) (watch.Interface, error) { return c.Nodes().Watch(ctx, o) }, metav1.ListOptions{FieldSelector: "metadata.name=" + n.Name}, func(o any) string {
+		if obj, ok := o.(*v1.Node); ok {
+			if r := nodeCondition(obj, v1.NodeReady); r.Status != v1.ConditionTrue {
+				return fmt.Sprintf("node %s is Ready=%s: %s", n.Name, r.Status, r.Message)
+			}
+		}
+		return ""
+	})
+	return w
+}
+
+// nothing fails the test when anything was seen.
+func (w *witness) nothing(s *space, while string) {
+	s.Helper()
+	w.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.saw) > 0 {
+		s.Errorf("%s: %s", while, strings.Join(w.saw, "\n"))
+	}
+}
+
+func nodeCondition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return v1.NodeCondition{Type: kind}
+}
+
+// agentEvents are what the agent has told of the pods that must not notice anything.
+func (s *space) agentEvents() (all []string) {
+	s.Helper()
+	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, ev := range list.Items {
+		if ev.Source.Component == "kubelet" && strings.HasPrefix(ev.InvolvedObject.Name, "stays") {
+			all = append(all, fmt.Sprintf("%s %s %s x%d", ev.InvolvedObject.Name, ev.Reason, ev.Message, ev.Count))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// untilReady waits for the node's Ready condition to have a status, and returns it.
+func (s *space) untilReady(n *node, want v1.ConditionStatus) (c v1.NodeCondition) {
+	s.Helper()
+	s.eventually(fmt.Sprintf("node %s to be Ready=%s", n.Name, want), func() (err error) {
+		if c, err = n.ready(); err == nil && c.Status != want {
+			err = errorf("it is %s: %s", c.Status, c.Message)
+		}
+		return err
+	})
+	return c
+}
+
+const staying = `
+containers:
+- {name: http, image: $web, readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 20}}
+- {name: shell, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 2, timeoutSeconds: 20}}`
+
+const stayingPlain = `containers: [{name: main, image: $busybox, command: [sleep, "100000"]}]`
+
+// onNode binds a pod to a node whatever its taints.
+func onNode(n *node) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.NodeName = n.Name
+		p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+	}
+}
+
+// stayers starts the pods that must not notice what happens to the node.
+func (s *space) stayers(n *node) {
+	s.Helper()
+	s.pod("stays-probed", staying, onNode(n))
+	s.pod("stays-plain", stayingPlain, onNode(n))
+	s.ready("stays-probed")
+	s.ready("stays-plain")
+}
+
+// proof runs a pod through the node: what came before has been dealt with when it is Ready.
+func (s *space) proof(n *node, name string) {
+	s.Helper()
+	s.pod(name, `containers: [{name: main, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 3, timeoutSeconds: 20}}]`, onNode(n))
+	s.ready(name)
+	s.kubectl("delete", "pod", name, "--wait=false")
+}
+
+// ids are the containers of the staying pods, as the runtime has them.
+func (s *space) ids(n *node) string {
+	s.Helper()
+	var all []string
+	for _, name := range []string{"stays-probed", "stays-plain"} {
+		out, err := n.crictl("ps", "-q", "--no-trunc", "--label", "io.kubernetes.pod.uid="+string(s.get(name).UID))
+		if err != nil {
+			s.Fatal(err)
+		}
+		all = append(all, strings.Fields(out)...)
+	}
+	slices.Sort(all)
+	if len(all) != 3 {
+		s.Fatalf("the staying pods have %d containers, want 3", len(all))
+	}
+	return strings.Join(all, "\n")
+}
+
+// agentLife: an agent that is killed, stopped, replaced by hand, brought back and cut off, and pods that notice nothing.
+func agentLife(t *testing.T, e *env) {
+	s := newSpaceOn(t, e)
+	rt := filepath.Join(s.env.dir, "..", "rt-agent")
+	the.addRuntime(filepath.Clean(rt))
+	if err := e.runtimeUp(filepath.Clean(rt), e.subnet(5)); err != nil {
+		t.Fatal(err)
+	}
+	relay, bootstrap := newRelay(t, e, "agent")
+	n, err := e.startNode(nodeConfig{Name: "agent", Runtime: filepath.Clean(rt), Flags: []string{"--bootstrap-kubeconfig", bootstrap},
+		Config: "rotateCertificates: true\nnodeStatusUpdateFrequency: 2s\nnodeLeaseDurationSeconds: 8\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.waitReady(patience); err != nil {
+		t.Fatal(err)
+	}
+	s.stayers(n)
+	ids, events := s.ids(n), s.agentEvents()
+	same := func(after string) {
+		s.Helper()
+		s.same("containers after "+after, s.ids(n), ids)
+		if now := s.agentEvents(); !slices.Equal(now, events) {
+			s.Errorf("events after %s:\n got %s\nwant %s", after, strings.Join(now, "\n     "), strings.Join(events, "\n     "))
+		}
+	}
+
+	for _, how := range []struct {
+		name string
+		end  func()
+	}{{"kill -9", n.kill}, {"a stop", func() { n.process.stop() }}} {
+		w := s.witness(n)
+		how.end()
+		if err := n.restart(); err != nil {
+			t.Fatal(err)
+		}
+		s.proof(n, "after-"+strings.ReplaceAll(how.name, " ", ""))
+		w.nothing(s, "over "+how.name+" and a start")
+		same(how.name)
+	}
+	leaseByHand(s, n)
+	same("the time without an agent")
+	for _, name := range []string{"stays-probed", "stays-plain"} {
+		s.ready(name) // the control plane had taken it away
+	}
+	outage(s, n, relay)
+	same("an API server out of reach")
+	s.kubectl("delete", "pods", "--all", "--wait=false")
+	for _, name := range []string{"stays-probed", "stays-plain"} {
+		s.gone(name)
+	}
+	s.eventually("nothing to be left of the pods", n.checkNothingLeft)
+}
+
+// leaseByHand: without its agent a node is given up; a renewed lease alone does not bring it back, --ready does.
+func leaseByHand(s *space, n *node) {
+	n.process.stop()
+	began := time.Now()
+	out, errOut, err := s.env.runWherry("lease", "renew", n.Name, "--once")
+	if err != nil || !strings.Contains(out, "Ready is True") {
+		s.Errorf("lease renew of a Ready node: %v\n%s%s", err, out, errOut)
+	}
+	s.untilReady(n, v1.ConditionUnknown)
+	s.Logf("given up %s after its last beat, of 12 s grace", time.Since(began).Round(time.Second))
+	out, errOut, err = s.env.runWherry("lease", "renew", n.Name)
+	if err == nil || !strings.Contains(errOut, "is Unknown since") || !strings.Contains(errOut, "add --ready to write its conditions too") {
+		s.Errorf("lease renew of an Unknown node: %v\n%s%s", err, out, errOut)
+	}
+	tool, err := start(filepath.Join(s.env.dir, "lease.log"), s.env.wherry, "lease", "renew", n.Name, "--ready", "--interval", "2s", "--kubeconfig", s.env.kubeconfig())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer tool.stop()
+	s.contains("Ready condition", s.untilReady(n, v1.ConditionTrue).Message, "wherry lease renew --ready")
+	w, until := s.witnessNode(n), time.Now().Add(18*time.Second) // longer than the grace
+	_ = wait(time.Until(until), func() error { return errorf("not yet") })
+	w.nothing(s, "while the lease is renewed by hand")
+	if err := n.restart(); err != nil {
+		s.Fatal(err)
+	}
+	s.eventually("the tool to see the agent", func() error {
+		if text := readFile(s, tool.log); !strings.Contains(text, "Somebody else renews the lease of "+n.Name) {
+			return errorf("it says %s", text)
+		}
+		return nil
+	})
+	s.eventually("the agent's own word", func() error {
+		c, err := n.ready()
+		if err == nil && c.Reason == "KubeletReady" && !strings.Contains(c.Message, "by hand") && !strings.Contains(c.Message, "wherry lease") {
+			return nil
+		}
+		return errorf("Ready is %+v, %v", c, err)
+	})
+	s.proof(n, "after-lease")
+}
+
+// witnessNode is a witness of the node alone: the pods have lost their readiness with it.
+func (s *space) witnessNode(n *node) *witness {
+	other := *s
+	other.name = "default"
+	return other.witness(n)
+}
+
+// outage: the API server does not answer, then refuses. Containers go on, what was told meanwhile is done afterwards.
+func outage(s *space, n *node, r *relay) {
+	for state, name := range map[relayState]string{hangs: "hangs", refuses: "refuses"} {
+		s.pod("ends-"+name, `
+restartPolicy: Never
+volumes: [{name: v, hostPath: {path: `+s.env.dir+`, type: Directory}}]
+containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'until test -e /v/end-`+name+`; do sleep 0.2; done; exit 7']}]`, onNode(n))
+		s.pod("deleted-"+name, stayingPlain, onNode(n))
+		s.pod("crashes-"+name, `containers: [{name: main, image: $busybox, command: [sleep, "100000"]}]`, onNode(n))
+		s.ready("ends-" + name)
+		s.ready("deleted-" + name)
+		crashes := s.ready("crashes-" + name)
+		r.become(state)
+		if err := os.WriteFile(filepath.Join(s.env.dir, "end-"+name), nil, 0o644); err != nil {
+			s.Fatal(err)
+		}
+		s.kubectl("delete", "pod", "deleted-"+name, "--wait=false")
+		kill(s, n, crashes)
+		s.eventually("the container to be started again without an API server", func() error {
+			out, err := n.crictl("ps", "-q", "--label", "io.kubernetes.pod.uid="+string(crashes.UID))
+			if err == nil && (out == "" || strings.Contains(crashes.Status.ContainerStatuses[0].ContainerID, strings.TrimSpace(out))) {
+				err = errorf("containers %q", out)
+			}
+			return err
+		})
+		s.untilReady(n, v1.ConditionUnknown)
+		r.become(passes)
+		back := time.Now()
+		s.untilReady(n, v1.ConditionTrue)
+		s.gone("deleted-" + name)
+		p := s.ended("ends-"+name, v1.PodFailed)
+		if end := p.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 7 {
+			s.Errorf("what ended meanwhile: %s", summary(p))
+		}
+		s.until("crashes-"+name, "restarted", func(p *v1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 && isTrue(p, v1.PodReady) })
+		s.ready("stays-probed")
+		s.Logf("the API server %s for a while: all is as it should be %s later", name, time.Since(back).Round(100*time.Millisecond))
+		s.kubectl("delete", "pod", "ends-"+name, "crashes-"+name, "--wait=false")
+	}
+}
+
+// kill kills the process of a pod's first container as the kernel would.
+func kill(s *space, n *node, p *v1.Pod) {
+	s.Helper()
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	out, err := n.crictl("inspect", "-o", "go-template", "--template", "{{.info.pid}}", id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil || pid < 2 {
+		s.Fatalf("pid of container %s: %q %v", id, out, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// A death in a container is in the API soon after; how soon is printed.
+func TestDeathIsSeen(t *testing.T) {
+	s := newSpace(t)
+	var took []time.Duration
+	for i := range 3 {
+		name := fmt.Sprintf("dies-%d", i)
+		s.pod(name, "restartPolicy: Never\n"+stayingPlain)
+		p := s.ready(name)
+		w, err := s.client().CoreV1().Pods(s.name).Watch(context.Background(), metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: p.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kill(s, s.env.node, p)
+		began, late := time.Now(), time.After(patience)
+		for seen := false; !seen; {
+			select {
+			case ev := <-w.ResultChan():
+				p, ok := ev.Object.(*v1.Pod)
+				seen = ok && p.Status.ContainerStatuses[0].State.Terminated != nil
+			case <-late:
+				t.Fatal("nobody told of the death")
+			}
+		}
+		took = append(took, time.Since(began).Round(time.Millisecond))
+		w.Stop()
+		if end := s.get(name).Status.ContainerStatuses[0].State.Terminated; end.ExitCode != 137 || end.Reason != "Error" {
+			t.Errorf("terminated %+v", end)
+		}
+	}
+	t.Logf("from kill -9 to a watcher of the API: %v", took)
+}
+
+// TestRuntimeLife: a runtime that is not there yet, that hangs, that crashes. The node says so, comes back by itself,
+// and the pods notice nothing.
+func TestRuntimeLife(t *testing.T) {
+	s := newSpace(t)
+	rt := filepath.Join(s.env.dir, "rt-rough")
+	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt,
+		Config: "nodeStatusUpdateFrequency: 2s\nregisterWithTaints: [{key: rough, effect: NoSchedule}]\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.untilReady(n, v1.ConditionFalse)
+	s.contains("Ready without a runtime", c.Message, "container runtime", rt+"/containerd.sock")
+	s.same("reason", c.Reason, "KubeletNotReady")
+	s.pod("early", stayingPlain, onNode(n))
+
+	s.env.addRuntime(rt)
+	if err := s.env.runtimeUp(rt, s.env.subnet(6)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.waitReady(patience); err != nil {
+		t.Fatal(err)
+	}
+	s.ready("early")
+	s.kubectl("delete", "pod", "early", "--wait=false")
+	s.stayers(n)
+	ids := s.ids(n)
+
+	pid := func() int {
+		s.Helper()
+		text := readFile(s, filepath.Join(rt, "containerd.pid"))
+		pid, err := strconv.Atoi(strings.Fields(text + " 0")[0])
+		if err != nil || pid < 2 {
+			t.Fatalf("pid of containerd %q: %v", text, err)
+		}
+		return pid
+	}
+	stopped := pid()
+	cont := sync.OnceFunc(func() { _ = syscall.Kill(stopped, syscall.SIGCONT) })
+	t.Cleanup(cont)
+	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	c = s.untilReady(n, v1.ConditionFalse)
+	t.Logf("a runtime that hangs is told after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
+	s.contains("Ready while the runtime hangs", c.Message, "container runtime")
+	cont()
+	if err := n.waitReady(patience); err != nil {
+		t.Fatal(err)
+	}
+	s.proof(n, "after-hang")
+	s.same("containers after a hang", s.ids(n), ids)
+	s.ready("stays-probed")
+
+	began = time.Now()
+	_ = syscall.Kill(stopped, syscall.SIGKILL)
+	c = s.untilReady(n, v1.ConditionFalse)
+	t.Logf("a runtime that is gone is told after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
+	if err := s.env.runtimeUp(rt, s.env.subnet(6)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.waitReady(patience); err != nil {
+		t.Fatal(err)
+	}
+	s.proof(n, "after-crash")
+	s.same("containers after a crash", s.ids(n), ids)
+	for _, name := range []string{"stays-probed", "stays-plain"} {
+		for _, c := range s.ready(name).Status.ContainerStatuses {
+			if c.RestartCount != 0 {
+				t.Errorf("%s of %s was restarted", c.Name, name)
+			}
+		}
+	}
+	for _, ev := range s.agentEvents() {
+		if strings.Contains(ev, "Killing") || strings.Contains(ev, "probe failed") || strings.Contains(ev, "Failed") {
+			t.Errorf("event %s", ev)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What happens to a node over days, in a minute: a control plane of its own that waits 12 seconds before it gives a node
+// up, signs for a minute, and signs nothing by itself.
+func TestOwnPlane(t *testing.T) {
+	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "60s", "--node-monitor-grace-period", "12s")
+	approve(t, e)
+	t.Run("byhand", func(t *testing.T) { t.Parallel(); joinByHand(t, e) })
+	t.Run("rotation", func(t *testing.T) { t.Parallel(); rotation(t, e) })
+	t.Run("agent", func(t *testing.T) { t.Parallel(); agentLife(t, e) })
+}
+
+// newPlane starts a control plane beside that of the run. It ends, with its nodes, when the test has.
+func newPlane(t *testing.T, main *env, name string, flags ...string) *env {
+	t.Helper()
+	e := &env{dir: filepath.Join(main.dir, name+".logs"), bin: main.bin, wherry: main.wherry, kubectl: main.kubectl, flavor: main.flavor, id: main.id}
+	if err := os.MkdirAll(e.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, n := range e.nodes {
+			n.process.stop()
+		}
+		if e.plane != nil {
+			e.plane.stop()
+		}
+		_ = os.RemoveAll(filepath.Join(e.dir, "cp")) // the logs stay, where the run keeps any
+	})
+	if err := e.planeUp(flags...); err != nil {
+		t.Fatal(err)
+	}
+	e.node = &node{process: e.plane} // waiting makes no sense when it has ended
+	return e
+}
+
+// approve approves the requests of nodes and of the run's own bootstrap token, as an administrator does by hand, until
+// the test ends.
+func approve(t *testing.T, e *env) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	token, _, err := output(exec.Command(e.kubectl, "--kubeconfig", filepath.Join(e.dir, "cp", "bootstrap.kubeconfig"), "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(token, ".")
+	wg.Go(func() {
+		_ = wait(time.Hour, func() error {
+			if ctx.Err() != nil {
+				return fatal{ctx.Err()}
+			}
+			list, err := e.client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				csr := &list.Items[i]
+				if by := csr.Spec.Username; len(csr.Status.Conditions) > 0 || by != "system:bootstrap:"+id && !strings.HasPrefix(by, "system:node:") {
+					continue
+				}
+				csr.Status.Conditions = []certificates.CertificateSigningRequestCondition{{Type: certificates.CertificateApproved, Status: "True", Reason: "Test"}}
+				_, _ = e.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+			}
+			return errorf("it goes on")
+		})
+	})
+}
+
+// runWherry runs a hand tool to its end.
+func (e *env) runWherry(args ...string) (stdout, stderr string, err error) {
+	return output(exec.Command(e.wherry, append(args, "--kubeconfig", e.kubeconfig())...))
+}
+
+// restart starts an ended agent again, as a service manager does.
+func (n *node) restart() (err error) {
+	n.starts++
+	n.process, err = start(filepath.Join(n.env.dir, fmt.Sprintf("node-%s-%d.log", n.Name, n.starts)), n.env.wherry, n.process.cmd.Args[1:]...)
+	return err
+}
+
+// kill ends the agent as the kernel would.
+func (n *node) kill() {
+	_ = n.process.cmd.Process.Kill()
+	<-n.process.ended
+}
+
+// log is what the agent has written since its last start.
+func (n *node) log() string {
+	data, _ := os.ReadFile(n.process.log)
+	return string(data)
+}
+
+// containers are the IDs of the running containers in the node's runtime.
+func (n *node) containers(t *testing.T) string {
+	t.Helper()
+	out, err := n.crictl("ps", "-q", "--no-trunc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// relay stands between a node and the API server, and can go wrong in the ways that networks do.
+type relay struct {
+	to string
+	mu sync.Mutex
+	// state is what is done with what comes.
+	state    relayState
+	changed  chan struct{} // closed at the next change of state
+	listener net.Listener
+	wg       sync.WaitGroup
+}
+
+type relayState int
+
+const (
+	passes  relayState = iota
+	hangs              // nothing comes through, and nobody is told
+	refuses            // connections are cut and new ones refused
+)
+
+// newRelay starts a relay to the API server and writes a bootstrap kubeconfig that goes through it.
+func newRelay(t *testing.T, e *env, name string) (r *relay, bootstrap string) {
+	t.Helper()
+	server, err := url.Parse(e.config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = &relay{to: server.Host, changed: make(chan struct{})}
+	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.become(refuses); _ = r.listener.Close(); r.wg.Wait() })
+	r.wg.Go(func() {
+		for {
+			conn, err := r.listener.Accept()
+			if err != nil {
+				return
+			}
+			r.wg.Go(func() { r.serve(conn) })
+		}
+	})
+	data, err := os.ReadFile(filepath.Join(e.dir, "cp", "bootstrap.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bootstrap = filepath.Join(e.dir, name+".bootstrap.kubeconfig")
+	text := strings.ReplaceAll(string(data), e.config.Host, "https://"+r.listener.Addr().String())
+	if err := os.WriteFile(bootstrap, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return r, bootstrap
+}
+
+func (r *relay) become(s relayState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = s
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *relay) now() (relayState, chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state, r.changed
+}
+
+func (r *relay) serve(conn net.Conn) {
+	defer conn.Close()
+	if s, _ := r.now(); s == refuses {
+		return
+	}
+	up, err := net.Dial("tcp", r.to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	done := make(chan struct{}, 2)
+	for _, c := range [][2]net.Conn{{conn, up}, {up, conn}} {
+		wg.Go(func() { r.copy(c[0], c[1]); done <- struct{}{} })
+	}
+	for {
+		s, changed := r.now()
+		if s == refuses {
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-done:
+		}
+		break
+	}
+	_, _ = conn.Close(), up.Close()
+}
+
+// copy copies one direction; what was read while the relay hangs waits.
+func (r *relay) copy(from, to net.Conn) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		for {
+			s, changed := r.now()
+			if s == refuses {
+				return
+			}
+			if s == passes {
+				break
+			}
+			<-changed
+		}
+		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
