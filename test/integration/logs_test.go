@@ -18,20 +18,20 @@ restartPolicy: Never
 containers:
 - name: main
   image: $busybox
-  command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; echo to stderr >&2; while [ ! -e /go ]; do sleep 0.2; done; echo the end']
+  command: [sh, -c, 'for i in 1 2 3 4 5 6; do echo line $i; done; while [ ! -e /go ]; do sleep 0.2; done; echo the end']
 - name: other
   image: $busybox
-  command: [echo, "from the other"]`)
+  command: [sh, -c, 'echo from the other >&2']`)
 	s.eventually("first lines", func() error {
 		out, errOut, err := s.try("logs", "talker", "-c", "main")
-		if err != nil || !strings.Contains(out, "to stderr") {
+		if err != nil || !strings.Contains(out, "line 6") {
 			return errorf("log is %q, %v %s", out, err, errOut)
 		}
 		return nil
 	})
-	all := "line 1\nline 2\nline 3\nline 4\nline 5\nto stderr\n"
+	all := "line 1\nline 2\nline 3\nline 4\nline 5\nline 6\n"
 	s.same("logs", s.logs("talker", "-c", "main"), all)
-	s.same("--tail", s.logs("talker", "-c", "main", "--tail=2"), "line 5\nto stderr\n")
+	s.same("--tail", s.logs("talker", "-c", "main", "--tail=2"), "line 5\nline 6\n")
 	s.same("--tail=0", s.logs("talker", "-c", "main", "--tail=0"), "")
 	s.same("--limit-bytes", s.logs("talker", "-c", "main", "--limit-bytes=9"), "line 1\nli")
 	s.same("--since, all", s.logs("talker", "-c", "main", "--since=1h"), all)
@@ -60,7 +60,7 @@ containers:
 	var got []string
 	for lines.Scan() {
 		got = append(got, lines.Text())
-		if lines.Text() == "to stderr" { // all that there is so far: let it go on
+		if lines.Text() == "line 6" { // all that there is so far: let it go on
 			s.kubectl("exec", "talker", "-c", "main", "--", "touch", "/go")
 		}
 	}

@@ -38,6 +38,7 @@ containers:
   image: $web
   livenessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}`)
 	p := s.ready("alive")
+	s.fetch("http://" + p.Status.PodIP + ":8080/healthz")
 	s.post("http://" + p.Status.PodIP + ":8080/healthz?ok=false")
 	s.until("alive", "restarted", func(p *v1.Pod) bool {
 		return p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].State.Running != nil

@@ -154,6 +154,9 @@ func (s *space) pod(name, spec string, change ...func(*v1.Pod)) {
 	for _, f := range change {
 		f(p)
 	}
+	if p.Spec.NodeName == "" && p.Spec.NodeSelector == nil {
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.env.node.Name} // some tests have further nodes
+	}
 	if _, err := s.client().CoreV1().Pods(s.name).Create(context.Background(), p, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}

@@ -21,6 +21,7 @@ spec:
     metadata: {labels: {app: web}}
     spec:
       terminationGracePeriodSeconds: 5
+      nodeSelector: {kubernetes.io/hostname: main}
       containers:
       - name: web
         image: registry.k8s.io/wherry/web:1
