@@ -1,0 +1,52 @@
+package simkube
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// kind is a resource with its objects.
+type kind struct {
+	gvk        schema.GroupVersionKind
+	resource   string
+	namespaced bool
+	// status: the resource has a status subresource.
+	status  bool
+	new     func() runtime.Object
+	objects map[string]*object // by namespace/name
+}
+
+func (k *kind) gr() schema.GroupResource {
+	return schema.GroupResource{Group: k.gvk.Group, Resource: k.resource}
+}
+
+// kinds is what is served, by group/version/resource; nothing of it is shared.
+func kinds() map[string]*kind {
+	core := schema.GroupVersion{Version: "v1"}
+	list := []*kind{
+		{gvk: core.WithKind("Namespace"), resource: "namespaces", status: true, new: func() runtime.Object { return &v1.Namespace{} }},
+		{gvk: core.WithKind("Node"), resource: "nodes", status: true, new: func() runtime.Object { return &v1.Node{} }},
+		{gvk: core.WithKind("Pod"), resource: "pods", namespaced: true, status: true, new: func() runtime.Object { return &v1.Pod{} }},
+		{gvk: core.WithKind("ConfigMap"), resource: "configmaps", namespaced: true, new: func() runtime.Object { return &v1.ConfigMap{} }},
+		{gvk: core.WithKind("Secret"), resource: "secrets", namespaced: true, new: func() runtime.Object { return &v1.Secret{} }},
+		{gvk: core.WithKind("Service"), resource: "services", namespaced: true, status: true, new: func() runtime.Object { return &v1.Service{} }},
+		{gvk: core.WithKind("ServiceAccount"), resource: "serviceaccounts", namespaced: true, new: func() runtime.Object { return &v1.ServiceAccount{} }},
+		{gvk: core.WithKind("Event"), resource: "events", namespaced: true, new: func() runtime.Object { return &v1.Event{} }},
+		{gvk: coordinationv1.SchemeGroupVersion.WithKind("Lease"), resource: "leases", namespaced: true, new: func() runtime.Object { return &coordinationv1.Lease{} }},
+		{gvk: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), resource: "runtimeclasses", new: func() runtime.Object { return &nodev1.RuntimeClass{} }},
+		// Reviews are answered and not kept.
+		{gvk: authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), resource: "tokenreviews", new: func() runtime.Object { return &authenticationv1.TokenReview{} }},
+		{gvk: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), resource: "subjectaccessreviews", new: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }},
+	}
+	out := map[string]*kind{}
+	for _, k := range list {
+		k.objects = map[string]*object{}
+		out[k.gvk.GroupVersion().String()+"/"+k.resource] = k
+	}
+	return out
+}

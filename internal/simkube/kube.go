@@ -1,0 +1,274 @@
+package simkube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Config says what a Kube is like. The zero value answers at once.
+type Config struct {
+	// Seed of the UIDs.
+	Seed uint64
+	// Latency is how long a request takes; WatchLatency how long a change takes to reach a watch.
+	Latency, WatchLatency time.Duration
+	// History is how many changes a watch may be behind before it has to list again (410 Gone). Default 4096.
+	History int
+	// NoStreamedLists refuses sendInitialEvents, as API servers before 1.32 do.
+	NoStreamedLists bool
+	// TokenVolumes gives every pod the volume with a service account token that API servers give it.
+	TokenVolumes bool
+	// OnChange sees each change, in order and under the lock: it must not call back. old is nil for Added; for Deleted
+	// both are the last state.
+	OnChange func(typ watch.EventType, old, obj runtime.Object)
+	// OnRequest sees each request that was answered, concurrently.
+	OnRequest func(Request)
+}
+
+// Request is one request as the log of an API server would have it.
+type Request struct {
+	At                                     time.Time
+	Agent                                  string // User-Agent
+	Verb, Resource, Subresource, Namespace string
+	Name                                   string
+	Code                                   int // 0: the connection broke
+	Took                                   time.Duration
+}
+
+// String prints the request as "verb resource[/subresource] [namespace/]name code".
+func (r Request) String() string {
+	res, name := r.Resource, r.Name
+	if r.Subresource != "" {
+		res += "/" + r.Subresource
+	}
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s %d", r.Verb, res, name, r.Code)
+}
+
+// Kube is an API server in memory. All methods may be called concurrently.
+type Kube struct {
+	cfg Config
+
+	mu      sync.Mutex
+	kinds   map[string]*kind // by group/version/resource
+	rv      uint64
+	serial  uint64
+	log     []change
+	oldest  uint64 // a watch from before this version has to list again
+	watches map[*subscription]bool
+	faults  []*Fault
+	outage  error
+	counts  map[string]int
+}
+
+// New returns a Kube with the namespaces that every cluster has.
+func New(cfg Config) *Kube {
+	if cfg.History == 0 {
+		cfg.History = 4096
+	}
+	k := &Kube{cfg: cfg, kinds: kinds(), rv: 1, oldest: 1, watches: map[*subscription]bool{}, counts: map[string]int{}}
+	for _, ns := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		k.addNamespace(ns)
+	}
+	return k
+}
+
+// addNamespace makes a namespace with what controllers put into each.
+func (k *Kube) addNamespace(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.add("v1/namespaces", &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	k.fillNamespace(name)
+}
+
+// fillNamespace adds what controllers would. Called with the lock held.
+func (k *Kube) fillNamespace(name string) {
+	k.add("v1/serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
+	k.add("v1/configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "simulated"}})
+}
+
+// add stores an object that is known to be good. Called with the lock held.
+func (k *Kube) add(which string, obj runtime.Object) {
+	kd := k.kinds[which]
+	k.prepareCreate(kd, obj)
+	k.commit(kd, nil, obj)
+}
+
+// Client returns a clientset for this Kube. Agent is its user agent.
+func (k *Kube) Client(agent string) (*kubernetes.Clientset, error) {
+	return kubernetes.NewForConfig(k.RESTConfig(agent))
+}
+
+// RESTConfig is a client configuration for this Kube.
+func (k *Kube) RESTConfig(agent string) *rest.Config {
+	return &rest.Config{Host: "http://simkube", Transport: k, UserAgent: agent, QPS: -1}
+}
+
+// uid derives a UID. Called with the lock held.
+func (k *Kube) uid() types.UID {
+	k.serial++
+	buf := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, k.cfg.Seed), k.serial)
+	b := sha256.Sum256(buf)
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
+}
+
+// Count returns how many requests there were, by "verb resource[/subresource]".
+func (k *Kube) Count(what string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.counts[what]
+}
+
+// Total returns how many requests there were at all.
+func (k *Kube) Total() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range k.counts {
+		n += c
+	}
+	return n
+}
+
+// RoundTrip answers a request in process.
+func (k *Kube) RoundTrip(r *http.Request) (*http.Response, error) {
+	began := time.Now()
+	req, a, err := k.answer(r)
+	if r.Body != nil {
+		_ = r.Body.Close() // a reader in memory
+	}
+	if req != nil {
+		k.note(req, a, began)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", a.code, http.StatusText(a.code)), StatusCode: a.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: a.body, ContentLength: -1, Request: r,
+	}, nil
+}
+
+// ServeHTTP answers over a connection.
+func (k *Kube) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	resp, err := k.RoundTrip(r)
+	if err != nil {
+		panic(http.ErrAbortHandler) // the connection breaks: that is the fault that was asked for
+	}
+	defer func() { _ = resp.Body.Close() }()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(resp.StatusCode)
+	flush := func() {
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+	}
+	flush() // a watch has begun though nothing happens yet
+	buf := make([]byte, 32<<10)
+	for err == nil {
+		var n int
+		n, err = resp.Body.Read(buf)
+		if _, failed := w.Write(buf[:n]); failed != nil {
+			return
+		}
+		flush()
+	}
+}
+
+func (k *Kube) note(req *request, a answer, began time.Time) {
+	what := req.verb + " " + req.resource
+	if req.sub != "" {
+		what += "/" + req.sub
+	}
+	k.mu.Lock()
+	k.counts[what]++
+	k.mu.Unlock()
+	if k.cfg.OnRequest != nil {
+		k.cfg.OnRequest(Request{At: began, Agent: req.agent, Verb: req.verb, Resource: req.resource, Subresource: req.sub,
+			Namespace: req.namespace, Name: req.name, Code: a.code, Took: time.Since(began)})
+	}
+}
+
+// answer does a request, with its latency and its faults.
+func (k *Kube) answer(r *http.Request) (*request, answer, error) {
+	req, body, err := readRequest(r)
+	if err != nil {
+		return nil, failure(err), nil
+	}
+	ctx := r.Context()
+	f := k.fault(req)
+	wait := k.cfg.Latency
+	if f != nil && f.Effect != Lost {
+		wait += f.Delay
+	}
+	if f != nil && f.Effect == Hang {
+		wait = -1
+	}
+	if err := k.pause(ctx, wait); err != nil {
+		return req, answer{}, err
+	}
+	if f != nil && f.Effect == Refuse {
+		return req, failure(f.Err), nil
+	}
+	if f != nil && f.Effect == Break {
+		return req, answer{}, errReset
+	}
+	a, err := k.do(ctx, req, body)
+	if err != nil {
+		a = failure(err)
+	}
+	if f != nil && f.Effect == Lost {
+		_ = a.body.Close()
+		if err := k.pause(ctx, f.Delay); err != nil {
+			return req, answer{}, err
+		}
+		return req, answer{}, errReset
+	}
+	return req, a, nil
+}
+
+// pause waits, a negative time for the caller to give up, and fails during an outage.
+func (k *Kube) pause(ctx context.Context, d time.Duration) error {
+	if err := k.down(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d == 0 {
+		return nil
+	}
+	var fired <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		fired = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-fired:
+	}
+	return k.down()
+}
+
+// answer is a response.
+type answer struct {
+	code int
+	body io.ReadCloser
+}

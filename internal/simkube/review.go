@@ -1,0 +1,63 @@
+package simkube
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// token answers a TokenRequest: a token that says whose it is and until when.
+func (k *Kube) token(req *request, body []byte) (answer, error) {
+	var tr authenticationv1.TokenRequest
+	if err := read(body, &tr, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")); err != nil {
+		return answer{}, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kinds["v1/serviceaccounts"].objects[key(req.namespace, req.name)] == nil {
+		return answer{}, apierrors.NewNotFound(req.gr(), req.name)
+	}
+	if ref := tr.Spec.BoundObjectRef; ref != nil && ref.Kind == "Pod" {
+		pods := k.kinds["v1/pods"]
+		p := pods.objects[key(req.namespace, ref.Name)]
+		if p == nil {
+			return answer{}, apierrors.NewNotFound(pods.gr(), ref.Name)
+		}
+		if ref.UID != "" && ref.UID != p.meta.GetUID() {
+			return answer{}, apierrors.NewConflict(pods.gr(), ref.Name, fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+		}
+	}
+	seconds := int64(3600)
+	if tr.Spec.ExpirationSeconds != nil {
+		seconds = *tr.Spec.ExpirationSeconds
+	}
+	if seconds < 600 {
+		return answer{}, apierrors.NewBadRequest("spec.expirationSeconds: Invalid value: may not specify a duration less than 10 minutes")
+	}
+	tr.Spec.ExpirationSeconds = &seconds
+	until := metav1.NewTime(time.Now().Truncate(time.Second).Add(time.Duration(seconds) * time.Second))
+	tr.Status = authenticationv1.TokenRequestStatus{ExpirationTimestamp: until,
+		Token: fmt.Sprintf("simkube.%s.%s.%d", req.namespace, req.name, until.Unix())}
+	return raw(http.StatusCreated, encode(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), &tr)), nil
+}
+
+// review allows everything, and knows every token as the user that it names.
+func review(kd *kind, body []byte) (answer, error) {
+	obj, err := decode(kd, body)
+	if err != nil {
+		return answer{}, err
+	}
+	switch r := obj.(type) {
+	case *authenticationv1.TokenReview:
+		r.Status = authenticationv1.TokenReviewStatus{Authenticated: r.Spec.Token != "",
+			User: authenticationv1.UserInfo{Username: r.Spec.Token, Groups: []string{"system:authenticated"}}, Audiences: r.Spec.Audiences}
+	case *authorizationv1.SubjectAccessReview:
+		r.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "simkube allows everything"}
+	}
+	return raw(http.StatusCreated, encode(kd.gvk, obj)), nil
+}
