@@ -8,6 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -71,6 +73,21 @@ func clusterAuthority(t *testing.T, e *env) *authority {
 		t.Fatal(err)
 	}
 	return &authority{pair.Leaf, pair.PrivateKey.(crypto.Signer)}
+}
+
+// issueRoot is the authority's own certificate.
+func (a *authority) issueRoot(t *testing.T) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// base64PEM is a certificate as kubeconfigs hold it.
+func base64PEM(der []byte) string {
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 // issue makes a client certificate, good from -1 h to life.
