@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -126,10 +127,9 @@ func run(ctx context.Context, o *options) (err error) {
 			err = e
 		}
 	}()
-	if err := b.rounds(ctx); err != nil {
-		return err
-	}
-	return b.report()
+	err = b.rounds(ctx)
+	// What was measured before a failure is shown, too.
+	return errors.Join(err, b.report())
 }
 
 type bench struct {
@@ -170,9 +170,7 @@ func (b *bench) rounds(ctx context.Context) error {
 				log, _ := os.ReadFile(filepath.Join(b.rig.Dir, name, "agent.log"))
 				_ = os.WriteFile("bench-"+name+".log", log, 0o644)
 			}
-			if e := agents[name].Close(); e != nil {
-				progress("%v", e)
-			}
+			agents[name].Stop()
 		}()
 	}
 	b.calls = map[string]map[string][]string{}

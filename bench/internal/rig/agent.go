@@ -35,7 +35,7 @@ type Agent struct {
 var agentConfig = template.Must(template.New("config").Parse(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: "unix://{{.Socket}}"
-address: 127.0.0.1
+address: 0.0.0.0
 port: {{.Port}}
 healthzPort: 0
 authentication:
@@ -69,6 +69,7 @@ func (r *Rig) NewAgent(p Program) (*Agent, error) {
 		return nil, err
 	}
 	a.port = l.Addr().(*net.TCPAddr).Port
+	r.cgroups = append(r.cgroups, a.cgroup())
 	return a, l.Close()
 }
 
@@ -100,7 +101,7 @@ func (a *Agent) Start(socket string) error {
 	args := append(a.prog.Args[1:len(a.prog.Args):len(a.prog.Args)],
 		"--config="+a.path("config.yaml"), "--root-dir="+a.path("root"), "--cert-dir="+a.path("pki"),
 		"--bootstrap-kubeconfig="+a.rig.path("cp", "bootstrap.kubeconfig"), "--kubeconfig="+a.path("kubeconfig"),
-		"--hostname-override="+a.Node, "--node-ip=127.0.0.1", "--v=0")
+		"--hostname-override="+a.Node, "--node-ip="+address(), "--v=0")
 	a.cmd = exec.Command(a.prog.Args[0], args...)
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -131,12 +132,6 @@ func (a *Agent) Stop() {
 	a.cmd = nil
 }
 
-// Close ends the agent for good and removes its cgroups.
-func (a *Agent) Close() error {
-	a.Stop()
-	return removeCgroup(a.cgroup())
-}
-
 // PID is the running agent's.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
@@ -165,6 +160,16 @@ func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// address is the machine's own: a kubelet refuses a loopback address.
+func address() string {
+	c, err := net.Dial("udp", "198.51.100.1:9") // sends nothing
+	if err != nil {
+		return "127.0.0.1"
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
 func controllers() []string {

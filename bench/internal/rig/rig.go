@@ -29,6 +29,7 @@ type Rig struct {
 	plane   *exec.Cmd
 	runtime bool
 	sysctls map[string]string
+	cgroups []string // of the agents
 }
 
 // auditPolicy notes each request of a node's identity, and nothing else.
@@ -129,7 +130,9 @@ func (r *Rig) Close() error {
 		_ = r.plane.Wait() // it ends by a signal
 	}
 	r.restoreSysctls()
-	errs = append(errs, removeCgroup(BareCgroup))
+	for _, c := range append(r.cgroups, BareCgroup) {
+		errs = append(errs, removeCgroup(c))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

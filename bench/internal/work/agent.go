@@ -43,6 +43,7 @@ type Session struct {
 	Calls, Requests map[string]float64
 
 	watch *rig.Watch
+	count *rig.Counter
 	CRI   *CRI
 	round int
 }
@@ -57,7 +58,12 @@ func (s *Session) Run(ctx context.Context, round int) (err error) {
 	if err := s.Agent.Start(s.Rig.Socket); err != nil {
 		return err
 	}
-	defer s.Agent.Stop()
+	defer func() {
+		s.Agent.Stop()
+		if s.count != nil {
+			s.count.Close()
+		}
+	}()
 	took, err := within(ctx, time.Minute, func(ctx context.Context) (time.Duration, error) { return s.Agent.AwaitReady(ctx, s.watch) })
 	if err != nil {
 		return err
@@ -261,7 +267,7 @@ func (s *Session) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer count.Close()
+	s.count = count // the agent needs it as long as it runs
 	// See Watch.NodeReady; and the second must not be one in which the old agent said something.
 	if err := sleep(ctx, 1100*time.Millisecond); err != nil {
 		return err
@@ -276,6 +282,9 @@ func (s *Session) restart(ctx context.Context) error {
 	}
 	s.Samples.took("restart with all pods, to Ready", took)
 	if err := sleep(ctx, 15*time.Second); err != nil {
+		return err
+	}
+	if err := s.Agent.Alive(); err != nil {
 		return err
 	}
 	s.Samples.add("restart, changes of pods in the API", float64(s.watch.PodEvents()-events))
