@@ -128,8 +128,6 @@ func locate() (*env, string) {
 	need := []string{e.wherry, e.kubectl, e.tool("wherry-controlplane"), e.tool("wherry-dev"), e.tool("crictl"), e.tool("images.tar")}
 	if e.flavor == "containerd2" {
 		need = append(need, e.tool("containerd"))
-	} else if _, err := exec.LookPath("containerd"); err != nil {
-		return nil, "needs the machine's containerd: " + err.Error()
 	}
 	for _, f := range need {
 		if _, err := os.Stat(f); err != nil {
