@@ -28,7 +28,7 @@ func contract() map[string]func(*testing.T, *env) {
 		"a deletion with grace sets the time first, and grace 0 removes":          gracefulDelete,
 		"a grace period only gets shorter":                                        shorterGrace,
 		"an unbound or finished pod is removed at once":                           deleteAtOnce,
-		"a deletion or patch for another UID is a conflict that says so":          otherUID,
+		"a deletion for another UID is a conflict, a patch invalid":          otherUID,
 		"a status patch changes the status alone":                                 statusPatch,
 		"a patch that changes nothing makes no version":                           emptyPatch,
 		"conditions merge by type, and $patch replaces and deletes":               patchDirectives,
@@ -235,12 +235,17 @@ func deleteAtOnce(t *testing.T, e *env) {
 func otherUID(t *testing.T, e *env) {
 	e.pod(t, "a")
 	err := e.CoreV1().Pods(e.ns).Delete(t.Context(), "a", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("other")})
-	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "UID in precondition: other") {
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "the UID in the precondition (other) does not match") {
 		t.Errorf("delete: %v", err)
 	}
 	_, err = e.CoreV1().Pods(e.ns).Patch(t.Context(), "a", types.StrategicMergePatchType, []byte(`{"metadata":{"uid":"other"},"status":{"message":"x"}}`), metav1.PatchOptions{}, "status")
-	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "UID in precondition: other") {
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.uid") {
 		t.Errorf("patch: %v", err)
+	}
+	other := e.get(t, "a").DeepCopy()
+	other.UID = "other"
+	if _, err = e.CoreV1().Pods(e.ns).Update(t.Context(), other, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("update: %v", err)
 	}
 }
 
@@ -326,7 +331,12 @@ func watchSelected(t *testing.T, e *env) {
 	e.pod(t, "a")
 	e.delete(t, "a", metav1.DeleteOptions{})
 	e.delete(t, "a", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-	if d := cmp.Diff([]string{"ADDED a", "MODIFIED a", "DELETED a"}, next(t, w, 3)); d != "" {
+	if d := cmp.Diff([]string{"ADDED a", "MODIFIED a", "MODIFIED a", "DELETED a"}, next(t, w, 4)); d != "" {
+		t.Error(d)
+	}
+	e.pod(t, "b")
+	e.delete(t, "b", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	if d := cmp.Diff([]string{"ADDED b", "MODIFIED b", "DELETED b"}, next(t, w, 3)); d != "" {
 		t.Error(d)
 	}
 }

@@ -133,7 +133,10 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 	}
 	m := metaOf(obj)
 	if uid := m.GetUID(); uid != "" && uid != old.meta.GetUID() {
-		return answer{}, uidConflict(kd, req.name, uid, old.meta.GetUID())
+		if req.verb == "patch" {
+			return answer{}, apierrors.NewInvalid(kd.gvk.GroupKind(), req.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable")})
+		}
+		return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.meta.GetUID())) //nolint:staticcheck // the server's words
 	}
 	if rv := m.GetResourceVersion(); rv != "" && rv != old.meta.GetResourceVersion() {
 		return answer{}, apierrors.NewConflict(kd.gr(), req.name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
@@ -152,10 +155,6 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 		k.commit(kd, o, nil) // the last finalizer is gone
 	}
 	return raw(http.StatusOK, o.json), nil
-}
-
-func uidConflict(kd *kind, name string, want, have types.UID) error {
-	return apierrors.NewConflict(kd.gr(), name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want, have)) //nolint:staticcheck // the server's words
 }
 
 // patched is the object after a patch, as JSON.
@@ -259,7 +258,7 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 	}
 	if pre := opts.Preconditions; pre != nil {
 		if pre.UID != nil && *pre.UID != old.meta.GetUID() {
-			return answer{}, uidConflict(kd, req.name, *pre.UID, old.meta.GetUID())
+			return answer{}, apierrors.NewConflict(schema.GroupResource{Resource: kd.gvk.Kind}, req.name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *pre.UID, old.meta.GetUID()))
 		}
 		if pre.ResourceVersion != nil && *pre.ResourceVersion != old.meta.GetResourceVersion() {
 			return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *pre.ResourceVersion, old.meta.GetResourceVersion())) //nolint:staticcheck // the server's words
@@ -271,6 +270,9 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 		grace = graceOf(p, opts.GracePeriodSeconds)
 	}
 	if grace == 0 && len(old.meta.GetFinalizers()) == 0 {
+		if kd.resource == "pods" && ending(metaOf(obj), 0) { // seen for a moment, with no grace left
+			old = k.commit(kd, old, obj)
+		}
 		o := k.commit(kd, old, nil)
 		if kd.resource == "pods" {
 			return raw(http.StatusOK, o.json), nil
