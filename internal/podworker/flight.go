@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,23 +17,49 @@ func paced(op pod.Op) bool {
 	return op == pod.OpSetUp || op == pod.OpRunSandbox || op == pod.OpStartContainer
 }
 
-// pace takes starting actions out of the plan of a pod that has no place yet, and gives the place back once there
-// is nothing left to start.
+// placeFor is how long a pod keeps its place. What takes longer (a pod network that hangs, say) must not keep the pods
+// from starting that it may be waiting for itself.
+const placeFor = 20 * time.Second
+
+// pace takes starting actions out of the plan of a pod that has no place yet. The place, or the wait for one, is given
+// back once there is nothing left to start, or when its time is over.
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
-	wants := slices.ContainsFunc(plan.Do, func(a pod.Action) bool { return paced(a.Op) })
+	isPaced := func(a pod.Action) bool { return paced(a.Op) }
+	wants := slices.ContainsFunc(plan.Do, isPaced)
+	busy := wants || slices.ContainsFunc(in.InFlight, isPaced)
+	if w.queued && (!busy && !in.Stale || w.gated && in.Now.Sub(w.gatedAt) >= placeFor) {
+		w.queued, w.gated = false, false
+		w.cfg.Gate.Leave(w.ref.UID)
+	}
 	if wants && !w.gated {
+		w.queued, w.gatedAt = true, in.Now
 		if w.gated = w.cfg.Gate.Enter(w.ref.UID); !w.gated {
-			plan.Do = slices.DeleteFunc(plan.Do, func(a pod.Action) bool { return paced(a.Op) })
+			plan.Do = slices.DeleteFunc(plan.Do, isPaced)
 			plan.Why = "waits for other pods to start first"
 		}
-		return
 	}
-	if !w.gated || wants || in.Stale {
-		return
+	if w.gated {
+		plan.WakeAt = earliest(plan.WakeAt, w.gatedAt.Add(placeFor))
 	}
-	if !slices.ContainsFunc(in.InFlight, func(a pod.Action) bool { return paced(a.Op) }) {
-		w.gated = false
-		w.cfg.Gate.Leave(w.ref.UID)
+}
+
+// finishWithin is how long what must not be cut short may go on when the agent ends: less than those who stop it wait.
+const finishWithin = 10 * time.Second
+
+var errAgentEnds = errors.New("the node agent ends")
+
+// flightContext ends with the agent, but for calls that would leave something half made: these get time to finish.
+func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) {
+	if op != pod.OpRunSandbox && op != pod.OpStartContainer {
+		return context.WithCancel(w.ctx)
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
+	stop := context.AfterFunc(w.ctx, func() {
+		time.AfterFunc(finishWithin, func() { cancel(errAgentEnds) })
+	})
+	return ctx, func() {
+		stop()
+		cancel(nil)
 	}
 }
 
@@ -54,7 +81,7 @@ func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 		if c := w.memory.Container(a.Container); c != nil {
 			job.ImageRef = c.ImageRef
 		}
-		ctx, cancel := context.WithCancel(w.ctx)
+		ctx, cancel := w.flightContext(a.Op)
 		w.flights = append(w.flights, flight{action: a.Key(), cancel: cancel})
 		w.wg.Add(1)
 		go w.perform(ctx, cancel, job)
@@ -76,7 +103,7 @@ func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod
 	w.outcomes = append(w.outcomes, o)
 	w.mu.Unlock()
 	if job.Action.Op.TouchesRuntime() {
-		w.cfg.Cache.Inspect(w.ref.UID)
+		w.cfg.Cache.Inspect(job.Ref.UID)
 	}
 	w.Look("outcome of " + job.Action.Op.String())
 }

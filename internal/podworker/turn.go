@@ -34,6 +34,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.postpone(look)
 		return false
 	}
+	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
 	for _, o := range look.outcomes {
 		decide.Note(&w.memory, desired, o, w.cfg.Policy)
 		w.recordOutcome(o)
@@ -52,6 +53,8 @@ func (w *Worker) turn(look glance) (gone bool) {
 	if desired != nil {
 		w.cfg.Host.Probe(desired, obs, &w.memory)
 		if wait := w.admit(desired, obs); wait {
+			w.record(look.cause, began, &decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted})
+			w.arm(began.Add(askAgain), began)
 			return false
 		}
 	}
@@ -166,22 +169,43 @@ func (w *Worker) load(desired *v1.Pod) {
 	if err != nil {
 		w.cfg.Log.Error("checkpoint not read; going on without it", "pod", w.ref, "err", err)
 	}
+	now := time.Now()
 	if m != nil {
 		w.memory = *m
+		sane(&w.memory, now, w.cfg.Policy)
 	}
 	if w.memory.StartTime.IsZero() {
-		w.memory.StartTime = time.Now()
+		w.memory.StartTime = now
 		if desired != nil && desired.Status.StartTime != nil {
 			w.memory.StartTime = desired.Status.StartTime.Time
 		}
 	}
 }
 
+// sane keeps times of an earlier agent from lying in the future: the clock may have been set back since, and a pod must
+// not wait, or be given time to end, for as long as that.
+func sane(m *decide.Memory, now time.Time, policy *decide.Policy) {
+	if m.StopBegan.After(now) {
+		m.StopBegan = now
+	}
+	if m.StartTime.After(now) {
+		m.StartTime = now
+	}
+	for i := range m.Containers {
+		if c := &m.Containers[i]; c.CrashUntil.After(now.Add(policy.BackOffMax)) {
+			c.CrashUntil = now.Add(policy.BackOffMax)
+		}
+	}
+}
+
+// askAgain is how soon the node is asked again about a pod that it could not say yes or no to.
+const askAgain = time.Second
+
 // admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again". It
 // reports whether the answer has to wait for others to make room.
 func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m := &w.memory
-	if m.Admitted || m.Stop != nil {
+	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan goes, even when a source names it again
 		return false
 	}
 	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
@@ -197,6 +221,9 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 
 // checkpoint is a small file written in place of the old; a failure is said and the pod goes on.
 func (w *Worker) checkpoint() {
+	if w.forgetting || w.memory.Forgotten { // it would make the pod's directory again
+		return
+	}
 	if err := w.cfg.Checkpoints.Save(w.ref.UID, &w.memory); err != nil {
 		w.cfg.Log.Error("checkpoint not written", "pod", w.ref, "err", err)
 	}

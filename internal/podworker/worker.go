@@ -114,18 +114,21 @@ type Worker struct {
 	stop     *decide.Stop // the node's own reason to end the pod, not yet taken up
 
 	// Only a turn touches what follows.
-	memory    decide.Memory
-	loaded    bool
-	gated     bool
-	hashedPod *v1.Pod
-	told      *v1.Pod // the pod as its volumes were last made from
-	owed      bool    // volumes are to be made again
-	hashes    map[string]string
-	lastPhase decide.Phase
-	lastWhy   pod.Why
-	turned    bool
-	refreshAt time.Time // when a token is due
-	refreshed time.Time // when one last was
+	memory     decide.Memory
+	loaded     bool
+	queued     bool      // at the gate: inside, or waiting
+	gated      bool      // inside
+	gatedAt    time.Time // since when
+	forgetting bool      // the last act is under way or done: nothing may be written any more
+	hashedPod  *v1.Pod
+	told       *v1.Pod // the pod as its volumes were last made from
+	owed       bool    // volumes are to be made again
+	hashes     map[string]string
+	lastPhase  decide.Phase
+	lastWhy    pod.Why
+	turned     bool
+	refreshAt  time.Time // when a token is due
+	refreshed  time.Time // when one last was
 
 	ring timeline.Ring
 }
@@ -189,6 +192,14 @@ func (w *Worker) Stop(s *decide.Stop) {
 	w.Look(s.Reason)
 }
 
+// Close makes the worker rest for good once the agent's context has ended: a Look that comes later begins nothing.
+func (w *Worker) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retired = true
+	w.stopTimer()
+}
+
 // run takes turns until nobody asked for another.
 func (w *Worker) run() {
 	defer w.wg.Done()
@@ -235,7 +246,7 @@ func (w *Worker) arm(at, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopTimer()
-	if at.IsZero() {
+	if at.IsZero() || w.retired {
 		return
 	}
 	// A wake-up in the past means now; a millisecond keeps a mistaken plan from taking the processor.
