@@ -51,6 +51,7 @@ type Agent struct {
 	metrics   *stats.Metrics
 	settings  nodestatus.Settings
 	facts     factsCache
+	began     time.Time // set by Run before anything runs
 }
 
 // New wires an agent. It fails where the configuration is unusable, and does no IO.
@@ -103,7 +104,7 @@ func (a *Agent) buildNode() error {
 	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
 	a.node = nodefacts.New(nodefacts.Config{
 		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
-		Machine: a.ground.machine, Runtime: a.runtime, Images: a.cri.ListImages, Problems: a.problems, Log: a.log,
+		Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems,
 	})
 	if a.deps.Client == nil {
 		return nil
@@ -144,7 +145,7 @@ func (a *Agent) buildLoop() error {
 		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
 		Prober:   &syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs},
 		Reporter: a.report, Recorder: a.events, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
-		Admit: a.admit, Leftovers: a.ground.leftovers, Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
+		Admit: a.admit, NodeKnown: a.nodeKnown, Leftovers: a.ground.leftovers, Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
 	})
 	return nil
 }
@@ -155,6 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.ground.prepare(ctx); err != nil {
 		return err
 	}
+	a.look(ctx)
 	parts := []part{
 		{"runtime", a.runtime.Run},
 		{"pleg", a.pleg.Run},
@@ -175,6 +177,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = nil
 	}
 	return err
+}
+
+// look asks the runtime before the first status is computed: an agent that is replaced must not make the node flap. A
+// runtime that is not there, or hangs, holds it up for a moment only.
+func (a *Agent) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	a.runtime.Ask(ctx)
+	a.began = time.Now()
 }
 
 // runtimeChanged: readiness of the runtime or of its network has changed.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"path/filepath"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/admit"
 	"github.com/wherry-node/wherry/internal/cgroup"
@@ -135,7 +135,7 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 			p.SwapController = swap
 		}
 	}
-	if m, err := a.ground.machine.Facts(); err == nil {
+	if m, err := a.node.Machine(); err == nil {
 		p.SwapCapacity = m.SwapBytes
 	}
 	p.LimitedSwap = k.MemorySwap.SwapBehavior == "LimitedSwap"
@@ -168,7 +168,8 @@ func internalIPs(n *v1.Node) []string {
 	return out
 }
 
-func (a *Agent) hostIPs() []string { return a.performFacts().HostIPs }
+// hostIPs is asked in every turn of a pod: it reads no file once the Node is known.
+func (a *Agent) hostIPs() []string { return internalIPs(a.nodeObject()) }
 
 // runtimeName stands before container IDs.
 func (a *Agent) runtimeName() string { return a.runtime.Facts().Name }
@@ -189,23 +190,24 @@ func (a *Agent) podsMemory() int64 {
 }
 
 // imageDir is where the runtime keeps images; "" while it has not said.
-func (a *Agent) imageDir() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	r, err := a.deps.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
-	if err != nil || len(r.GetImageFilesystems()) == 0 {
-		return ""
-	}
-	return r.GetImageFilesystems()[0].GetFsId().GetMountpoint()
+func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
+
+// nodeKnownWithin is how long admission waits for the Node as the API has it.
+const nodeKnownWithin = 30 * time.Second
+
+// nodeKnown: a pod must not be refused for labels that the Node has, but that an agent which has just begun has not
+// read yet. Where there is no Node, the one that would be registered stands for it.
+func (a *Agent) nodeKnown() bool {
+	return a.heartbeat == nil || a.heartbeat.Node() != nil || time.Since(a.began) > nodeKnownWithin
 }
 
 // admit judges a pod against those that the node holds.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	in := admit.Input{
 		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.cfg.Kubelet.AllowedUnsafeSysctls,
-		AppArmor: a.deps.Machine.real && len(readFile("/sys/module/apparmor/parameters/enabled")) > 0 && readFile("/sys/module/apparmor/parameters/enabled")[0] == 'Y',
+		AppArmor: a.deps.Machine.real && bytes.HasPrefix(readFile("/sys/module/apparmor/parameters/enabled"), []byte("Y")),
 	}
-	if m, err := a.ground.machine.Facts(); err == nil {
+	if m, err := a.node.Machine(); err == nil {
 		in.Kernel = m.KernelVersion
 	}
 	pr := a.node.Pressure()
@@ -238,7 +240,12 @@ func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {
 	if p.Spec.RuntimeClassName != nil {
 		handler = *p.Spec.RuntimeClassName
 	}
-	return a.performFacts().RecursiveReadOnly[handler]
+	for _, h := range a.runtime.Facts().Status.GetRuntimeHandlers() {
+		if h.GetName() == handler {
+			return h.GetFeatures().GetRecursiveReadOnlyMounts()
+		}
+	}
+	return false
 }
 
 // maskedPaths are the files by which a container could see or disturb the heat of each CPU.

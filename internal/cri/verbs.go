@@ -204,6 +204,20 @@ func (c *Client) ImageStatus(ctx context.Context, ref string) (*runtimeapi.Image
 	return r.GetImage(), nil
 }
 
+// ImageDir is where the runtime keeps images; "" when it does not say.
+func (c *Client) ImageDir(ctx context.Context) (string, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return "", fmt.Errorf("get image file system: %w", err)
+	}
+	if len(r.GetImageFilesystems()) == 0 {
+		return "", nil
+	}
+	return r.GetImageFilesystems()[0].GetFsId().GetMountpoint(), nil
+}
+
 // ListImages lists the images that the runtime holds.
 func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	ctx, cancel := c.deadline(ctx)

@@ -19,13 +19,23 @@ const (
 	askTimeout  = 10 * time.Second
 )
 
+// How long a list of images is good enough, and when it is asked for again after an answer that did not come.
+const (
+	imagesFor   = 55 * time.Second
+	imagesAgain = 15 * time.Second
+)
+
 // RuntimeClient is what is asked of the container runtime.
 type RuntimeClient interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
+	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
+	// ImageDir is where it keeps images.
+	ImageDir(ctx context.Context) (string, error)
 }
 
-// Runtime keeps what the container runtime last said of itself.
+// Runtime keeps what the container runtime last said of itself and of its images. All questions are asked in Run, so that
+// a runtime that hangs holds up nobody who only wants to know what is known.
 type Runtime struct {
 	client   RuntimeClient
 	onChange func()
@@ -33,6 +43,16 @@ type Runtime struct {
 
 	mu    sync.Mutex
 	facts nodestatus.Runtime
+	store Store
+
+	storeDue time.Time // only Run and Ask touch it
+}
+
+// Store is what the runtime keeps images in.
+type Store struct {
+	Images []*runtimeapi.Image
+	Known  bool   // the images have been listed once
+	Dir    string // "": the runtime has not said
 }
 
 // NewRuntime returns a Runtime; onChange is called when readiness, of the runtime or its network, has changed.
@@ -47,13 +67,24 @@ func (r *Runtime) Facts() nodestatus.Runtime {
 	return r.facts
 }
 
-// Ask asks once, so that the first status of a node that restarts already knows the runtime.
-func (r *Runtime) Ask(ctx context.Context) { r.ask(ctx) }
+// Store is what is known now.
+func (r *Runtime) Store() Store {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store
+}
+
+// Ask asks once, before Run, so that the first status of a node that restarts already knows the runtime.
+func (r *Runtime) Ask(ctx context.Context) {
+	r.ask(ctx)
+	r.askStore(ctx)
+}
 
 // Run asks until ctx ends.
 func (r *Runtime) Run(ctx context.Context) error {
 	for {
 		ready := r.ask(ctx)
+		r.askStore(ctx)
 		wait := askReady
 		if !ready {
 			wait = askNotReady
@@ -95,6 +126,32 @@ func (r *Runtime) ask(ctx context.Context) bool {
 	r.mu.Unlock()
 	ready := r.tell(old, next)
 	return ready
+}
+
+// askStore asks what the runtime holds, now and then, while it answers.
+func (r *Runtime) askStore(ctx context.Context) {
+	now := time.Now()
+	if f := r.Facts(); f.Err != "" || f.Status == nil || now.Before(r.storeDue) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	r.storeDue = now.Add(imagesFor)
+	images, err := r.client.ListImages(ctx)
+	if err != nil {
+		r.storeDue = now.Add(imagesAgain)
+		if ctx.Err() != context.Canceled {
+			r.log.Warn("images not listed; the node keeps the list it had", "err", err)
+		}
+		return
+	}
+	dir, err := r.client.ImageDir(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.store.Images, r.store.Known = images, true
+	if err == nil {
+		r.store.Dir = dir
+	}
 }
 
 // tell logs and passes on a change, and reports whether everything is ready.

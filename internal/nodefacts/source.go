@@ -2,12 +2,10 @@ package nodefacts
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/pressure"
@@ -29,11 +27,8 @@ type Config struct {
 	TransitionPeriod time.Duration
 	Machine          Machine
 	Runtime          *Runtime
-	// Images lists what the runtime holds.
-	Images func(ctx context.Context) ([]*runtimeapi.Image, error)
 	// Problems are further reasons for not being ready, asked at each computation.
 	Problems func() []string
-	Log      *slog.Logger
 }
 
 // Source measures; it is the heartbeat's Source.
@@ -42,16 +37,15 @@ type Source struct {
 
 	mu       sync.Mutex
 	machine  *nodestatus.Machine
-	images   []*runtimeapi.Image
-	imagesOK bool
-	imagesAt time.Time
 	storage  int64
 	pressure pressure.State
 	last     pressure.Result
+	built    *v1.Node
+	builtAt  time.Time
 }
 
-// imagesFor is how long a list of images is good enough.
-const imagesFor = 55 * time.Second
+// builtFor is how long a Node that was built without the API is good enough.
+const builtFor = 10 * time.Second
 
 // New returns a Source; it does no IO.
 func New(cfg Config) *Source { return &Source{cfg: cfg} }
@@ -66,8 +60,43 @@ func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
 	return nodestatus.Update(s.cfg.Settings, s.facts(ctx), node)
 }
 
-// Node builds the Node without the API: for a standalone node, and for admission before registration.
-func (s *Source) Node(ctx context.Context) *v1.Node { return s.Initial(ctx).Node }
+// Node builds the Node without the API: for a standalone node, and for admission before registration. It must not be
+// written to.
+func (s *Source) Node(ctx context.Context) *v1.Node {
+	s.mu.Lock()
+	built := s.built
+	if time.Since(s.builtAt) >= builtFor {
+		built = nil
+	}
+	s.mu.Unlock()
+	if built != nil {
+		return built
+	}
+	built = s.Initial(ctx).Node
+	s.mu.Lock()
+	s.built, s.builtAt = built, time.Now()
+	s.mu.Unlock()
+	return built
+}
+
+// Machine is what does not change of the machine.
+func (s *Source) Machine() (nodestatus.Machine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.knownMachine()
+}
+
+// knownMachine is called with the lock held.
+func (s *Source) knownMachine() (nodestatus.Machine, error) {
+	if s.machine == nil {
+		m, err := s.cfg.Machine.Facts()
+		if err != nil {
+			return nodestatus.Machine{}, err
+		}
+		s.machine = &m
+	}
+	return *s.machine, nil
+}
 
 // Pressure is the newest judgement of the signals.
 func (s *Source) Pressure() pressure.Result {
@@ -77,29 +106,23 @@ func (s *Source) Pressure() pressure.Result {
 }
 
 func (s *Source) facts(ctx context.Context) nodestatus.Facts {
+	network := s.cfg.Machine.Network() // it may ask a name server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := nodestatus.Facts{Now: time.Now(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
+	f := nodestatus.Facts{Network: network, Now: time.Now(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
 	if s.cfg.Problems != nil {
 		f.Problems = s.cfg.Problems()
 	}
-	if s.machine == nil {
-		m, err := s.cfg.Machine.Facts()
-		if err != nil {
-			f.Problems = append(f.Problems, err.Error())
-		} else {
-			s.machine = &m
-		}
+	var err error
+	if f.Machine, err = s.knownMachine(); err != nil {
+		f.Problems = append(f.Problems, err.Error())
 	}
-	if s.machine != nil {
-		f.Machine = *s.machine
-	}
-	f.Network = s.cfg.Machine.Network()
 	if s.storage == 0 {
 		s.storage = s.cfg.Machine.EphemeralStorage()
 	}
 	f.EphemeralStorage = s.storage
-	s.measureImages(ctx, &f)
+	store := s.cfg.Runtime.Store()
+	f.Images, f.ImagesKnown = store.Images, store.Known
 	s.last = pressure.Evaluate(pressure.Input{
 		Signals: s.cfg.Machine.Signals(ctx), Thresholds: s.cfg.Settings.Thresholds,
 		TransitionPeriod: s.cfg.TransitionPeriod, Previous: s.pressure, Now: f.Now,
@@ -107,17 +130,4 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	s.pressure = s.last.State
 	f.Pressure = s.last
 	return f
-}
-
-func (s *Source) measureImages(ctx context.Context, f *nodestatus.Facts) {
-	if f.Runtime.Err == "" && f.Runtime.Status != nil && f.Now.Sub(s.imagesAt) > imagesFor {
-		images, err := s.cfg.Images(ctx)
-		if err != nil {
-			s.cfg.Log.Warn("images not listed; the node keeps the list it had", "err", err)
-		} else {
-			s.images, s.imagesOK = images, true
-		}
-		s.imagesAt = f.Now
-	}
-	f.Images, f.ImagesKnown = s.images, s.imagesOK
 }

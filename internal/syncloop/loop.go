@@ -74,6 +74,8 @@ type Config struct {
 	Hash        func(p *v1.Pod, c *v1.Container) string
 	// Admit judges a pod against those that the node holds.
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
+	// NodeKnown reports whether the Node that pods are judged against is known; until then they wait. Nil: it always is.
+	NodeKnown func() bool
 	// Leftovers lists pods that left directories or cgroups and that known does not know.
 	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
 	// Holds is told the pods that hold a part of the node, when they have changed and now and then: the weights of
@@ -114,7 +116,8 @@ type member struct {
 	admitted bool
 	ended    bool // holds no resources of the node any more
 	idle     bool // nothing runs and nothing is mounted
-	waits    bool // for a predecessor
+	waits    bool // for a predecessor, or for others to make room
+	told     bool // to make room
 }
 
 // New returns a Loop; it starts nothing.
@@ -146,7 +149,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			l.wg.Wait()
+			l.close()
 			return nil
 		case <-t.C:
 			l.sweep()
@@ -157,6 +160,20 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// close waits for all that the workers began. None begins anything afterwards.
+func (l *Loop) close() {
+	l.mu.Lock()
+	workers := make([]*member, 0, len(l.workers))
+	for _, m := range l.workers {
+		workers = append(workers, m)
+	}
+	l.mu.Unlock()
+	for _, m := range workers {
+		m.Close()
+	}
+	l.wg.Wait()
 }
 
 // Look makes the worker of a pod look again, and makes the worker when the pod is wanted or present. The empty UID
@@ -281,9 +298,7 @@ func (l *Loop) gone(uid types.UID) {
 	l.mu.Unlock()
 	l.cfg.Prober.Forget(uid)
 	l.cfg.Objects.Forget(uid)
-	if p, _ := l.cfg.Pods.Get(uid); p != nil {
-		l.Look(uid, "wanted again")
-	}
+	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
 	l.wakeWaiting()
 }
 
@@ -345,6 +360,9 @@ func (l *Loop) wakeWaiting() {
 func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	l.admission.Lock()
 	defer l.admission.Unlock()
+	if l.cfg.NodeKnown != nil && !l.cfg.NodeKnown() {
+		return nil, true
+	}
 	r := l.cfg.Admit(p, l.admitted(p.UID))
 	if !r.OK && len(r.Preempt) > 0 {
 		l.preempt(p, r.Preempt)
@@ -365,21 +383,23 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 
 // preempt ends pods to make room for a critical one, which is looked at again when they have.
 func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
+	for _, v := range victims {
+		l.Look(v.UID, "has to make room") // makes a worker where there is none yet
+	}
 	l.mu.Lock()
-	var told []*podworker.Worker
+	told := map[*v1.Pod]*podworker.Worker{}
 	if me := l.workers[p.UID]; me != nil {
 		me.waits = true
 	}
 	for _, v := range victims {
-		if m := l.workers[v.UID]; m != nil {
-			told = append(told, m.Worker)
+		if m := l.workers[v.UID]; m != nil && !m.told {
+			m.told = true
+			told[v] = m.Worker
 		}
 	}
 	l.mu.Unlock()
-	for _, v := range victims {
+	for v, w := range told {
 		l.cfg.Recorder.Event(v, "", v1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
-	}
-	for _, w := range told {
 		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Since: time.Now()})
 	}
 }
@@ -424,9 +444,9 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		m.admitted = t.Memory.Admitted
 		rejected := t.Memory.Stop != nil && t.Memory.Stop.Rejected
 		ended := t.Plan.Phase >= decide.PhaseStopped || rejected
-		freed = ended && !m.idle
-		m.ended = ended
-		m.idle = t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
+		idle := t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
+		freed = ended && !m.ended || idle && !m.idle
+		m.ended, m.idle = ended, idle
 	}
 	l.mu.Unlock()
 	l.cfg.Reporter.Turn(t)
