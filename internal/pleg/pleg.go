@@ -60,7 +60,7 @@ type Generator struct {
 	interval time.Duration // between the last two completed relists
 	lastErr  error         // of the last relist
 	events   bool          // subscribed
-	marked   map[types.UID]bool
+	marked   map[types.UID]mark
 	running  int
 
 	kick   chan struct{}
@@ -72,7 +72,8 @@ type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
 	inspecting time.Time // zero: none under way
-	asked      bool      // somebody waits for the inspection under way or marked
+	asked      bool      // somebody waits for the inspection under way
+	owed       bool      // the one that somebody waited for failed: the next that succeeds has to be told
 	failed     error
 }
 
@@ -93,7 +94,7 @@ func New(cfg Config) *Generator {
 		cfg.Parallel = 16
 	}
 	return &Generator{
-		cfg: cfg, entries: map[types.UID]*entry{}, marked: map[types.UID]bool{},
+		cfg: cfg, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
 		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
 }
@@ -124,7 +125,7 @@ func (g *Generator) List() []*pod.Observed {
 // Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed.
 func (g *Generator) Inspect(uid types.UID) {
 	g.mu.Lock()
-	g.mark(uid, true)
+	g.mark(uid, time.Now())
 	g.mu.Unlock()
 }
 
@@ -213,8 +214,10 @@ func (g *Generator) Run(ctx context.Context) error {
 }
 
 // mark is called with the lock held.
-func (g *Generator) mark(uid types.UID, asked bool) {
-	g.marked[uid] = g.marked[uid] || asked
+func (g *Generator) mark(uid types.UID, asked time.Time) {
+	if m, ok := g.marked[uid]; !ok || m.asked.IsZero() || !asked.IsZero() {
+		g.marked[uid] = mark{asked}
+	}
 	g.wake()
 }
 
@@ -229,7 +232,7 @@ func (g *Generator) wake() {
 func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for uid, asked := range g.marked {
+	for uid, m := range g.marked {
 		if g.running >= g.cfg.Parallel {
 			return // the end of an inspection kicks again
 		}
@@ -238,7 +241,7 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 			continue // its end kicks again
 		}
 		delete(g.marked, uid)
-		e.inspecting, e.asked = time.Now(), asked
+		e.inspecting, e.asked = time.Now(), m.asked || e.owed
 		g.running++
 		prev := e.obs
 		wg.Go(func() { g.inspect(ctx, uid, prev) })
@@ -260,21 +263,24 @@ func (g *Generator) inspect(ctx context.Context, uid types.UID, prev *pod.Observ
 	g.mu.Lock()
 	e := g.entry(uid)
 	asked := e.asked
-	e.inspecting, e.asked = time.Time{}, false
+	e.inspecting, e.asked = time.Time{}, time.Time{}
 	g.running--
 	old, changed := e.obs, false
 	if err != nil {
 		if e.failed == nil && ctx.Err() == nil {
 			g.cfg.Log.Warn("pod inspection failed", "pod", old.Ref, "err", err)
 		}
-		e.failed = err
+		e.failed, e.owed = err, asked
 		if ctx.Err() == nil {
 			time.AfterFunc(g.cfg.Period, g.Relist) // which marks the failed again
 		}
 	} else {
-		e.failed = nil
+		e.failed, e.owed = nil, false
 		changed = !same(old, &obs)
 		e.obs, e.stamp = &obs, obs.Began
+		if !e.stamp.After(asked) { // it did begin later, though the clock does not show it
+			e.stamp = asked.Add(time.Nanosecond)
+		}
 	}
 	if len(g.marked) > 0 {
 		g.wake()
@@ -285,7 +291,7 @@ func (g *Generator) inspect(ctx context.Context, uid types.UID, prev *pod.Observ
 			g.cfg.OnEvent(ev)
 		}
 	}
-	if (changed || asked) && g.cfg.Notify != nil {
+	if (changed || !asked.IsZero()) && g.cfg.Notify != nil {
 		g.cfg.Notify(uid)
 	}
 }
@@ -379,13 +385,13 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 			}
 			continue
 		}
-		g.mark(uid, false)
+		g.mark(uid, time.Time{})
 	}
 	for uid, e := range maps.All(g.entries) {
 		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
 			continue
 		}
-		if !e.obs.Empty() {
+		if !e.obs.Empty() || e.owed {
 			gone = append(gone, e.obs)
 		}
 		delete(g.entries, uid)
@@ -408,7 +414,7 @@ func (g *Generator) subscribe(ctx context.Context) {
 			g.Relist()
 		}, func(uid types.UID) {
 			g.mu.Lock()
-			g.mark(uid, false)
+			g.mark(uid, time.Time{})
 			g.mu.Unlock()
 		})
 		g.setEvents(false)

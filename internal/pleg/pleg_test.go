@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,8 @@ type world struct {
 	events  chan types.UID // nil: the runtime has none
 	lists   int
 	listErr error
+
+	inspectErr error
 }
 
 var errNoEvents = errors.New("unimplemented")
@@ -44,8 +47,11 @@ func (w *world) List(context.Context) ([]pod.Observed, error) {
 func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (pod.Observed, error) {
 	began := time.Now()
 	w.mu.Lock()
-	p, hang := w.pods[uid], w.hang[uid]
+	p, hang, err := w.pods[uid], w.hang[uid], w.inspectErr
 	w.mu.Unlock()
+	if err != nil {
+		return pod.Observed{}, err
+	}
 	if hang {
 		<-ctx.Done()
 		return pod.Observed{}, ctx.Err()
@@ -181,6 +187,32 @@ func TestAHungPodIsNamedAndHoldsUpNobody(t *testing.T) {
 		}
 		if err := h.Healthy(); err != nil {
 			t.Errorf("one hung pod made the node unhealthy: %v", err)
+		}
+	})
+}
+
+// A worker that asked waits for the answer, also when the first try failed and nothing has changed in the end.
+func TestAskingIsAnsweredAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{events: make(chan types.UID)})
+		h.w.set("a", true, pod.StateRunning)
+		time.Sleep(90 * time.Second)
+		h.w.mu.Lock()
+		h.w.inspectErr = errors.New("deadline exceeded")
+		h.w.mu.Unlock()
+		h.Inspect("a")
+		h.Inspect("nobody")
+		time.Sleep(500 * time.Millisecond)
+		h.mu.Lock()
+		h.told = nil
+		h.mu.Unlock()
+		h.w.mu.Lock()
+		h.w.inspectErr = nil
+		h.w.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		slices.Sort(h.told)
+		if d := cmp.Diff([]types.UID{"a", "nobody"}, h.told); d != "" {
+			t.Errorf("told (-want +got):\n%s", d)
 		}
 	})
 }
