@@ -61,6 +61,7 @@ type Generator struct {
 	lastErr  error         // of the last relist
 	events   bool          // subscribed
 	marked   map[types.UID]mark
+	asked    time.Time // the last moment that Inspect returned
 	running  int
 
 	kick   chan struct{}
@@ -72,10 +73,13 @@ type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
 	inspecting time.Time // zero: none under way
-	asked      bool      // somebody waits for the inspection under way
-	owed       bool      // the one that somebody waited for failed: the next that succeeds has to be told
+	asked      time.Time // when the inspection under way was asked for, before it began; zero: nobody waits
+	owed       time.Time // the one that was asked for then failed: the next that succeeds has to be told; or zero
 	failed     error
 }
+
+// mark is a pod to inspect, and when that was last asked for; zero: nobody waits.
+type mark struct{ asked time.Time }
 
 // firstListing is how long the first listing may take before a generator that has just begun is unhealthy.
 const firstListing = 10 * time.Second
@@ -122,11 +126,19 @@ func (g *Generator) List() []*pod.Observed {
 	return out
 }
 
-// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed.
-func (g *Generator) Inspect(uid types.UID) {
+// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed. It returns
+// the moment of the call: the stamp of that inspection will be after it, and no stamp of one that began before the call
+// is, however coarse the clock.
+func (g *Generator) Inspect(uid types.UID) time.Time {
 	g.mu.Lock()
-	g.mark(uid, time.Now())
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if next := g.asked.Add(2 * time.Nanosecond); !now.After(next) {
+		now = next
+	}
+	g.asked = now
+	g.mark(uid, now)
+	return now
 }
 
 // Relist asks for a relist now.
@@ -241,7 +253,10 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 			continue // its end kicks again
 		}
 		delete(g.marked, uid)
-		e.inspecting, e.asked = time.Now(), m.asked || e.owed
+		e.inspecting, e.asked = time.Now(), m.asked
+		if m.asked.IsZero() {
+			e.asked = e.owed
+		}
 		g.running++
 		prev := e.obs
 		wg.Go(func() { g.inspect(ctx, uid, prev) })
@@ -275,11 +290,12 @@ func (g *Generator) inspect(ctx context.Context, uid types.UID, prev *pod.Observ
 			time.AfterFunc(g.cfg.Period, g.Relist) // which marks the failed again
 		}
 	} else {
-		e.failed, e.owed = nil, false
+		e.failed, e.owed = nil, time.Time{}
 		changed = !same(old, &obs)
-		e.obs, e.stamp = &obs, obs.Began
-		if !e.stamp.After(asked) { // it did begin later, though the clock does not show it
-			e.stamp = asked.Add(time.Nanosecond)
+		e.obs = &obs
+		e.stamp = latest(e.stamp, obs.Began)
+		if !asked.IsZero() { // it began later, also where the clock does not show it
+			e.stamp = latest(e.stamp, asked.Add(time.Nanosecond))
 		}
 	}
 	if len(g.marked) > 0 {
@@ -294,6 +310,13 @@ func (g *Generator) inspect(ctx context.Context, uid types.UID, prev *pod.Observ
 	if (changed || !asked.IsZero()) && g.cfg.Notify != nil {
 		g.cfg.Notify(uid)
 	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // same compares what was seen, not when.
@@ -391,7 +414,7 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
 			continue
 		}
-		if !e.obs.Empty() || e.owed {
+		if !e.obs.Empty() || !e.owed.IsZero() {
 			gone = append(gone, e.obs)
 		}
 		delete(g.entries, uid)

@@ -253,3 +253,29 @@ func TestAPodThatVanishesIsTold(t *testing.T) {
 		}
 	})
 }
+
+// The clock may be coarse, and in a bubble it stands still: an inspection that began in the very instant in which it was
+// asked for is newer than that, and none that began before is, whatever the clock shows.
+func TestStampsTellWithoutAClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{})
+		h.w.set("a", true, pod.StateRunning)
+		synctest.Wait()
+		first := h.Inspect("a")
+		synctest.Wait() // the inspection has begun and ended, in no time
+		_, stamp := h.Get("a")
+		if !stamp.After(first) {
+			t.Errorf("stamp %s is not after the call at %s", stamp, first)
+		}
+		second := h.Inspect("b")
+		third := h.Inspect("a")
+		if stamp.After(second) || stamp.After(third) {
+			t.Errorf("stamp %s is after a later call at %s", stamp, third)
+		}
+		synctest.Wait()
+		if _, stamp := h.Get("a"); !stamp.After(third) {
+			t.Errorf("stamp %s is not after the call at %s", stamp, third)
+		}
+	})
+}

@@ -100,10 +100,10 @@ func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod
 	key := job.Action.Key()
 	w.mu.Lock()
 	w.flights = slices.DeleteFunc(w.flights, func(f flight) bool { return f.action == key })
+	if job.Action.Op.TouchesRuntime() {
+		o.Ended = w.cfg.Cache.Inspect(job.Ref.UID)
+	}
 	w.outcomes = append(w.outcomes, o)
 	w.mu.Unlock()
-	if job.Action.Op.TouchesRuntime() {
-		w.cfg.Cache.Inspect(job.Ref.UID)
-	}
 	w.Look("outcome of " + job.Action.Op.String())
 }

@@ -18,8 +18,10 @@ import (
 type Cache interface {
 	// Get returns the newest inspection (never nil) and its stamp; a zero stamp: not known yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
-	// Inspect asks for an inspection that begins after the call; the worker is told to look when it is done.
-	Inspect(uid types.UID)
+	// Inspect asks for an inspection that begins after the call; the worker is told to look when it is done. It
+	// returns the moment of the call: stamps after it are of inspections that began after it, and of no others. It must
+	// not call back at once.
+	Inspect(uid types.UID) time.Time
 }
 
 // Desired is what the sources want. Get returns nil for a pod that none of them has.

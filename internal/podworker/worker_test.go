@@ -43,7 +43,7 @@ func (s *still) Do(ctx context.Context, job pod.Job) pod.Outcome {
 type emptyCache struct{}
 
 func (emptyCache) Get(types.UID) (*pod.Observed, time.Time) { return &pod.Observed{}, time.Now() }
-func (emptyCache) Inspect(types.UID)                        {}
+func (emptyCache) Inspect(types.UID) time.Time              { return time.Now() }
 
 // What changes while volumes are being set up may have come too late for that: they are set up once more after it.
 func TestRefreshDuringSetUp(t *testing.T) {
