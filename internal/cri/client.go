@@ -99,8 +99,10 @@ func IsNotFound(err error) bool {
 	if status.Code(unwrapStatus(err)) == codes.NotFound {
 		return true
 	}
-	// containerd 1.x wraps the sandbox store's error without a code in some calls.
-	return strings.Contains(err.Error(), "not found") && status.Code(unwrapStatus(err)) == codes.Unknown
+	// containerd 1.x wraps the sandbox store's error without a code in some calls; it ends with the word. One that has it
+	// elsewhere tells of something else that is missing, a program that takes the network down for example.
+	msg := err.Error()
+	return status.Code(unwrapStatus(err)) == codes.Unknown && (strings.HasSuffix(msg, ": not found") || strings.HasSuffix(msg, "ID does not exist"))
 }
 
 // IsUnknown reports whether the call may or may not have had its effect: a deadline, or a lost connection.

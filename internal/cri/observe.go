@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -15,8 +17,8 @@ import (
 )
 
 // List returns every pod that the runtime holds, shallow: identity, IDs, attempts and states, without what only
-// a status call tells. Began is when the listing began. Objects without a pod UID label belong to somebody else
-// and are left out.
+// a status call tells. Began is when the listing began. Objects without a plausible pod in their labels belong to
+// somebody else and are left out.
 func (c *Client) List(ctx context.Context) ([]pod.Observed, error) {
 	return c.list(ctx, nil)
 }
@@ -40,6 +42,12 @@ func (c *Client) list(ctx context.Context, selector map[string]string) ([]pod.Ob
 
 func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []pod.Observed {
 	index := make(map[types.UID]int, len(sandboxes))
+	seen := make(map[string]bool, len(sandboxes)+len(containers))
+	fresh := func(id string) bool { // every action is on an ID: one that is listed twice would be acted upon twice
+		ok := id != "" && !seen[id]
+		seen[id] = true
+		return ok
+	}
 	out := make([]pod.Observed, 0, len(sandboxes))
 	of := func(ref pod.Ref) *pod.Observed {
 		i, ok := index[ref.UID]
@@ -52,10 +60,11 @@ func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*
 	}
 	for _, s := range sandboxes {
 		m := s.GetMetadata()
-		if m.GetUid() == "" || s.GetLabels()[pod.LabelPodUID] == "" {
+		ref := pod.Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: types.UID(m.GetUid())}
+		if !ref.Plausible() || s.GetLabels()[pod.LabelPodUID] != m.GetUid() || !fresh(s.GetId()) {
 			continue
 		}
-		o := of(pod.Ref{Namespace: m.GetNamespace(), Name: m.GetName(), UID: types.UID(m.GetUid())})
+		o := of(ref)
 		o.Sandboxes = append(o.Sandboxes, pod.Sandbox{
 			ID: s.GetId(), Attempt: m.GetAttempt(), Handler: s.GetRuntimeHandler(),
 			Ready: s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, CreatedAt: unixNano(s.GetCreatedAt()),
@@ -63,10 +72,11 @@ func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*
 	}
 	for _, r := range containers {
 		l := r.GetLabels()
-		if l[pod.LabelPodUID] == "" {
+		ref := pod.Ref{Namespace: l[pod.LabelPodNamespace], Name: l[pod.LabelPodName], UID: types.UID(l[pod.LabelPodUID])}
+		if !ref.Plausible() || !pod.PathSegment(r.GetMetadata().GetName()) || !fresh(r.GetId()) {
 			continue
 		}
-		o := of(pod.Ref{Namespace: l[pod.LabelPodNamespace], Name: l[pod.LabelPodName], UID: types.UID(l[pod.LabelPodUID])})
+		o := of(ref)
 		o.Containers = append(o.Containers, pod.Container{
 			ID: r.GetId(), Name: r.GetMetadata().GetName(), Attempt: r.GetMetadata().GetAttempt(),
 			SandboxID: r.GetPodSandboxId(), State: stateOf(r.GetState()), CreatedAt: unixNano(r.GetCreatedAt()),
@@ -100,9 +110,11 @@ func (c *Client) Inspect(ctx context.Context, uid types.UID, prev *pod.Observed)
 	if prev != nil {
 		o.Ref = prev.Ref
 	}
-	if len(list) > 0 {
-		o = list[0]
-		o.Began = began
+	for i := range list { // a runtime that ignores the filter lists others too
+		if list[i].Ref.UID == uid {
+			o = list[i]
+			o.Began = began
+		}
 	}
 	if o.Sandboxes, err = c.fillSandboxes(ctx, o.Sandboxes, prev); err != nil {
 		return pod.Observed{}, err
@@ -133,15 +145,28 @@ func (c *Client) fillSandboxes(ctx context.Context, in []pod.Sandbox, prev *pod.
 		st := r.GetStatus()
 		s.Ready = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 		s.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
-		if ip := st.GetNetwork().GetIp(); ip != "" && !s.HostNetwork {
-			s.IPs = append(s.IPs, ip)
-			for _, a := range st.GetNetwork().GetAdditionalIps() {
-				s.IPs = append(s.IPs, a.GetIp())
-			}
+		if !s.HostNetwork {
+			s.IPs = addresses(st.GetNetwork())
 		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// addresses leaves out what is none: the API refuses a whole status for one such.
+func addresses(n *runtimeapi.PodSandboxNetworkStatus) []string {
+	var out []string
+	add := func(ip string) {
+		if _, err := netip.ParseAddr(ip); err == nil {
+			out = append(out, ip)
+		}
+	}
+	if add(n.GetIp()); len(out) > 0 {
+		for _, a := range n.GetAdditionalIps() {
+			add(a.GetIp())
+		}
+	}
+	return out
 }
 
 func sandboxByID(o *pod.Observed, id string) *pod.Sandbox {
@@ -170,15 +195,16 @@ func (c *Client) fillContainers(ctx context.Context, in []pod.Container, prev *p
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, c.container(st, r.SandboxID))
+		out = append(out, c.container(st, &r))
 	}
 	return out, nil
 }
 
-func (c *Client) container(st *runtimeapi.ContainerStatus, sandboxID string) pod.Container {
+// container is what was listed, with its status.
+func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container) pod.Container {
 	a := st.GetAnnotations()
 	r := pod.Container{
-		ID: st.GetId(), Name: st.GetMetadata().GetName(), Attempt: st.GetMetadata().GetAttempt(), SandboxID: sandboxID,
+		ID: listed.ID, Name: listed.Name, Attempt: listed.Attempt, SandboxID: listed.SandboxID,
 		State: stateOf(st.GetState()), CreatedAt: unixNano(st.GetCreatedAt()),
 		StartedAt: unixNano(st.GetStartedAt()), FinishedAt: unixNano(st.GetFinishedAt()),
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
@@ -189,7 +215,7 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, sandboxID string) pod
 		r.Image = spec
 	}
 	if s, err := strconv.ParseInt(a[pod.AnnotationPodGracePeriod], 10, 64); err == nil && s >= 0 {
-		r.Grace = time.Duration(s) * time.Second
+		r.Grace = time.Duration(min(s, maxGrace)) * time.Second
 	}
 	if r.State == pod.StateExited && c.cfg.ReadTermination != nil {
 		if m := c.cfg.ReadTermination(st); m != "" || r.ExitCode == 0 {
@@ -198,6 +224,9 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, sandboxID string) pod
 	}
 	return r
 }
+
+// maxGrace is the longest grace period in seconds that a Duration takes.
+const maxGrace = math.MaxInt64 / int64(time.Second)
 
 func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
 	switch s {

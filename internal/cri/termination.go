@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/pod"
@@ -55,18 +56,19 @@ func TerminationMessage(st *runtimeapi.ContainerStatus) string {
 // readEnd reads at most n bytes from the end of a regular file; anything else (a pipe, a device, a link that a
 // container planted) is refused.
 func readEnd(path string, n int64) ([]byte, error) {
-	fi, err := os.Lstat(path)
+	// Opened first, judged then: what is judged by its name may be something else when it is opened.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !fi.Mode().IsRegular() {
 		return nil, &os.PathError{Op: "read", Path: path, Err: os.ErrInvalid}
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
 	if fi.Size() > n {
 		if _, err := f.Seek(-n, io.SeekEnd); err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -121,15 +122,25 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 // StopContainer sends the stop signal, waits up to grace (whole seconds, rounded up), then kills. Idempotent.
 // The deadline leaves the runtime its usual time beyond the grace.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, grace+c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, plus(grace, c.cfg.Timeout))
 	defer cancel()
-	seconds := int64((grace + time.Second - 1) / time.Second)
-	_, err := c.cfg.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: seconds})
+	_, err := c.cfg.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: wholeSeconds(grace)})
 	if err != nil && !IsNotFound(err) {
 		return fmt.Errorf("stop container %s: %w", id, err)
 	}
 	return nil
 }
+
+// plus adds and does not overflow: "terminationGracePeriodSeconds" may be any number.
+func plus(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) int64 { return int64(plus(d, time.Second-1) / time.Second) }
 
 // RemoveContainer removes a container that has ended. Idempotent.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
@@ -168,11 +179,10 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout+c.cfg.Timeout)
+		ctx, cancel = context.WithTimeout(ctx, plus(timeout, c.cfg.Timeout))
 		defer cancel()
 	}
-	seconds := int64((timeout + time.Second - 1) / time.Second)
-	r, err := c.cfg.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
+	r, err := c.cfg.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)})
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("exec in container %s: %w", id, err)
 	}

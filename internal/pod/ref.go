@@ -1,6 +1,8 @@
 package pod
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -22,6 +24,15 @@ func (r Ref) String() string {
 
 // FullName is the name that two pods of one node must never share while either runs: name_namespace.
 func (r Ref) FullName() string { return r.Name + "_" + r.Namespace }
+
+// Plausible reports whether a Ref can be a pod's: it has a UID, and none of its parts leads out of a directory that bears
+// its name. Whoever takes references from outside drops the others: the parts become paths, which are removed as root.
+func (r Ref) Plausible() bool {
+	return r.UID != "" && PathSegment(string(r.UID)) && PathSegment(r.Namespace) && PathSegment(r.Name)
+}
+
+// PathSegment reports whether a name stays where it is joined to a path. The empty name does.
+func PathSegment(s string) bool { return s != "." && s != ".." && !strings.ContainsAny(s, "/\x00") }
 
 // Source says who wants a pod to run here.
 type Source uint8
