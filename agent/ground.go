@@ -115,11 +115,14 @@ func (a *Agent) buildGround() error {
 		return a.buildRealGround(g)
 	}
 	fixed := a.deps.Machine.fixed(a.cfg.NodeName)
-	g.machine, g.cgroups, g.logs, g.checkpoints = fixed, noCgroups{}, perform.NoLogs{}, checkpoint.Nowhere{}
+	g.machine, g.cgroups, g.logs, g.checkpoints = fixed, noCgroups{}, perform.NoLogs{}, a.deps.Machine.checkpoints()
 	if a.deps.Machine.shape.Logs {
 		g.logs = a.logDirs("")
 	}
 	g.volumes = volume.NewInMemory("/var/lib/kubelet", g.objects)
+	if kept := a.deps.Machine.kept; kept != nil {
+		g.volumes = keptVolumes{g.volumes, kept}
+	}
 	g.prepare = func(context.Context) error { return nil }
 	return nil
 }

@@ -10,9 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/checkpoint"
 	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/nodefacts"
 	"github.com/wherry-node/wherry/internal/nodestatus"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podworker"
 )
 
 // Machine is the host of a node: the one that the process runs on, or one that does not exist.
@@ -21,6 +24,8 @@ type Machine struct {
 	// proc is the file system root below which /proc, /sys and /etc are read.
 	proc  hostfs.Machine
 	shape Shape
+	// kept is the part of a simulated machine's disk that outlives an agent; nil: nothing does.
+	kept *checkpoint.InMemory
 }
 
 // RealMachine is the machine that the process runs on. Pods get directories, mounts and cgroups there.
@@ -36,6 +41,8 @@ type Shape struct {
 	Address netip.Addr
 	// Logs: the simulated runtime writes container logs, below KubeletConfiguration.podLogsDir.
 	Logs bool
+	// Keep makes the machine remember what agents checkpoint, for an agent that is restarted on the same Machine.
+	Keep bool
 }
 
 // SimulatedMachine is a machine that does not exist: pods leave nothing on the host.
@@ -52,7 +59,11 @@ func SimulatedMachine(s Shape) *Machine {
 	if !s.Address.IsValid() {
 		s.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	return &Machine{shape: s}
+	m := &Machine{shape: s}
+	if s.Keep {
+		m.kept = &checkpoint.InMemory{}
+	}
+	return m
 }
 
 // fixed is the simulated machine as the heartbeat measures it.
@@ -65,6 +76,34 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 		},
 		Storage: m.shape.Storage.Value(), PIDs: 1 << 22, Address: m.shape.Address,
 	}
+}
+
+// Kept is how many pods a simulated machine that keeps checkpoints has one of.
+func (m *Machine) Kept() int {
+	if m.kept == nil {
+		return 0
+	}
+	return m.kept.Len()
+}
+
+// checkpoints are where agents on a simulated machine keep what must outlive them.
+func (m *Machine) checkpoints() podworker.Checkpoints {
+	if m.kept == nil {
+		return checkpoint.Nowhere{}
+	}
+	return m.kept
+}
+
+// keptVolumes removes the checkpoint with the rest of a pod, as the removal of its directory does.
+type keptVolumes struct {
+	volumes
+	kept *checkpoint.InMemory
+}
+
+// Remove removes whatever TearDown left.
+func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
+	v.kept.Remove(ref.UID)
+	return v.volumes.Remove(ctx, ref)
 }
 
 // noCgroups stands in where pods have no cgroups: simulated nodes, and cgroupsPerQOS false without a root.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,9 +40,18 @@ func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
+	m, err := decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s (delete it to go on without): %w", d.path(uid), err)
+	}
+	return m, nil
+}
+
+// decode returns nil for a file of another version.
+func decode(raw []byte) (*decide.Memory, error) {
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {
-		return nil, fmt.Errorf("read checkpoint %s (delete it to go on without): %w", d.path(uid), err)
+		return nil, err
 	}
 	if f.Version != version {
 		return nil, nil
@@ -49,12 +59,20 @@ func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
 	return f.Memory, nil
 }
 
-// Save replaces the checkpoint of a pod. The old one stays whole until the new one is.
-func (d Dir) Save(uid types.UID, m *decide.Memory) error {
+func encode(m *decide.Memory) ([]byte, error) {
 	kept := m.Kept()
 	raw, err := json.Marshal(file{Version: version, Memory: &kept})
 	if err != nil {
-		return fmt.Errorf("encode checkpoint: %w", err)
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	return raw, nil
+}
+
+// Save replaces the checkpoint of a pod. The old one stays whole until the new one is.
+func (d Dir) Save(uid types.UID, m *decide.Memory) error {
+	raw, err := encode(m)
+	if err != nil {
+		return err
 	}
 	path := d.path(uid)
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -69,6 +87,53 @@ func (d Dir) Save(uid types.UID, m *decide.Memory) error {
 		return fmt.Errorf("replace checkpoint: %w", err)
 	}
 	return nil
+}
+
+// InMemory keeps checkpoints as a disk would, encoded, for simulated machines whose agents are restarted. The zero
+// value is ready; it may be used concurrently.
+type InMemory struct {
+	mu    sync.Mutex
+	files map[types.UID][]byte
+}
+
+// Load returns the kept memory of a pod, or nil when there is none.
+func (m *InMemory) Load(uid types.UID) (*decide.Memory, error) {
+	m.mu.Lock()
+	raw := m.files[uid]
+	m.mu.Unlock()
+	if raw == nil {
+		return nil, nil
+	}
+	return decode(raw)
+}
+
+// Save replaces the checkpoint of a pod.
+func (m *InMemory) Save(uid types.UID, memory *decide.Memory) error {
+	raw, err := encode(memory)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files == nil {
+		m.files = map[types.UID][]byte{}
+	}
+	m.files[uid] = raw
+	return nil
+}
+
+// Remove drops the checkpoint of a pod, as the removal of its directory does.
+func (m *InMemory) Remove(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.files, uid)
+}
+
+// Len returns how many pods have a checkpoint.
+func (m *InMemory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.files)
 }
 
 // Nowhere keeps nothing: for simulated nodes, whose restarts begin afresh.

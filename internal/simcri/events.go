@@ -79,10 +79,7 @@ func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResp
 
 // emit tells all subscribers of a change. Called with the lock held, after the change.
 func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType) {
-	if len(r.subs) == 0 {
-		return
-	}
-	if len(r.faults) > 0 && r.fault(MethodEvent, target{pod: s.meta.Name}) != nil {
+	if len(r.subs) == 0 && r.cfg.Observe == nil {
 		return
 	}
 	e := &runtimeapi.ContainerEventResponse{
@@ -90,6 +87,12 @@ func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType)
 	}
 	for _, c := range s.containers {
 		e.ContainersStatuses = append(e.ContainersStatuses, containerStatus(c))
+	}
+	if r.cfg.Observe != nil {
+		r.cfg.Observe(e)
+	}
+	if len(r.faults) > 0 && r.fault(MethodEvent, target{pod: s.meta.Name}) != nil {
+		return
 	}
 	for _, sub := range r.subs {
 		sub.push(e)

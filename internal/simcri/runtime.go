@@ -48,6 +48,9 @@ type Config struct {
 	Name, Version string
 	// ImageFsPath is the mount point that ImageFsInfo tells. Default /var/lib/simcri.
 	ImageFsPath string
+	// Observe sees every event at the moment of the change, also those that a fault loses. It is called with the
+	// runtime's lock held: it must be quick and must not call back.
+	Observe func(*runtimeapi.ContainerEventResponse)
 	// Log gets one line per change at debug level. Default: nothing.
 	Log *slog.Logger
 }

@@ -28,7 +28,7 @@ func contract() map[string]func(*testing.T, *env) {
 		"a deletion with grace sets the time first, and grace 0 removes":          gracefulDelete,
 		"a grace period only gets shorter":                                        shorterGrace,
 		"an unbound or finished pod is removed at once":                           deleteAtOnce,
-		"a deletion for another UID is a conflict, a patch invalid":          otherUID,
+		"a deletion for another UID is a conflict, a patch invalid":               otherUID,
 		"a status patch changes the status alone":                                 statusPatch,
 		"a patch that changes nothing makes no version":                           emptyPatch,
 		"conditions merge by type, and $patch replaces and deletes":               patchDirectives,

@@ -1,0 +1,58 @@
+package agenttest
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/simcri"
+)
+
+// latencies are about those of containerd on a machine with something to do.
+func latencies() map[string]simcri.Latency {
+	ms := func(mean, jitter int) simcri.Latency {
+		return simcri.Latency{Mean: time.Duration(mean) * time.Millisecond, Jitter: time.Duration(jitter) * time.Millisecond}
+	}
+	return map[string]simcri.Latency{
+		"RunPodSandbox": ms(170, 60), "CreateContainer": ms(45, 20), "StartContainer": ms(60, 20), "StopPodSandbox": ms(60, 20),
+		"StopContainer": ms(10, 5), "RemoveContainer": ms(15, 5), "RemovePodSandbox": ms(20, 10),
+		"PodSandboxStatus": ms(1, 0), "ContainerStatus": ms(1, 0), "ListContainers": ms(2, 1), "ListPodSandbox": ms(2, 1),
+	}
+}
+
+func TestNodeReady(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
+		w.Await("the lease is there", 5*time.Second, func() bool { return w.Kube.Count("create leases")+w.Kube.Count("update leases") > 0 })
+		before, updates := w.Kube.Total(), w.Kube.Count("update leases")
+		time.Sleep(10 * time.Minute)
+		if n := w.Kube.Count("update leases") - updates; n < 50 || n > 70 {
+			t.Errorf("%d renewals of the lease in 10 minutes, want one in 10 s", n)
+		}
+		if n := w.Kube.Total() - before; n > 130 {
+			t.Errorf("%d requests of an idle node in 10 minutes, want one renewal of the lease and one look at the Node in 10 s", n)
+		}
+	})
+}
+
+func TestPodRunsAndGoes(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+		w.Create(Pod("a"))
+		w.WaitReady("a")
+		p := w.Kube.Pod(Namespace, "a")
+		if p.Status.PodIP == "" || p.Status.StartTime == nil || !p.Status.ContainerStatuses[0].Ready {
+			t.Errorf("status %+v", p.Status)
+		}
+		w.Delete("a", 10)
+		w.WaitGone("a")
+		if n := w.Kube.Count("get pods"); n != 0 {
+			t.Errorf("%d GETs of pods; the watch has said everything", n)
+		}
+		if n := w.machineHolds(); n != 0 {
+			t.Errorf("the machine still keeps %d checkpoints", n)
+		}
+	})
+}

@@ -1,0 +1,359 @@
+package agenttest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// knownWithin is how long after a deletion, or after the API came back, something may still start in the pod: the
+// watch has to tell of it, and calls that were under way run to their end.
+const (
+	knownWithin   = 15 * time.Second
+	outageSettles = 90 * time.Second
+)
+
+// Instance is a container of the runtime as the Witness saw it.
+type Instance struct {
+	ID, Name, Namespace, Pod, Sandbox string
+	UID                               types.UID
+	Attempt                           uint32
+	Running                           bool
+	ExitCode                          int32
+}
+
+// Witness watches the runtime and the API from outside and writes down every invariant that breaks. It sees every
+// change at the moment of the change.
+type Witness struct {
+	mu         sync.Mutex
+	violations []string
+	containers map[string]*Instance
+	sandboxes  map[string]*sandboxSeen
+	highest    map[string]uint32 // attempt by uid/container
+	initDone   map[string]bool   // sandbox/container
+	pods       map[types.UID]*podSeen
+	down       bool      // no API
+	noAgent    bool      // no agent
+	backAt     time.Time // when the API or the agent last came back
+	starts     int
+}
+
+type sandboxSeen struct {
+	uid   types.UID
+	name  string
+	ready bool
+}
+
+// podSeen is a pod as the API had it, also after it is gone.
+type podSeen struct {
+	pod       *v1.Pod
+	deletedAt time.Time // first asked for
+	mayKillAt time.Time // the earliest end of its grace period
+	forced    bool
+	gone      bool
+}
+
+func newWitness() *Witness {
+	return &Witness{containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
+		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}}
+}
+
+func (w *Witness) broken(format string, args ...any) {
+	if len(w.violations) < 20 {
+		w.violations = append(w.violations, time.Now().Format("15:04:05.000")+" "+fmt.Sprintf(format, args...))
+	}
+}
+
+// Violations are the invariants that broke.
+func (w *Witness) Violations() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.violations)
+}
+
+// Starts is how many containers were ever started.
+func (w *Witness) Starts() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.starts
+}
+
+func (w *Witness) outage(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = on
+	w.backAt = time.Now()
+}
+
+func (w *Witness) agent(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noAgent = !on
+	w.backAt = time.Now()
+}
+
+// deleting notes a deletion that the World asks for.
+func (w *Witness) deleting(p *v1.Pod, grace *int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.pods[p.UID]
+	if s == nil {
+		return
+	}
+	seconds := *p.Spec.TerminationGracePeriodSeconds
+	if grace != nil {
+		seconds = *grace
+	}
+	now := time.Now()
+	at := now.Add(time.Duration(seconds) * time.Second)
+	if s.deletedAt.IsZero() {
+		s.deletedAt, s.mayKillAt = now, at
+	}
+	if at.Before(s.mayKillAt) {
+		s.mayKillAt = at
+	}
+	s.forced = s.forced || seconds == 0
+}
+
+// apiChanged sees every change in the API.
+func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
+	p, ok := obj.(*v1.Pod)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.pods[p.UID]
+	if s == nil {
+		s = &podSeen{}
+		w.pods[p.UID] = s
+	}
+	s.pod = p
+	if typ == watch.Deleted {
+		s.gone = true
+		for _, c := range w.containers {
+			if c.UID == p.UID && c.Running && !s.forced {
+				w.broken("pod %s was removed from the API while its container %s runs", p.Name, c.Name)
+			}
+		}
+		return
+	}
+	if old == nil {
+		return
+	}
+	w.judgeStatus(old.(*v1.Pod), p)
+}
+
+func (w *Witness) judgeStatus(was, is *v1.Pod) {
+	if (was.Status.Phase == v1.PodFailed || was.Status.Phase == v1.PodSucceeded) && is.Status.Phase != was.Status.Phase {
+		w.broken("pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
+	}
+	for i := range was.Status.ContainerStatuses {
+		a := &was.Status.ContainerStatuses[i]
+		for j := range is.Status.ContainerStatuses {
+			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount {
+				w.broken("pod %s: the restart count of %s fell from %d to %d", is.Name, a.Name, a.RestartCount, b.RestartCount)
+			}
+		}
+	}
+}
+
+// runtimeChanged sees every change in the runtime.
+func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := e.PodSandboxStatus
+	uid := types.UID(st.GetMetadata().GetUid())
+	if e.ContainerId == st.Id && e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
+		delete(w.sandboxes, st.Id)
+	} else {
+		w.sandbox(st, uid)
+	}
+	there := map[string]bool{}
+	for _, c := range e.ContainersStatuses {
+		there[c.Id] = true
+		w.container(c, st, uid)
+	}
+	for id, c := range w.containers {
+		if c.Sandbox == st.Id && !there[id] {
+			delete(w.containers, id)
+		}
+	}
+}
+
+func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
+	s := w.sandboxes[st.Id]
+	if s == nil {
+		s = &sandboxSeen{uid: uid, name: st.Metadata.Namespace + "/" + st.Metadata.Name}
+		w.sandboxes[st.Id] = s
+		w.mayStart(uid, "a sandbox")
+	}
+	s.ready = st.State == runtimeapi.PodSandboxState_SANDBOX_READY
+	if !s.ready {
+		return
+	}
+	for id, o := range w.sandboxes {
+		if id == st.Id || !o.ready {
+			continue
+		}
+		switch {
+		case o.uid == uid:
+			w.broken("pod %s has two ready sandboxes", s.name)
+		case o.name == s.name:
+			w.broken("two pods named %s are alive at once", s.name)
+		}
+	}
+}
+
+func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSandboxStatus, uid types.UID) {
+	in := w.containers[c.Id]
+	name := c.Labels[pod.LabelContainerName]
+	if in == nil {
+		in = &Instance{ID: c.Id, Name: name, UID: uid, Namespace: st.Metadata.Namespace, Pod: st.Metadata.Name, Sandbox: st.Id, Attempt: c.Metadata.Attempt}
+		w.containers[c.Id] = in
+		key := string(uid) + "/" + name
+		if most, ok := w.highest[key]; ok && in.Attempt <= most {
+			w.broken("pod %s: container %s was created with attempt %d after %d", in.Pod, name, in.Attempt, most)
+		}
+		w.highest[key] = in.Attempt
+	}
+	was := in.Running
+	in.Running, in.ExitCode = c.State == runtimeapi.ContainerState_CONTAINER_RUNNING, c.ExitCode
+	switch {
+	case in.Running && !was:
+		w.started(in)
+	case was && !in.Running:
+		w.ended(in)
+	}
+}
+
+func (w *Witness) started(in *Instance) {
+	w.starts++
+	for _, o := range w.containers {
+		if o != in && o.Running && o.UID == in.UID && o.Name == in.Name {
+			w.broken("pod %s: container %s has two live instances, attempts %d and %d", in.Pod, in.Name, o.Attempt, in.Attempt)
+		}
+	}
+	w.mayStart(in.UID, "container "+in.Name)
+	s := w.pods[in.UID]
+	if s == nil || !slices.ContainsFunc(s.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == in.Name }) {
+		return
+	}
+	for i := range s.pod.Spec.InitContainers {
+		init := &s.pod.Spec.InitContainers[i]
+		if init.RestartPolicy == nil && !w.initDone[in.Sandbox+"/"+init.Name] {
+			w.broken("pod %s: container %s started before its init container %s was done", in.Pod, in.Name, init.Name)
+		}
+	}
+}
+
+func (w *Witness) ended(in *Instance) {
+	if in.ExitCode == 0 {
+		w.initDone[in.Sandbox+"/"+in.Name] = true
+	}
+	s := w.pods[in.UID]
+	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced {
+		return
+	}
+	if early := s.mayKillAt.Sub(time.Now()); early > 1500*time.Millisecond {
+		w.broken("pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
+	}
+}
+
+// mayStart holds that the agent starts nothing in a pod that it must know to be on its way out.
+func (w *Witness) mayStart(uid types.UID, what string) {
+	s := w.pods[uid]
+	if s == nil {
+		w.broken("%s started for a pod that the API never had: %s", what, uid)
+		return
+	}
+	now := time.Now()
+	if w.noAgent {
+		w.broken("pod %s: %s started while no agent runs", s.pod.Name, what)
+	}
+	if s.deletedAt.IsZero() || w.down || now.Sub(w.backAt) < outageSettles {
+		return
+	}
+	if late := now.Sub(s.deletedAt); late > knownWithin {
+		w.broken("pod %s: %s started %s after the deletion", s.pod.Name, what, late)
+	}
+}
+
+// Running returns the ID of the running instance of a container, or "".
+func (w *Witness) Running(namespace, podName, container string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.containers {
+		if c.Running && c.Namespace == namespace && c.Pod == podName && c.Name == container {
+			return c.ID
+		}
+	}
+	return ""
+}
+
+// Newest returns the newest instance of a container, or nil.
+func (w *Witness) Newest(uid types.UID, name string) *Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found *Instance
+	for _, c := range w.containers {
+		if c.UID == uid && c.Name == name && (found == nil || c.Attempt > found.Attempt) {
+			found = c
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	in := *found
+	return &in
+}
+
+// Containers are all that the runtime holds, by pod, name and attempt.
+func (w *Witness) Containers() []Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]Instance, 0, len(w.containers))
+	for _, c := range w.containers {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b Instance) int {
+		return strings.Compare(fmt.Sprint(a.Pod, a.UID, a.Name, a.Attempt), fmt.Sprint(b.Pod, b.UID, b.Name, b.Attempt))
+	})
+	return out
+}
+
+// Present reports whether the runtime holds anything of a pod's name.
+func (w *Witness) Present(namespace, name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sandboxes {
+		if s.name == namespace+"/"+name {
+			return true
+		}
+	}
+	return false
+}
+
+// String lists what the runtime holds.
+func (w *Witness) String() string {
+	var b strings.Builder
+	for _, c := range w.Containers() {
+		fmt.Fprintf(&b, "CRI: pod %s %s %s attempt %d running=%v exit=%d %.12s\n", c.Pod, c.UID, c.Name, c.Attempt, c.Running, c.ExitCode, c.ID)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, s := range w.sandboxes {
+		fmt.Fprintf(&b, "CRI: sandbox %s %s ready=%v %.12s\n", s.name, s.uid, s.ready, id)
+	}
+	return b.String()
+}
