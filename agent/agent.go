@@ -168,7 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		parts = append(parts, part{"server", a.serve})
 	}
 	if a.deps.Client != nil {
-		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe}
+		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"source", api.Run})
 	}
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +33,8 @@ type API struct {
 	Target   Target
 	// Observe, when set, sees each object too (the status writer takes it as a newer base).
 	Observe func(*v1.Pod)
+	// Log is told of objects that cannot be pods.
+	Log *slog.Logger
 }
 
 // Run lists and watches until ctx ends; an unreachable server is tried again with back-off, and what was seen
@@ -64,7 +67,7 @@ func (s *sink) Add(obj any) error { return s.Update(obj) }
 
 func (s *sink) Update(obj any) error {
 	p, err := s.take(obj)
-	if err != nil {
+	if err != nil || p == nil {
 		return err
 	}
 	s.a.Target.Upsert(pod.SourceAPI, p)
@@ -87,7 +90,9 @@ func (s *sink) Replace(objs []any, _ string) error {
 		if err != nil {
 			return err
 		}
-		pods = append(pods, p)
+		if p != nil {
+			pods = append(pods, p)
+		}
 	}
 	s.a.Target.Replace(pod.SourceAPI, pods)
 	return nil
@@ -95,11 +100,16 @@ func (s *sink) Replace(objs []any, _ string) error {
 
 func (s *sink) Resync() error { return nil }
 
-// take drops what no node needs: managed fields are half of a small pod's bytes.
+// take drops what no node needs: managed fields are half of a small pod's bytes. It returns nil for an object without
+// the identity of a pod: names and UIDs become paths.
 func (s *sink) take(obj any) (*v1.Pod, error) {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
 		return nil, fmt.Errorf("read pod of the API source: unexpected %T", obj)
+	}
+	if ref := pod.RefOf(p); !ref.Plausible() || p.Name == "" || p.Namespace == "" {
+		s.a.Log.Error("the API names a pod that cannot be one; it is ignored", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
+		return nil, nil
 	}
 	p.ManagedFields = nil
 	if s.a.Observe != nil {

@@ -228,7 +228,9 @@ func (l *Loop) rename(m *member, ref pod.Ref) {
 
 func (l *Loop) lookAll(cause string) {
 	for _, p := range l.cfg.Pods.List() {
-		l.Look(p.UID, cause)
+		if p.UID != "" { // that would be all again
+			l.Look(p.UID, cause)
+		}
 	}
 	for _, o := range l.cfg.Cache.List() {
 		l.Look(o.Ref.UID, cause)
