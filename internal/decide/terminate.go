@@ -170,9 +170,9 @@ func (t *turn) orphanGrace() time.Duration {
 	return grace
 }
 
-// left is the rest of the pod's grace period.
+// left is the rest of the pod's grace period; never more than all of it, whatever became of the clock.
 func (t *turn) left() time.Duration {
-	return t.plan.StopBegan.Add(t.plan.StopGrace).Sub(t.in.Now)
+	return min(t.plan.StopBegan.Add(t.plan.StopGrace).Sub(t.in.Now), t.plan.StopGrace)
 }
 
 // graceShrank reports whether this turn is the first to know of a shorter grace period.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -71,13 +72,30 @@ func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
 
 // RemovePod removes all logs of a pod.
 func (d *LogDirs) RemovePod(ref pod.Ref) error {
-	if ref.Name == "" { // found by its UID alone: no log directory can bear its name
-		return nil
+	if ref.Name == "" { // found by its UID alone, by what it left
+		var err error
+		if ref, err = d.named(ref); err != nil || ref.Name == "" {
+			return err
+		}
 	}
 	if err := d.RemoveTree(crispec.LogDirOf(d.Root, ref)); err != nil {
 		return fmt.Errorf("remove log directory: %w", err)
 	}
 	return d.removeDeadLinks(ref, "")
+}
+
+// named finds the name of a pod in that of its log directory, <namespace>_<name>_<uid>; neither part has a '_'.
+func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
+	entries, err := os.ReadDir(d.Root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ref, fmt.Errorf("list log directories: %w", err)
+	}
+	for _, e := range entries {
+		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(ref.UID) && e.IsDir() {
+			ref.Namespace, ref.Name = parts[0], parts[1]
+		}
+	}
+	return ref, nil
 }
 
 // removeDeadLinks removes the pod's links in LinkDir whose log is gone.

@@ -1,0 +1,41 @@
+package perform
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// "Nothing of a deleted pod stays on disk": also where an agent that was killed left nothing but a UID to know it by.
+func TestLogsOfAPodKnownByItsUID(t *testing.T) {
+	t.Parallel()
+	root, links := t.TempDir(), t.TempDir()
+	d := &LogDirs{Root: root, LinkDir: links, RemoveTree: os.RemoveAll}
+	for _, dir := range []string{"ns_web_u1", "ns_web_u10", "ns_u1_other"} {
+		if err := os.MkdirAll(filepath.Join(root, dir, "main"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "ns_web_u1/main/0.log"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(links, "web_ns_main-c1.log")
+	if err := os.Symlink(filepath.Join(root, "ns_web_u1/main/0.log"), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.RemovePod(pod.Ref{UID: "u1"}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		filepath.Join(root, "ns_web_u1"): false, filepath.Join(root, "ns_web_u10"): true, filepath.Join(root, "ns_u1_other"): true, link: false,
+	} {
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: there = %v, want %v", path, err == nil, want)
+		}
+	}
+	if err := d.RemovePod(pod.Ref{UID: "unknown"}); err != nil {
+		t.Error(err)
+	}
+}
