@@ -141,7 +141,8 @@ func badPlan(in *decide.Input, plan *decide.Plan) []string {
 				say("%v of a container that runs or is not there", a)
 			}
 		case pod.OpStopContainer:
-			if a.Grace < in.Policy.MinGrace {
+			// Less than the smallest is given to those alone who asked for it; zero asks for the smallest.
+			if a.Grace <= 0 || (!plan.Ending || plan.StopGrace == 0) && in.Pod != nil && a.Grace < min(in.Policy.MinGrace, shortestAsked(in.Pod)) {
 				say("%v has too little grace", a)
 			}
 		case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpRemoveSandbox, pod.OpResize:
@@ -151,6 +152,26 @@ func badPlan(in *decide.Input, plan *decide.Plan) []string {
 		say("it wakes at %v, which is not after now", plan.WakeAt)
 	}
 	return bad
+}
+
+// shortestAsked is the least grace period other than zero that anything in the spec asks for.
+func shortestAsked(p *v1.Pod) time.Duration {
+	least := time.Hour
+	ask := func(s *int64) {
+		if s != nil && *s > 0 {
+			least = min(least, time.Duration(*s)*time.Second)
+		}
+	}
+	ask(p.Spec.TerminationGracePeriodSeconds)
+	ask(p.DeletionGracePeriodSeconds)
+	for i := range p.Spec.Containers {
+		for _, probe := range []*v1.Probe{p.Spec.Containers[i].LivenessProbe, p.Spec.Containers[i].StartupProbe} {
+			if probe != nil {
+				ask(probe.TerminationGracePeriodSeconds)
+			}
+		}
+	}
+	return least
 }
 
 // bytesSource turns bytes into values; when they run out it gives zeros.

@@ -12,7 +12,7 @@ import (
 const DefaultGrace = 30 * time.Second
 
 // kill ends one container within the time left: preStop hook first, inside the same grace period, then
-// StopContainer with what is left of it, and never with less than Policy.MinGrace.
+// StopContainer with what is left of it, and never with less than leastGrace.
 func (t *turn) kill(c *pod.Container, left time.Duration, why pod.Why) {
 	t.killInTurn(c, left, why, false)
 }
@@ -54,13 +54,43 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, why pod.Why, blo
 		why = WhyShorterGrace
 	}
 	t.begin(pod.Action{
-		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.in.Policy.MinGrace), Why: why,
+		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.leastGrace(c, cm)), Why: why,
 	})
 }
 
-// restartGrace is the time that one container has to end when it alone is stopped: the probe's own grace period
-// where it failed one and that says so, else the pod's, less what its preStop hook has taken.
+// leastGrace is the window that a StopContainer gives though the grace period is over, used up by a hook or by an agent
+// that was down. Where less than that was asked for, and no hook shares it, that is what the container gets: "grace
+// periods are honoured". Zero asks for the smallest.
+func (t *turn) leastGrace(c *pod.Container, cm *ContainerMemory) time.Duration {
+	least := t.in.Policy.MinGrace
+	if cm.PreStoppedID == c.ID || t.preStop(c) {
+		return least
+	}
+	asked := t.plan.StopGrace
+	switch {
+	case !t.ending:
+		asked = t.fullGrace(specOf(t.in.Pod, c.Name), c, cm)
+	case t.in.Pod == nil && c.Grace >= 0:
+		asked = min(asked, c.Grace)
+	}
+	if asked > 0 {
+		return min(asked, least)
+	}
+	return least
+}
+
+// restartGrace is the time that one container has to end when it alone is stopped, less what its preStop hook has
+// taken.
 func (t *turn) restartGrace(c *v1.Container, inst *pod.Container, cm *ContainerMemory) time.Duration {
+	grace := t.fullGrace(c, inst, cm)
+	if cm.PreStoppedID == inst.ID {
+		grace -= cm.PreStopTook
+	}
+	return grace
+}
+
+// fullGrace is the probe's own grace period where the container failed one that has it, else the pod's.
+func (t *turn) fullGrace(c *v1.Container, inst *pod.Container, cm *ContainerMemory) time.Duration {
 	grace := specGrace(&t.in.Pod.Spec)
 	if c != nil && cm.ProbedID == inst.ID && cm.Unhealthy {
 		probe := c.LivenessProbe
@@ -70,9 +100,6 @@ func (t *turn) restartGrace(c *v1.Container, inst *pod.Container, cm *ContainerM
 		if probe != nil && probe.TerminationGracePeriodSeconds != nil {
 			grace = seconds(*probe.TerminationGracePeriodSeconds)
 		}
-	}
-	if cm.PreStoppedID == inst.ID {
-		grace -= cm.PreStopTook
 	}
 	return grace
 }

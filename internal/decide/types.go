@@ -54,7 +54,8 @@ type Policy struct {
 	RetryInitial, RetryMax time.Duration
 	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs.
 	DeadContainersPerContainer int
-	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over or zero (2 s).
+	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over or zero (2 s). A
+	// shorter period that was asked for stands where no preStop hook shares it.
 	MinGrace time.Duration
 }
 

@@ -396,7 +396,7 @@ func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	}
 	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
 	switch {
-	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace:
+	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace && (!plan.Ending || a.Grace != plan.StopGrace || a.Grace == 0):
 		w.breaks("%v has less than the smallest grace", a)
 	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
 		w.breaks("%v has more than the %s that are left", a, left)
