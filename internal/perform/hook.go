@@ -2,6 +2,7 @@ package perform
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -41,6 +42,9 @@ func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
+		c, err = x.remembered(ctx, job.Action)
+	}
+	if err != nil {
 		return failed("PreStopHookError", err)
 	}
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
@@ -55,6 +59,28 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 		return o
 	}
 	return pod.Outcome{ID: job.Action.ID}
+}
+
+// remembered is what the container itself bears of its spec, for a pod whose object is gone.
+func (x *Performer) remembered(ctx context.Context, a pod.Action) (*v1.Container, error) {
+	st, err := x.cfg.CRI.ContainerStatus(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1.Container{Name: a.Container}
+	hook, ports := st.GetAnnotations()[pod.AnnotationPreStop], st.GetAnnotations()[pod.AnnotationPorts]
+	if hook != "" {
+		c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}
+		if err := json.Unmarshal([]byte(hook), c.Lifecycle.PreStop); err != nil {
+			return nil, fmt.Errorf("read annotation %s of container %s: %w", pod.AnnotationPreStop, a.ID, err)
+		}
+	}
+	if ports != "" {
+		if err := json.Unmarshal([]byte(ports), &c.Ports); err != nil {
+			return nil, fmt.Errorf("read annotation %s of container %s: %w", pod.AnnotationPorts, a.ID, err)
+		}
+	}
+	return c, nil
 }
 
 func (x *Performer) hook(ctx context.Context, job pod.Job, c *v1.Container, h *v1.LifecycleHandler, limit time.Duration) error {

@@ -166,11 +166,13 @@ func container(p *v1.Pod, name string) (*v1.Container, error) {
 	return nil, fmt.Errorf("container %q is not in the pod's spec", name)
 }
 
+// podIPs are where the pod is reached; p may be nil.
 func podIPs(o *pod.Observed, hostIPs []string, p *v1.Pod) []string {
-	if p.Spec.HostNetwork {
+	s := o.NewestSandbox()
+	switch {
+	case p != nil && p.Spec.HostNetwork, p == nil && s != nil && s.HostNetwork:
 		return hostIPs
-	}
-	if s := o.NewestSandbox(); s != nil {
+	case s != nil:
 		return s.IPs
 	}
 	return nil
