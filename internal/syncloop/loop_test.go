@@ -1,0 +1,179 @@
+package syncloop
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podset"
+	"github.com/wherry-node/wherry/internal/podworker"
+)
+
+// bare is a node that does what it is told at once and holds nothing.
+type bare struct {
+	mu     sync.Mutex
+	done   []string
+	events []string
+	node   bool
+	fits   func(p *v1.Pod, others []*v1.Pod) admit.Result
+}
+
+func (b *bare) Get(uid types.UID) (*pod.Observed, time.Time) {
+	return &pod.Observed{Ref: pod.Ref{UID: uid}}, time.Now().Add(time.Hour)
+}
+func (b *bare) Inspect(types.UID) time.Time                   { return time.Now() }
+func (b *bare) List() []*pod.Observed                         { return nil }
+func (b *bare) Synced() bool                                  { return true }
+func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory)   {}
+func (b *bare) Forget(types.UID)                              {}
+func (b *bare) Track(*v1.Pod)                                 {}
+func (b *bare) NextRefresh(types.UID) time.Time               { return time.Time{} }
+func (b *bare) Turn(*podworker.Turn)                          {}
+func (b *bare) Load(types.UID) (*decide.Memory, error)        { return nil, nil }
+func (b *bare) Save(types.UID, *decide.Memory) error          { return nil }
+func (b *bare) Event(p *v1.Pod, _, _, reason, message string) { b.note(&b.events, reason+" "+p.Name) }
+func (b *bare) Do(ctx context.Context, job pod.Job) pod.Outcome {
+	b.note(&b.done, job.Action.Op.String()+" "+job.Ref.Name)
+	if job.Action.Op == pod.OpPullImage {
+		<-ctx.Done()
+	}
+	return pod.Outcome{Err: ctx.Err()}
+}
+
+func (b *bare) note(to *[]string, what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*to = append(*to, what)
+}
+
+func (b *bare) count(in *[]string, what string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range *in {
+		if s == what {
+			n++
+		}
+	}
+	return n
+}
+
+// run runs a loop in a bubble for as long as f takes.
+func run(t *testing.T, b *bare, f func(set *podset.Set)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		policy := decide.DefaultPolicy()
+		var l *Loop
+		set := podset.New([]pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
+		l = New(Config{
+			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: &policy,
+			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),
+			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node },
+		})
+		l.SetNetwork(Network{Ready: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		synctest.Wait()
+		f(set)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		l.Look("late", "after the end")
+		set.Upsert(pod.SourceAPI, named("later"))
+		synctest.Wait()
+		if n := b.count(&b.done, "set-up later"); n != 0 {
+			t.Error("something began after Run had returned")
+		}
+	})
+}
+
+func named(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+}
+
+// An agent that has just begun must not refuse a pod for labels that the Node has and that it has not read yet.
+func TestAdmissionWaitsForTheNode(t *testing.T) {
+	t.Parallel()
+	b := &bare{}
+	b.fits = func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: b.node, Reason: "NodeAffinity"} }
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{named("web")})
+		time.Sleep(10 * time.Second)
+		if n := b.count(&b.done, "set-up web"); n != 0 || len(b.events) != 0 {
+			t.Fatalf("done %q, events %q before the Node is known", b.done, b.events)
+		}
+		b.mu.Lock()
+		b.node = true
+		b.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		if n := b.count(&b.done, "set-up web"); n != 1 {
+			t.Errorf("done %q, events %q", b.done, b.events)
+		}
+	})
+}
+
+// A critical pod gets its room: those that make it are told once, also where they have no worker yet.
+func TestPreemptionTellsItsVictimsOnce(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true}
+	victim, critical := named("victim"), named("critical")
+	started := metav1.Now()
+	victim.Status.StartTime = &started // an earlier agent admitted it
+	b.fits = func(p *v1.Pod, others []*v1.Pod) admit.Result {
+		if p.Name == "critical" && len(others) > 0 {
+			time.Sleep(time.Millisecond)
+			return admit.Result{Reason: "OutOfcpu", Preempt: others}
+		}
+		return admit.Result{OK: true}
+	}
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{critical, victim})
+		time.Sleep(10 * time.Second)
+		if n := b.count(&b.events, admit.ReasonPreempting+" victim"); n != 1 {
+			t.Errorf("events %q", b.events)
+		}
+		if n := b.count(&b.done, "set-up critical"); n != 1 {
+			t.Errorf("the critical pod did not get its room: done %q", b.done)
+		}
+	})
+}
+
+// A pod that comes back with the same UID while the last traces of it are removed begins anew after that.
+func TestSameUIDComesBack(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{named("web")})
+		synctest.Wait()
+		set.Delete(pod.SourceAPI, named("web"))
+		set.Upsert(pod.SourceAPI, named("web"))
+		time.Sleep(5 * time.Second)
+		if b.count(&b.done, "set-up web") == 0 {
+			t.Errorf("done %q", b.done)
+		}
+		set.Delete(pod.SourceAPI, named("web"))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if b.count(&b.done, "forget web") == 0 {
+			t.Errorf("not forgotten: %q", b.done)
+		}
+		before := b.count(&b.done, "set-up web")
+		set.Upsert(pod.SourceAPI, named("web"))
+		time.Sleep(5 * time.Second)
+		if b.count(&b.done, "set-up web") <= before {
+			t.Errorf("did not begin anew: %q", b.done)
+		}
+	})
+}
