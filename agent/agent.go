@@ -214,12 +214,15 @@ func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
 	if len(cidrs) == 0 {
 		return nil
 	}
-	a.log.Info("pod CIDR handed to the runtime", "cidrs", cidrs)
 	joined := cidrs[0]
 	for _, c := range cidrs[1:] {
 		joined += "," + c
 	}
-	return a.cri.UpdatePodCIDR(ctx, joined)
+	if err := a.cri.UpdatePodCIDR(ctx, joined); err != nil {
+		return err
+	}
+	a.log.Info("pod CIDR handed to the runtime", "cidrs", cidrs)
+	return nil
 }
 
 func (a *Agent) probeEvent(e probe.Event) {

@@ -37,6 +37,7 @@ type ground struct {
 	machine     nodefacts.Machine
 	volumes     volumes
 	logs        perform.Logs
+	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: nothing is looked for
 	cgroups     cgroups
 	objects     referrer
 	images      *image.Images
@@ -146,7 +147,8 @@ func (a *Agent) buildRealGround(g *ground) error {
 	}
 	g.machine = real
 	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log})
-	g.logs = a.logDirs(a.cfg.LogLinkDir)
+	logs := a.logDirs(a.cfg.LogLinkDir)
+	g.logs, g.orphanLogs = logs, logs.Orphans
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
 	g.prepare = func(ctx context.Context) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
@@ -208,7 +210,7 @@ func (g *ground) problem() error {
 	return g.err
 }
 
-// leftovers lists pods that left directories or cgroups.
+// leftovers lists pods that left directories, cgroups or logs.
 func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	dirs, err := g.volumes.Orphans(known)
 	groups, err2 := g.cgroups.PodCgroups()
@@ -217,7 +219,11 @@ func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 			dirs = append(dirs, uid)
 		}
 	}
-	return dirs, errors.Join(err, err2)
+	if g.orphanLogs == nil {
+		return dirs, errors.Join(err, err2)
+	}
+	logs, err3 := g.orphanLogs(func(uid types.UID) bool { return known(uid) || slices.Contains(dirs, uid) })
+	return append(dirs, logs...), errors.Join(err, err2, err3)
 }
 
 // hookClient sends httpGet hooks. "Scheme HTTPS skips verification", and redirects to other hosts are not followed.

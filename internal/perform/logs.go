@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/pod"
@@ -82,6 +83,22 @@ func (d *LogDirs) RemovePod(ref pod.Ref) error {
 		return fmt.Errorf("remove log directory: %w", err)
 	}
 	return d.removeDeadLinks(ref, "")
+}
+
+// Orphans lists the pods that left logs and that known does not know.
+func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
+	entries, err := os.ReadDir(d.Root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list log directories: %w", err)
+	}
+	var orphans []types.UID
+	for _, e := range entries {
+		parts := strings.SplitN(e.Name(), "_", 3)
+		if len(parts) == 3 && parts[2] != "" && e.IsDir() && !known(types.UID(parts[2])) {
+			orphans = append(orphans, types.UID(parts[2]))
+		}
+	}
+	return orphans, nil
 }
 
 // named finds the name of a pod in that of its log directory, <namespace>_<name>_<uid>; neither part has a '_'.

@@ -3,7 +3,10 @@ package perform
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -37,5 +40,25 @@ func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 	}
 	if err := d.RemovePod(pod.Ref{UID: "unknown"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// An agent that is killed while it forgets a pod, or before it has made the pod's other directories, leaves logs alone.
+func TestOrphanLogs(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	d := &LogDirs{Root: root, RemoveTree: os.RemoveAll}
+	for _, dir := range []string{"ns_web_u1", "ns_web_u2", "something-else", "not_a.pod_"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := d.Orphans(func(uid types.UID) bool { return uid == "u2" })
+	if err != nil || !slices.Equal(got, []types.UID{"u1"}) {
+		t.Errorf("%v %v", got, err)
+	}
+	d.Root = filepath.Join(root, "none")
+	if got, err := d.Orphans(func(types.UID) bool { return false }); err != nil || got != nil {
+		t.Errorf("without a directory: %v %v", got, err)
 	}
 }
