@@ -264,6 +264,9 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(uid typ
 		if err != nil {
 			return fmt.Errorf("receive container event: %w", err)
 		}
+		if e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT {
+			continue // its start follows, or the outcome of whoever made it: one inspection and one status less per start
+		}
 		if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
 			hint(types.UID(uid))
 			continue
