@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/heartbeat"
@@ -152,6 +154,8 @@ func (a *Agent) buildLoop() error {
 
 // Run runs the node until ctx ends. Pods keep running when it returns: a node agent that ends takes nothing with it.
 func (a *Agent) Run(ctx context.Context) error {
+	// What client-go has to say goes to the agent's own log, not to the process's.
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(a.log.Handler()))
 	defer a.events.open(ctx)() // before anything that has something to tell
 	if err := a.ground.prepare(ctx); err != nil {
 		return err
@@ -192,7 +196,9 @@ func (a *Agent) look(ctx context.Context) {
 func (a *Agent) runtimeChanged() {
 	ready, message := nodestatus.NetworkReady(a.runtime.Facts().Status)
 	a.loop.SetNetwork(syncloop.Network{Ready: ready, Message: message})
-	a.pleg.Relist()
+	if a.runtime.Facts().Err == "" {
+		a.pleg.Retry()
+	}
 	if a.heartbeat != nil {
 		a.heartbeat.Now()
 	}
