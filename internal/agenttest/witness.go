@@ -2,6 +2,7 @@ package agenttest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -46,7 +47,11 @@ type Witness struct {
 	noAgent    bool      // no agent
 	backAt     time.Time // when the API or the agent last came back
 	starts     int
+	startsOf   map[string][]time.Time // by uid/container, at most maxStarts
+	exits      map[string]int32       // the last exit code by uid/container
 }
+
+const maxStarts = 64
 
 type sandboxSeen struct {
 	uid   types.UID
@@ -65,7 +70,7 @@ type podSeen struct {
 
 func newWitness() *Witness {
 	return &Witness{containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
-		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}}
+		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{}}
 }
 
 func (w *Witness) broken(format string, args ...any) {
@@ -86,6 +91,21 @@ func (w *Witness) Starts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.starts
+}
+
+// StartsOf is when a container was started, the first 64 times.
+func (w *Witness) StartsOf(uid types.UID, container string) []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.startsOf[string(uid)+"/"+container])
+}
+
+// LastExit is the exit code with which a container last ended; false before it did.
+func (w *Witness) LastExit(uid types.UID, container string) (int32, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	code, ok := w.exits[string(uid)+"/"+container]
+	return code, ok
 }
 
 func (w *Witness) outage(on bool) {
@@ -114,12 +134,12 @@ func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	if grace != nil {
 		seconds = *grace
 	}
-	now := time.Now()
-	at := now.Add(time.Duration(seconds) * time.Second)
-	if s.deletedAt.IsZero() {
-		s.deletedAt, s.mayKillAt = now, at
+	first := s.deletedAt.IsZero()
+	if first {
+		s.deletedAt = time.Now()
 	}
-	if at.Before(s.mayKillAt) {
+	// A shorter period counts from the first deletion too: so does the deletion timestamp.
+	if at := s.deletedAt.Add(time.Duration(seconds) * time.Second); first || at.Before(s.mayKillAt) {
 		s.mayKillAt = at
 	}
 	s.forced = s.forced || seconds == 0
@@ -239,6 +259,9 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 
 func (w *Witness) started(in *Instance) {
 	w.starts++
+	if key := string(in.UID) + "/" + in.Name; len(w.startsOf[key]) < maxStarts {
+		w.startsOf[key] = append(w.startsOf[key], time.Now())
+	}
 	for _, o := range w.containers {
 		if o != in && o.Running && o.UID == in.UID && o.Name == in.Name {
 			w.broken("pod %s: container %s has two live instances, attempts %d and %d", in.Pod, in.Name, o.Attempt, in.Attempt)
@@ -258,6 +281,7 @@ func (w *Witness) started(in *Instance) {
 }
 
 func (w *Witness) ended(in *Instance) {
+	w.exits[string(in.UID)+"/"+in.Name] = in.ExitCode
 	if in.ExitCode == 0 {
 		w.initDone[in.Sandbox+"/"+in.Name] = true
 	}
@@ -330,6 +354,13 @@ func (w *Witness) Containers() []Instance {
 		return strings.Compare(fmt.Sprint(a.Pod, a.UID, a.Name, a.Attempt), fmt.Sprint(b.Pod, b.UID, b.Name, b.Attempt))
 	})
 	return out
+}
+
+// Sandboxes are the IDs of all sandboxes, sorted.
+func (w *Witness) Sandboxes() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.sandboxes))
 }
 
 // Present reports whether the runtime holds anything of a pod's name.

@@ -13,7 +13,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/agent"
@@ -70,7 +72,14 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 func newWorld(t testing.TB, cfg Config) *World {
 	w := &World{TB: t, cfg: cfg, Witness: newWitness(), log: &tail{}}
 	cfg.Kube.Seed, cfg.Runtime.Seed = cfg.Seed, cfg.Seed
-	cfg.Kube.OnChange, cfg.Runtime.Observe = w.Witness.apiChanged, w.Witness.runtimeChanged
+	also := cfg.Kube.OnChange
+	cfg.Kube.OnChange = func(typ watch.EventType, old, obj runtime.Object) {
+		w.Witness.apiChanged(typ, old, obj)
+		if also != nil {
+			also(typ, old, obj)
+		}
+	}
+	cfg.Runtime.Observe = w.Witness.runtimeChanged
 	w.Kube, w.Runtime = simkube.New(cfg.Kube), simcri.New(cfg.Runtime)
 	w.machine = agent.SimulatedMachine(agent.Shape{Keep: !cfg.Forgetful})
 	var err error
@@ -206,6 +215,13 @@ func (w *World) Kill(pod, container string, code int32, reason string) {
 		w.Fatalf("kill %s/%s: it does not run", pod, container)
 	}
 	w.Runtime.Exit(id, code, reason, "")
+}
+
+// KillSandboxes ends everything in the runtime, as a reboot of the machine does.
+func (w *World) KillSandboxes() {
+	for _, id := range w.Witness.Sandboxes() {
+		w.Runtime.KillSandbox(id)
+	}
 }
 
 // Await waits, at most for d, until the condition holds, and looks every 20 ms.
@@ -370,5 +386,5 @@ func (t *tail) String() string {
 	return strings.Join(t.lines, "")
 }
 
-// machineHolds is how many pods left something on the machine.
-func (w *World) machineHolds() int { return w.machine.Kept() }
+// MachineHolds is how many pods left something on the machine.
+func (w *World) MachineHolds() int { return w.machine.Kept() }
