@@ -63,6 +63,7 @@ type Generator struct {
 	marked   map[types.UID]mark
 	asked    time.Time // the last moment that Inspect returned
 	running  int
+	listing  call // the relist under way
 
 	kick   chan struct{}
 	relist chan struct{}
@@ -73,9 +74,16 @@ type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
 	inspecting time.Time // zero: none under way
+	cancel     context.CancelFunc
 	asked      time.Time // when the inspection under way was asked for, before it began; zero: nobody waits
 	owed       time.Time // the one that was asked for then failed: the next that succeeds has to be told; or zero
 	failed     error
+}
+
+// call is one call of the runtime that is under way; zero: none.
+type call struct {
+	began  time.Time
+	cancel context.CancelFunc
 }
 
 // mark is a pod to inspect, and when that was last asked for; zero: nobody waits.
@@ -147,6 +155,24 @@ func (g *Generator) Relist() {
 	case g.relist <- struct{}{}:
 	default:
 	}
+}
+
+// hangs is how long a call has been under way that is given up when the runtime answers others.
+const hangs = 5 * time.Second
+
+// Retry says that the runtime answers again: calls that hang since before will not be answered and are made anew.
+func (g *Generator) Retry() {
+	g.mu.Lock()
+	if g.listing.cancel != nil && time.Since(g.listing.began) > hangs {
+		g.listing.cancel()
+	}
+	for _, e := range g.entries {
+		if !e.inspecting.IsZero() && time.Since(e.inspecting) > hangs {
+			e.cancel()
+		}
+	}
+	g.mu.Unlock()
+	g.Relist()
 }
 
 // Healthy returns nil while relists succeed. The error is made for the node's Ready condition.
@@ -259,7 +285,12 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 		}
 		g.running++
 		prev := e.obs
-		wg.Go(func() { g.inspect(ctx, uid, prev) })
+		call, cancel := context.WithCancel(ctx)
+		e.cancel = cancel
+		wg.Go(func() {
+			defer cancel()
+			g.inspect(ctx, call, uid, prev)
+		})
 	}
 }
 
@@ -273,8 +304,9 @@ func (g *Generator) entry(uid types.UID) *entry {
 	return e
 }
 
-func (g *Generator) inspect(ctx context.Context, uid types.UID, prev *pod.Observed) {
-	obs, err := g.cfg.Runtime.Inspect(ctx, uid, prev)
+// inspect makes one call; ctx is of the generator.
+func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.Observed) {
+	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
 	g.mu.Lock()
 	e := g.entry(uid)
 	asked := e.asked
@@ -356,13 +388,18 @@ func (g *Generator) relistLoop(ctx context.Context) {
 
 func (g *Generator) relistOnce(ctx context.Context) {
 	began := time.Now()
-	pods, err := g.cfg.Runtime.List(ctx)
+	list, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g.mu.Lock()
+	g.listing = call{began: began, cancel: cancel}
+	g.mu.Unlock()
+	pods, err := g.cfg.Runtime.List(list)
 	took := time.Since(began)
 	if err != nil {
 		g.onRelist(took, err)
 		g.mu.Lock()
 		first := g.lastErr == nil
-		g.lastErr = err
+		g.lastErr, g.listing = err, call{}
 		g.mu.Unlock()
 		if first && ctx.Err() == nil {
 			g.cfg.Log.Error("relist failed; trying again", "err", err)
@@ -423,7 +460,7 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 	if !first {
 		g.interval = began.Sub(g.relisted)
 	}
-	g.relisted, g.finished, g.lastErr = began, time.Now(), nil
+	g.relisted, g.finished, g.lastErr, g.listing = began, time.Now(), nil, call{}
 	return gone, first
 }
 

@@ -26,12 +26,21 @@ type world struct {
 	listErr error
 
 	inspectErr error
+	hangList   bool
 }
 
 var errNoEvents = errors.New("unimplemented")
 
-func (w *world) List(context.Context) ([]pod.Observed, error) {
+func (w *world) List(ctx context.Context) ([]pod.Observed, error) {
 	w.mu.Lock()
+	if w.hangList {
+		w.mu.Unlock()
+		<-ctx.Done()
+		w.mu.Lock()
+		w.lists++
+		defer w.mu.Unlock()
+		return nil, ctx.Err()
+	}
 	defer w.mu.Unlock()
 	w.lists++
 	if w.listErr != nil {
@@ -42,6 +51,12 @@ func (w *world) List(context.Context) ([]pod.Observed, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+func (w *world) listed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lists
 }
 
 func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (pod.Observed, error) {
@@ -91,6 +106,13 @@ type harness struct {
 	events []string
 }
 
+// seen returns what was told and which events there were so far.
+func (h *harness) seen() (told []types.UID, events []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.told), slices.Clone(h.events)
+}
+
 func start(t *testing.T, w *world) *harness {
 	t.Helper()
 	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
@@ -119,7 +141,8 @@ func TestRelistFindsAContainerThatDied(t *testing.T) {
 		h.w.set("a", false, pod.StateExited)
 		time.Sleep(time.Second)
 		want := []string{"&{a ContainerStarted s-a}", "&{a ContainerStarted c-a}", "&{a ContainerDied s-a}", "&{a ContainerDied c-a}"}
-		if d := cmp.Diff(want, h.events); d != "" {
+		_, events := h.seen()
+		if d := cmp.Diff(want, events); d != "" {
 			t.Errorf("events (-want +got):\n%s", d)
 		}
 	})
@@ -129,7 +152,7 @@ func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{events: make(chan types.UID)})
 		time.Sleep(time.Second)
-		before := h.w.lists
+		before := h.w.listed()
 		h.w.set("a", true, pod.StateRunning)
 		h.w.events <- "a"
 		synctest.Wait()
@@ -137,7 +160,7 @@ func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
 			t.Fatalf("the hint was not followed: %+v", o)
 		}
 		time.Sleep(30 * time.Second)
-		if got := h.w.lists - before; got > 1 {
+		if got := h.w.listed() - before; got > 1 {
 			t.Errorf("%d relists in 30 s with events", got)
 		}
 	})
@@ -155,7 +178,8 @@ func TestAskingAdvancesTheStamp(t *testing.T) {
 		if _, stamp := h.Get("nobody"); !stamp.After(asked) {
 			t.Errorf("stamp %v is not after %v", stamp, asked)
 		}
-		if d := cmp.Diff([]types.UID{"", "nobody"}, h.told); d != "" {
+		told, _ := h.seen()
+		if d := cmp.Diff([]types.UID{"", "nobody"}, told); d != "" {
 			t.Errorf("told (-want +got):\n%s", d)
 		}
 	})
@@ -210,8 +234,9 @@ func TestAskingIsAnsweredAfterAFailure(t *testing.T) {
 		h.w.inspectErr = nil
 		h.w.mu.Unlock()
 		time.Sleep(5 * time.Second)
-		slices.Sort(h.told)
-		if d := cmp.Diff([]types.UID{"a", "nobody"}, h.told); d != "" {
+		told, _ := h.seen()
+		slices.Sort(told)
+		if d := cmp.Diff([]types.UID{"a", "nobody"}, told); d != "" {
 			t.Errorf("told (-want +got):\n%s", d)
 		}
 	})
@@ -235,6 +260,35 @@ func TestARuntimeThatCannotListIsUnhealthy(t *testing.T) {
 	})
 }
 
+// A call that hangs since before the runtime was restarted is never answered: it is given up once others are.
+func TestARuntimeThatAnswersAgainIsAskedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, &world{})
+		h.w.set("a", true, pod.StateRunning)
+		time.Sleep(1500 * time.Millisecond)
+		h.w.mu.Lock()
+		h.w.hang["a"], h.w.hangList = true, true
+		h.w.mu.Unlock()
+		h.Inspect("a")
+		time.Sleep(10 * time.Minute)
+		if h.Healthy() == nil {
+			t.Error("healthy while nothing answers")
+		}
+		h.w.mu.Lock()
+		h.w.hang["a"], h.w.hangList = false, false
+		h.w.mu.Unlock()
+		h.w.set("a", true, pod.StateExited)
+		h.Retry()
+		time.Sleep(2500 * time.Millisecond)
+		if err := h.Healthy(); err != nil {
+			t.Error(err)
+		}
+		if o, _ := h.Get("a"); o.Containers[0].State != pod.StateExited {
+			t.Error("the pod was not inspected anew")
+		}
+	})
+}
+
 func TestAPodThatVanishesIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})
@@ -243,12 +297,15 @@ func TestAPodThatVanishesIsTold(t *testing.T) {
 		h.w.mu.Lock()
 		delete(h.w.pods, "a")
 		h.w.mu.Unlock()
+		h.mu.Lock()
 		h.told = nil
+		h.mu.Unlock()
 		time.Sleep(time.Second)
+		told, _ := h.seen()
 		if o, _ := h.Get("a"); !o.Empty() {
 			t.Errorf("still cached: %+v", o)
 		}
-		if d := cmp.Diff([]types.UID{"a"}, h.told); d != "" {
+		if d := cmp.Diff([]types.UID{"a"}, told); d != "" {
 			t.Errorf("told (-want +got):\n%s", d)
 		}
 	})
