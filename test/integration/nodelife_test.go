@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -205,6 +206,8 @@ func agentLife(t *testing.T, e *env) {
 		w.nothing(s, "over "+how.name+" and a start")
 		same(how.name)
 	}
+	killedAnyTime(s, n)
+	same("many ends by kill -9")
 	leaseByHand(s, n)
 	same("the time without an agent")
 	for _, name := range []string{"stays-probed", "stays-plain"} {
@@ -217,6 +220,75 @@ func agentLife(t *testing.T, e *env) {
 		s.gone(name)
 	}
 	s.eventually("nothing to be left of the pods", n.checkNothingLeft)
+}
+
+// killedAnyTime kills the agent in the middle of whatever it does to pods that come and go. None runs twice, and what is
+// left of them is found.
+func killedAnyTime(s *space, n *node) {
+	for i, after := range []time.Duration{0, 60 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 1700 * time.Millisecond} {
+		if i > 0 {
+			s.kubectl("delete", "pods", "-l", fmt.Sprintf("round=%d", i-1), "--wait=false")
+		}
+		for _, name := range []string{"a", "b"} {
+			s.pod(fmt.Sprintf("come-%s-%d", name, i), "initContainers: [{name: first, image: $busybox, command: [sh, -c, exit 0]}]\n"+stayingPlain, onNode(n),
+				func(p *v1.Pod) { p.Labels["round"] = strconv.Itoa(i) })
+		}
+		_ = wait(after, func() error { return errorf("not yet") })
+		n.kill()
+		if err := n.restart(); err != nil {
+			s.Fatal(err)
+		}
+		s.eventually("the runtime to answer", func() error { return n.twice() })
+	}
+	for _, name := range []string{"come-a-5", "come-b-5"} {
+		if c := s.ready(name).Status.ContainerStatuses[0]; c.RestartCount > 1 { // a start that was cut off may count
+			s.Errorf("%s was started %d times", name, c.RestartCount+1)
+		}
+	}
+	s.kubectl("delete", "pods", "-l", "round=5", "--wait=false")
+	s.eventually("the pods to go", func() error {
+		list, err := s.client().CoreV1().Pods(s.name).List(context.Background(), metav1.ListOptions{LabelSelector: "round"})
+		if err == nil && len(list.Items) > 0 {
+			err = errorf("there are %v", podNames(list.Items))
+		}
+		return err
+	})
+	s.eventually("nothing to be left of them", func() error {
+		err := n.checkNothingLeft()
+		if err == nil || !strings.Contains(err.Error(), "_come-") {
+			return nil // what stays is not theirs
+		}
+		return err
+	})
+	if err := n.twice(); err != nil {
+		s.Error(err)
+	}
+}
+
+// twice is a fatal error where a container of a pod runs in two instances.
+func (n *node) twice() error {
+	out, err := n.crictl("ps", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var list struct {
+		Containers []struct {
+			Labels   map[string]string
+			Metadata struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, c := range list.Containers {
+		key := c.Labels["io.kubernetes.pod.namespace"] + "/" + c.Labels["io.kubernetes.pod.name"] + "/" + c.Metadata.Name
+		if seen[key] {
+			return fatal{errorf("%s runs twice:\n%s", key, out)}
+		}
+		seen[key] = true
+	}
+	return nil
 }
 
 // leaseByHand: without its agent a node is given up; a renewed lease alone does not bring it back, --ready does.
