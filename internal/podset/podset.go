@@ -14,6 +14,7 @@ import (
 // Set is the merged set of desired pods. Create it with New.
 type Set struct {
 	notify func(types.UID)
+	none   bool // no source is configured
 
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
@@ -29,7 +30,7 @@ type held struct {
 // New returns a Set that becomes Ready when each of the sources has answered once. notify is called, outside the
 // lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}}
+	s := &Set{notify: notify, none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -162,9 +163,9 @@ func (s *Set) List() []*v1.Pod {
 }
 
 // Ready reports whether every configured source has answered once: until then nothing may be stopped for being
-// unwanted.
+// unwanted. Without any source nobody can say that a pod is unwanted, so it never is.
 func (s *Set) Ready() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return len(s.waiting) == 0
+	return !s.none && len(s.waiting) == 0
 }

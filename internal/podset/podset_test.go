@@ -1,0 +1,84 @@
+package podset
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+func object(uid, name string, annotations map[string]string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: name, Namespace: "ns", Annotations: annotations}}
+}
+
+func TestReadyWaitsForEverySource(t *testing.T) {
+	t.Parallel()
+	var told []types.UID
+	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
+	s.Replace(pod.SourceAPI, nil)
+	if s.Ready() {
+		t.Error("ready before the file source has answered")
+	}
+	s.Replace(pod.SourceFile, nil)
+	if !s.Ready() {
+		t.Error("not ready though all have answered")
+	}
+	if d := cmp.Diff([]types.UID{""}, told); d != "" {
+		t.Errorf("told (-want +got):\n%s", d)
+	}
+}
+
+// A node without any source has nobody who could say that a pod is unwanted.
+func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
+	t.Parallel()
+	if New(nil, func(types.UID) {}).Ready() {
+		t.Error("ready without a source: every pod in the runtime would be stopped")
+	}
+}
+
+func TestReplaceIsTheWholeStateOfOneSource(t *testing.T) {
+	t.Parallel()
+	var told []types.UID
+	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
+	s.Upsert(pod.SourceFile, object("f", "static", map[string]string{pod.AnnotationSource: "file"}))
+	s.Replace(pod.SourceAPI, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
+	told = nil
+	s.Replace(pod.SourceAPI, []*v1.Pod{object("b", "b", nil)})
+	if p, _ := s.Get("a"); p != nil {
+		t.Error("a is still wanted")
+	}
+	if p, src := s.Get("f"); p == nil || src != pod.SourceFile {
+		t.Error("another source's pod is gone")
+	}
+	if d := cmp.Diff([]types.UID{"b", "a"}, told); d != "" {
+		t.Errorf("told (-want +got):\n%s", d)
+	}
+}
+
+func TestAMirrorIsNeverWanted(t *testing.T) {
+	t.Parallel()
+	var told []types.UID
+	s := New([]pod.Source{pod.SourceAPI}, func(uid types.UID) { told = append(told, uid) })
+	static := object("f", "static", map[string]string{pod.AnnotationSource: "file"})
+	s.Upsert(pod.SourceFile, static)
+	mirror := object("m", "static", map[string]string{pod.AnnotationMirror: "x"})
+	told = nil
+	s.Upsert(pod.SourceAPI, mirror)
+	if p, _ := s.Get("m"); p != nil {
+		t.Error("the mirror is wanted as a pod")
+	}
+	if s.Mirror(static) != mirror {
+		t.Error("the mirror is not found by the static pod's name")
+	}
+	s.Delete(pod.SourceAPI, mirror)
+	if s.Mirror(static) != nil {
+		t.Error("a deleted mirror is still there")
+	}
+	if d := cmp.Diff([]types.UID{"f", "f"}, told); d != "" {
+		t.Errorf("the static pod is told of its mirror (-want +got):\n%s", d)
+	}
+}
