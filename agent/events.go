@@ -47,7 +47,8 @@ func (e *events) open(ctx context.Context) (close func()) {
 	if e.client == nil {
 		return func() {}
 	}
-	b := record.NewBroadcaster(record.WithContext(ctx))
+	// It ends when it is closed, not with ctx: those who record may end later than that.
+	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
 	sink := b.StartRecordingToSink(&pacedSink{EventSinkImpl: typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}, ctx: ctx, rate: e.rate})
 	e.set(b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName}))
 	return func() {
