@@ -17,12 +17,8 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// knownWithin is how long after a deletion, or after the API came back, something may still start in the pod: the
-// watch has to tell of it, and calls that were under way run to their end.
-const (
-	knownWithin   = 15 * time.Second
-	outageSettles = 90 * time.Second
-)
+// outageSettles is how long after the API or the agent came back the agent may not know of a deletion yet.
+const outageSettles = 90 * time.Second
 
 // Instance is a container of the runtime as the Witness saw it.
 type Instance struct {
@@ -36,6 +32,12 @@ type Instance struct {
 // Witness watches the runtime and the API from outside and writes down every invariant that breaks. It sees every
 // change at the moment of the change.
 type Witness struct {
+	// KnownWithin is how long after a deletion something may still start in the pod: the watch has to tell of it, and
+	// calls that were under way run to their end. To be set before anything happens.
+	KnownWithin time.Duration
+	// onBroken is called at the first violation.
+	onBroken func()
+
 	mu         sync.Mutex
 	violations []string
 	containers map[string]*Instance
@@ -69,11 +71,14 @@ type podSeen struct {
 }
 
 func newWitness() *Witness {
-	return &Witness{containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
+	return &Witness{KnownWithin: 5 * time.Second, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
 		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{}}
 }
 
 func (w *Witness) broken(format string, args ...any) {
+	if len(w.violations) == 0 && w.onBroken != nil {
+		w.onBroken()
+	}
 	if len(w.violations) < 20 {
 		w.violations = append(w.violations, time.Now().Format("15:04:05.000")+" "+fmt.Sprintf(format, args...))
 	}
@@ -286,12 +291,19 @@ func (w *Witness) ended(in *Instance) {
 		w.initDone[in.Sandbox+"/"+in.Name] = true
 	}
 	s := w.pods[in.UID]
-	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced {
+	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced || endsItself(&s.pod.Spec) {
 		return
 	}
 	if early := s.mayKillAt.Sub(time.Now()); early > 1500*time.Millisecond {
 		w.broken("pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
 	}
+}
+
+// endsItself: the pod may have been on its way out, or its container, for reasons of its own before it was deleted.
+func endsItself(s *v1.PodSpec) bool {
+	return s.ActiveDeadlineSeconds != nil || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
+		return c.LivenessProbe != nil || c.StartupProbe != nil || (c.Lifecycle != nil && c.Lifecycle.PostStart != nil)
+	})
 }
 
 // mayStart holds that the agent starts nothing in a pod that it must know to be on its way out.
@@ -308,7 +320,7 @@ func (w *Witness) mayStart(uid types.UID, what string) {
 	if s.deletedAt.IsZero() || w.down || now.Sub(w.backAt) < outageSettles {
 		return
 	}
-	if late := now.Sub(s.deletedAt); late > knownWithin {
+	if late := now.Sub(s.deletedAt); late > w.KnownWithin {
 		w.broken("pod %s: %s started %s after the deletion", s.pod.Name, what, late)
 	}
 }

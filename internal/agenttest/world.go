@@ -53,6 +53,7 @@ type World struct {
 	node    kubernetes.Interface
 	machine *agent.Machine
 	log     *tail
+	atFirst string // the log when the first invariant broke
 	end     context.CancelFunc
 	ended   chan error
 }
@@ -71,6 +72,7 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 
 func newWorld(t testing.TB, cfg Config) *World {
 	w := &World{TB: t, cfg: cfg, Witness: newWitness(), log: &tail{}}
+	w.Witness.onBroken = func() { w.atFirst = w.log.String() }
 	cfg.Kube.Seed, cfg.Runtime.Seed = cfg.Seed, cfg.Seed
 	also := cfg.Kube.OnChange
 	cfg.Kube.OnChange = func(typ watch.EventType, old, obj runtime.Object) {
@@ -98,7 +100,10 @@ func (w *World) close() {
 	for _, v := range w.Witness.Violations() {
 		w.Errorf("invariant: %s", v)
 	}
-	if w.Failed() {
+	switch {
+	case w.atFirst != "":
+		w.Logf("what the agent said before the first:\n%s", w.atFirst)
+	case w.Failed():
 		w.Logf("the agent's last words:\n%s", w.log)
 	}
 }
