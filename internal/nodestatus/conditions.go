@@ -86,7 +86,8 @@ func (u *update) setReady() {
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "KubeletNotReady", join(problems)
 		event = EventNotReady
 	}
-	if changed, existed := u.put(c); changed && existed {
+	// A node that is new is not ready at first and nobody wonders; that it is ready from the beginning is news.
+	if changed, existed := u.put(c); changed && (existed || event == EventReady) {
 		u.nodeEvent(event)
 	}
 }

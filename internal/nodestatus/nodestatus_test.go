@@ -177,7 +177,7 @@ func TestUpdateEventsAndTransitions(t *testing.T) {
 	t.Parallel()
 	s, f := settings(t), facts()
 	first := Build(s, f)
-	if got, want := reasons(first.Events), "NodeHasSufficientMemory NodeHasNoDiskPressure NodeHasSufficientPID"; got != want {
+	if got, want := reasons(first.Events), "NodeHasSufficientMemory NodeHasNoDiskPressure NodeHasSufficientPID NodeReady"; got != want {
 		t.Errorf("events of a new node: %s, want %s", got, want)
 	}
 	before := first.Node.DeepCopy()
