@@ -98,11 +98,18 @@ type Config struct {
 
 // Performer does actions. It keeps no state between them.
 type Performer struct {
-	cfg Config
+	cfg      Config
+	removals chan struct{} // holds a token per removal under way
 }
 
+// removalPlaces bounds removals from the runtime. Nobody waits for them, and where many pods end at once they would take
+// the runtime from those that have yet to stop.
+const removalPlaces = 4
+
 // New returns a Performer.
-func New(cfg Config) *Performer { return &Performer{cfg: cfg} }
+func New(cfg Config) *Performer {
+	return &Performer{cfg: cfg, removals: make(chan struct{}, removalPlaces)}
+}
 
 // Do performs one action.
 func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
@@ -129,9 +136,9 @@ func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	case pod.OpTearDown:
 		return x.tearDown(ctx, job)
 	case pod.OpRemoveContainer:
-		return x.removeContainer(ctx, job)
+		return x.remove(ctx, job, x.removeContainer)
 	case pod.OpRemoveSandbox:
-		return x.removeSandbox(ctx, job)
+		return x.remove(ctx, job, x.removeSandbox)
 	case pod.OpForget:
 		return x.forget(ctx, job)
 	case pod.OpResize:
