@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -50,6 +51,7 @@ var rows = []table.Row{
 	{Title: "restart with all pods, to Ready", Sample: "restart with all pods, to Ready", Unit: table.Milliseconds, Target: 0.6},
 	{Title: "restart, changes of pods in the API", Sample: "restart, changes of pods in the API"},
 	{Title: "API requests per minute at rest", Sample: "API requests per minute at rest"},
+	{Title: "API requests per pod start", Sample: "API requests per pod start"},
 	{Title: "CRI calls per minute at rest", Sample: "CRI calls per minute at rest"},
 	{Title: "goroutines with all pods", Sample: "go_goroutines"},
 	{Title: "heap in use with all pods", Sample: "go_memstats_heap_inuse_bytes", Unit: table.MiB},
@@ -194,7 +196,10 @@ func (b *bench) rounds(ctx context.Context) error {
 			if err := s.Run(ctx, round); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			b.calls[name] = map[string][]string{"CRI": work.Lines(s.Calls), "API": work.Lines(s.Requests)}
+			b.calls[name] = map[string][]string{
+				"CRI calls per minute at rest": work.Lines(s.Calls), "API requests per minute at rest": work.Lines(s.Requests),
+				"API requests per pod start": work.Lines(s.Starts),
+			}
 		}
 	}
 	return nil
@@ -212,9 +217,9 @@ func (b *bench) report() error {
 		return err
 	}
 	for _, name := range []string{upstream, wherry} {
-		for _, what := range []string{"CRI", "API"} {
+		for _, what := range slices.Sorted(maps.Keys(b.calls[name])) {
 			if l := b.calls[name][what]; len(l) > 0 {
-				fmt.Printf("\n%s calls of %s per minute at rest: %s", what, name, strings.Join(l, ", "))
+				fmt.Printf("\n%s, %s: %s", name, what, strings.Join(l, ", "))
 			}
 		}
 	}

@@ -39,8 +39,8 @@ type Session struct {
 	Agent   *rig.Agent
 	Plan    Plan
 	Samples Samples
-	// Calls and Requests are per minute of rest, by name.
-	Calls, Requests map[string]float64
+	// Calls and Requests are per minute of rest, Starts requests per start of a pod, by name.
+	Calls, Requests, Starts map[string]float64
 
 	watch *rig.Watch
 	count *rig.Counter
@@ -190,7 +190,7 @@ func each(names []string, f func(string) error) (map[string]time.Time, error) {
 
 // many binds all pods at once.
 func (s *Session) many(ctx context.Context) error {
-	names := s.names()
+	names, offset := s.names(), s.Rig.AuditSize()
 	start := time.Now()
 	began, err := each(names, func(n string) error { return s.create(ctx, n) })
 	if err != nil {
@@ -204,7 +204,25 @@ func (s *Session) many(ctx context.Context) error {
 	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
+	if s.Starts, err = s.requestsPerPod(offset); err != nil {
+		return err
+	}
 	return s.memory("all pods")
+}
+
+// requestsPerPod is what the agent asked of the API server since an offset of the audit log.
+func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
+	requests, err := s.Rig.Requests(s.Agent.Node, offset)
+	if err != nil {
+		return nil, err
+	}
+	out, sum := map[string]float64{}, 0.0
+	for k, n := range requests {
+		out[k] = float64(n) / float64(s.Plan.Pods)
+		sum += out[k]
+	}
+	s.Samples.add("API requests per pod start", sum)
+	return out, nil
 }
 
 // spread adds the total and, pod by pod, the times between two moments.
