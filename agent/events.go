@@ -48,7 +48,8 @@ func (e *events) open(ctx context.Context) (close func()) {
 		return func() {}
 	}
 	// It ends when it is closed, not with ctx: those who record may end later than that.
-	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
+		record.WithCorrelatorOptions(record.CorrelatorOptions{LRUCacheSize: eventsRemembered}))
 	sink := b.StartRecordingToSink(&pacedSink{EventSinkImpl: typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}, ctx: ctx, rate: e.rate})
 	e.set(b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName}))
 	return func() {
@@ -57,6 +58,10 @@ func (e *events) open(ctx context.Context) (close func()) {
 		b.Shutdown()
 	}
 }
+
+// eventsRemembered is how many events the recorder knows again: those that come again are counted instead of written.
+// A pod that starts leaves five behind, for as long as the agent lives.
+const eventsRemembered = 512
 
 func (e *events) set(r record.EventRecorder) {
 	e.mu.Lock()

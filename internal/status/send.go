@@ -152,8 +152,11 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 
 // acknowledge notes that the API has taken version j; it returns how long that took, or -1.
 func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
-	if e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion) {
+	switch {
+	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):
 		e.base = p
+	case p.ResourceVersion == e.base.ResourceVersion:
+		p = e.base // the watch was faster: its object lives anyway
 	}
 	e.failures, e.rejected = 0, 0
 	e.acked, e.echo = j.version, &p.Status

@@ -216,6 +216,10 @@ func (w *Writer) Forget(uid types.UID) {
 
 // observe makes p the base if it is newer, and reports whether it is.
 func (e *entry) observe(p *v1.Pod) bool {
+	if e.base != nil && p.ResourceVersion == e.base.ResourceVersion {
+		e.share(p)
+		return false
+	}
 	if e.base != nil && !newer(p.ResourceVersion, e.base.ResourceVersion) {
 		return false
 	}
@@ -228,6 +232,17 @@ func (e *entry) observe(p *v1.Pod) bool {
 	}
 	e.base = p
 	return true
+}
+
+// share lets go of the answer to a request in favour of the watch's object of the same version, which lives anyway.
+func (e *entry) share(p *v1.Pod) {
+	if e.want == &e.base.Status {
+		e.want = &p.Status
+	}
+	if e.echo == &e.base.Status {
+		e.echo = &p.Status
+	}
+	e.base = p
 }
 
 // newer compares resource versions: "numerically when both parse". What does not parse counts as newer when it
