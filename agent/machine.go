@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -83,7 +84,7 @@ func (m *Machine) Kept() int {
 	if m.kept == nil {
 		return 0
 	}
-	return m.kept.Len()
+	return len(m.kept.UIDs())
 }
 
 // checkpoints are where agents on a simulated machine keep what must outlive them.
@@ -94,7 +95,8 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 	return m.kept
 }
 
-// keptVolumes removes the checkpoint with the rest of a pod, as the removal of its directory does.
+// keptVolumes has the checkpoint lie in the pod's directory, as it does on a disk: removed with it, and found there by
+// the next agent.
 type keptVolumes struct {
 	volumes
 	kept *checkpoint.InMemory
@@ -104,6 +106,17 @@ type keptVolumes struct {
 func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
 	v.kept.Remove(ref.UID)
 	return v.volumes.Remove(ctx, ref)
+}
+
+// Orphans lists the pods that left something and that known does not know.
+func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
+	out, err := v.volumes.Orphans(known)
+	for _, uid := range v.kept.UIDs() {
+		if !known(uid) && !slices.Contains(out, uid) {
+			out = append(out, uid)
+		}
+	}
+	return out, err
 }
 
 // noCgroups stands in where pods have no cgroups: simulated nodes, and cgroupsPerQOS false without a root.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -129,11 +131,11 @@ func (m *InMemory) Remove(uid types.UID) {
 	delete(m.files, uid)
 }
 
-// Len returns how many pods have a checkpoint.
-func (m *InMemory) Len() int {
+// UIDs are the pods that have a checkpoint, sorted.
+func (m *InMemory) UIDs() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.files)
+	return slices.Sorted(maps.Keys(m.files))
 }
 
 // Nowhere keeps nothing: for simulated nodes, whose restarts begin afresh.
