@@ -3,6 +3,7 @@ package timeline
 import (
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Size bounds: a ring holds at most maxRecords records, each with at most maxText bytes of any one text.
@@ -65,9 +66,14 @@ func (r *Ring) Records() ([]Record, int) {
 	return append(out, r.records[:r.next]...), r.dropped
 }
 
+// clip cuts at the start of a character: the record becomes JSON.
 func clip(s string) string {
 	if len(s) <= maxText {
 		return s
 	}
-	return s[:maxText-3] + "..."
+	end := maxText - 3
+	for end > maxText-6 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
 }

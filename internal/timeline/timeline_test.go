@@ -1,0 +1,72 @@
+package timeline
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// A ring keeps the newest records in order, and counts those that it dropped.
+func TestTheNewestStay(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, maxRecords - 1, maxRecords, maxRecords + 1, 3*maxRecords + 5} {
+		var r Ring
+		for i := range n {
+			r.Add(Record{What: fmt.Sprint(i)})
+		}
+		got, dropped := r.Records()
+		want := max(0, n-maxRecords)
+		if len(got) != n-want || dropped != want {
+			t.Errorf("of %d: %d records and %d dropped, want %d and %d", n, len(got), dropped, n-want, want)
+		}
+		for i := range got {
+			if got[i].What != fmt.Sprint(want+i) {
+				t.Fatalf("of %d: record %d is %q, want %d", n, i, got[i].What, want+i)
+			}
+		}
+	}
+}
+
+// Texts are bounded and stay valid UTF-8: they end up in JSON.
+func TestTextsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "short", strings.Repeat("x", maxText), strings.Repeat("x", maxText+1), strings.Repeat("é", maxText), "a" + strings.Repeat("é", maxText), strings.Repeat("船", maxText)} {
+		var r Ring
+		r.Add(Record{Cause: text, What: text, Why: text, Error: text})
+		rec, _ := r.Records()
+		for _, got := range []string{rec[0].Cause, rec[0].What, rec[0].Why, rec[0].Error} {
+			if len(got) > maxText || !utf8.ValidString(got) || (len(text) <= maxText) != (got == text) || len(got) < min(len(text), maxText-6) {
+				t.Errorf("%d bytes became %d: %q", len(text), len(got), got)
+			}
+		}
+	}
+}
+
+// What Records returned does not change when more is added.
+func TestRecordsAreACopy(t *testing.T) {
+	t.Parallel()
+	var r Ring
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 2 * maxRecords {
+				r.Add(Record{At: time.Unix(int64(i), 0), What: "x"})
+				if got, _ := r.Records(); len(got) == 0 || len(got) > maxRecords {
+					t.Errorf("%d records", len(got))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	before, _ := r.Records()
+	first := before[0]
+	for range maxRecords {
+		r.Add(Record{What: "y"})
+	}
+	if before[0] != first {
+		t.Error("a record that was handed out has changed")
+	}
+}
