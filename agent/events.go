@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"golang.org/x/time/rate"
@@ -50,12 +51,14 @@ func (e *events) open(ctx context.Context) (close func()) {
 	// It ends when it is closed, not with ctx: those who record may end later than that.
 	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
 		record.WithCorrelatorOptions(record.CorrelatorOptions{LRUCacheSize: eventsRemembered}))
-	sink := b.StartRecordingToSink(&pacedSink{EventSinkImpl: typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}, ctx: ctx, rate: e.rate})
+	paced := &pacedSink{client: e.client.CoreV1(), ctx: ctx, rate: e.rate}
+	sink := b.StartRecordingToSink(paced)
 	e.set(b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName}))
 	return func() {
 		e.set(nil)
 		sink.Stop()
 		b.Shutdown()
+		paced.join()
 	}
 }
 
@@ -70,25 +73,57 @@ func (e *events) set(r record.EventRecorder) {
 }
 
 // pacedSink sends no more events than the configuration allows. The recorder sends one after the other, so waiting
-// here holds up nothing else; what does not fit its queue is dropped.
+// here holds up nothing else; what does not fit its queue is dropped. A request ends with ctx, and none begins after join.
 type pacedSink struct {
-	typedv1.EventSinkImpl
-	ctx  context.Context
-	rate *rate.Limiter
+	client typedv1.EventsGetter
+	ctx    context.Context
+	rate   *rate.Limiter
+
+	mu     sync.Mutex // held while a request is under way
+	closed bool
 }
 
+var errEventsClosed = errors.New("the recording of events has ended")
+
+// send does one request in its turn.
+func (s *pacedSink) send(do func() (*v1.Event, error)) (*v1.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errEventsClosed
+	}
+	if err := s.rate.Wait(s.ctx); err != nil {
+		return nil, err
+	}
+	return do()
+}
+
+// join waits for the request under way; ctx must have ended, or it may take its time.
+func (s *pacedSink) join() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// Create writes a new event.
 func (s *pacedSink) Create(ev *v1.Event) (*v1.Event, error) {
-	if err := s.rate.Wait(s.ctx); err != nil {
-		return nil, err
-	}
-	return s.EventSinkImpl.Create(ev)
+	return s.send(func() (*v1.Event, error) {
+		return s.client.Events(ev.Namespace).Create(s.ctx, ev, metav1.CreateOptions{})
+	})
 }
 
+// Update is not used by the recorder, which patches.
+func (s *pacedSink) Update(ev *v1.Event) (*v1.Event, error) {
+	return s.send(func() (*v1.Event, error) {
+		return s.client.Events(ev.Namespace).Update(s.ctx, ev, metav1.UpdateOptions{})
+	})
+}
+
+// Patch counts an event that came again.
 func (s *pacedSink) Patch(ev *v1.Event, data []byte) (*v1.Event, error) {
-	if err := s.rate.Wait(s.ctx); err != nil {
-		return nil, err
-	}
-	return s.EventSinkImpl.Patch(ev, data)
+	return s.send(func() (*v1.Event, error) {
+		return s.client.Events(ev.Namespace).Patch(s.ctx, ev.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	})
 }
 
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
