@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -135,8 +134,3 @@ func (c *Config) setDefaults() {
 // startPlaces lets enough pods start at once to keep the runtime busy, and few enough that they finish one after
 // another.
 const startPlaces = 10
-
-// errStandalone is why an API request cannot be answered on a node without an API server.
-func errStandalone(what string) error {
-	return fmt.Errorf("%s: this node has no API server", what)
-}

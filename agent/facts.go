@@ -248,6 +248,15 @@ func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {
 	return false
 }
 
+// runtimeHandlers are the names of the handlers that the runtime says it has.
+func (a *Agent) runtimeHandlers() []string {
+	var names []string
+	for _, h := range a.runtime.Facts().Status.GetRuntimeHandlers() {
+		names = append(names, h.GetName())
+	}
+	return names
+}
+
 // maskedPaths are the files by which a container could see or disturb the heat of each CPU.
 func (a *Agent) maskedPaths() []string {
 	if !a.deps.Machine.real {

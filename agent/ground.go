@@ -40,6 +40,7 @@ type ground struct {
 	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: nothing is looked for
 	cgroups     cgroups
 	objects     referrer
+	local       *objects.Local // what came with manifests
 	images      *image.Images
 	checkpoints podworker.Checkpoints
 	dialer      probe.Dialer
@@ -94,18 +95,16 @@ func pullRate(cfg *Config) *rate.Limiter {
 
 // buildGround wires what differs between a real and a simulated machine.
 func (a *Agent) buildGround() error {
-	g := &ground{objects: noObjects{}}
-	a.ground = g
+	refresh := func(uid types.UID) { a.loop.Refresh(uid) }
+	refs := &referents{local: objects.NewLocal(refresh), classes: runtimeClasses{client: a.deps.Client}, handlers: a.runtimeHandlers}
 	if a.deps.Client != nil {
-		g.objects = &referents{
-			Objects: objects.New(objects.Config{
-				Client: a.deps.Client, NodeName: a.cfg.NodeName, Log: a.log,
-				Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
-				Notify:   func(uid types.UID) { a.loop.Refresh(uid) },
-			}),
-			classes: runtimeClasses{client: a.deps.Client},
-		}
+		refs.api = objects.New(objects.Config{
+			Client: a.deps.Client, NodeName: a.cfg.NodeName, Log: a.log, Notify: refresh,
+			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
+		})
 	}
+	g := &ground{objects: refs, local: refs.local}
+	a.ground = g
 	g.images = image.New(image.Config{Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
 	g.dialer = a.deps.Dialer
 	if g.dialer == nil {

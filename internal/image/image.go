@@ -31,8 +31,8 @@ const (
 type Config struct {
 	// Client is the runtime's image service. Required.
 	Client runtimeapi.ImageServiceClient
-	// Secrets returns a secret of the pod's namespace. Required for pods with imagePullSecrets.
-	Secrets func(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// Secrets returns a secret that the pod refers to. Required for pods with imagePullSecrets.
+	Secrets func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	// NodeCredentials are docker config.json files of the node, tried after the pod's secrets; each is read at
 	// every pull, and may be absent.
 	NodeCredentials []string
@@ -294,7 +294,7 @@ func (m *Images) credentials(ctx context.Context, req Request) (auths []*runtime
 			if ref.Name == "" {
 				continue
 			}
-			s, err := m.cfg.Secrets(ctx, req.Pod.Namespace, ref.Name)
+			s, err := m.cfg.Secrets(ctx, req.Pod, ref.Name)
 			switch {
 			case err != nil && ctx.Err() != nil:
 				return nil, nil, ctx.Err()

@@ -234,8 +234,8 @@ func TestCredentialsAreTriedInOrder(t *testing.T) {
 			}
 			return status.Errorf(codes.Unknown, "pull access denied for %s", user)
 		}}
-		m := New(Config{Client: s, NodeCredentials: []string{"/absent", node}, Secrets: func(_ context.Context, ns, name string) (*v1.Secret, error) {
-			if s := secrets[name]; s != nil && ns == "ns" {
+		m := New(Config{Client: s, NodeCredentials: []string{"/absent", node}, Secrets: func(_ context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
+			if s := secrets[name]; s != nil && p.Namespace == "ns" {
 				return s, nil
 			}
 			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)

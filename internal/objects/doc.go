@@ -12,6 +12,8 @@
 //  3. An object that says immutable is not watched any more.
 //  4. A token that can still be used is never given up because its renewal fails.
 //
+// Local is the same for nodes and pods that have their objects from manifests instead of an API server.
+//
 // Cost of a watched object: one goroutine here, one of client-go's stream decoder, one HTTP/2 stream with a goroutine of
 // its own, together 21 KiB (measured), and the object without its metadata. The change detection strategies Get and Cache
 // cost nothing at rest and a request per read.

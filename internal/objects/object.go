@@ -128,8 +128,8 @@ func (o *object) set(c content, err error) {
 	}
 }
 
-func (o *object) notFound() error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: o.key.kind.String() + "s"}, o.key.name)
+func (k key) notFound() error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: k.kind.String() + "s"}, k.name)
 }
 
 // one selects the object: all that the Node authorizer lets a node list and watch.
@@ -163,7 +163,7 @@ func (o *object) replace(items []runtime.Object) (done bool) {
 			return c.immutable()
 		}
 	}
-	o.set(content{}, o.notFound())
+	o.set(content{}, o.key.notFound())
 	return false
 }
 
@@ -173,7 +173,7 @@ func (o *object) apply(event watch.EventType, obj runtime.Object) (done bool) {
 		return false
 	}
 	if event == watch.Deleted {
-		o.set(content{}, o.notFound())
+		o.set(content{}, o.key.notFound())
 		return false
 	}
 	c := contentOf(obj)

@@ -48,8 +48,9 @@ type Cgroups interface {
 
 // Objects are what a pod refers to by name.
 type Objects interface {
-	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// ConfigMap and Secret are those of the name that the pod means: where they come from may differ between pods.
+	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	Services(namespace string) (services []*v1.Service, synced bool)
 	// RuntimeHandler resolves spec.runtimeClassName.
 	RuntimeHandler(ctx context.Context, class string) (string, error)

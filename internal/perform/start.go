@@ -115,15 +115,15 @@ func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ip
 		Pod: p, Container: c, PodIPs: ips, HostIPs: facts.HostIPs, NodeName: facts.NodeName,
 		NodeAllocatable: facts.Allocatable, Services: services, ServicesPending: !synced && !pod.IsStatic(p),
 		EnvFile: func(volume, path string) ([]byte, error) { return x.cfg.Volumes.ReadFile(p, volume, path) },
-		ConfigMap: func(ns, name string) (*v1.ConfigMap, error) {
+		ConfigMap: func(_, name string) (*v1.ConfigMap, error) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			return x.cfg.Objects.ConfigMap(ctx, ns, name)
+			return x.cfg.Objects.ConfigMap(ctx, p, name)
 		},
-		Secret: func(ns, name string) (*v1.Secret, error) {
+		Secret: func(_, name string) (*v1.Secret, error) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			return x.cfg.Objects.Secret(ctx, ns, name)
+			return x.cfg.Objects.Secret(ctx, p, name)
 		},
 	}
 }

@@ -50,7 +50,7 @@ func (r *resolver) configMap(name string, items []v1.KeyToPath, mode fs.FileMode
 	if r.objects == nil {
 		return nil, fmt.Errorf("configmap %q: %w", name, errNoObjects)
 	}
-	cm, err := r.objects.ConfigMap(r.ctx, r.pod.Pod.Namespace, name)
+	cm, err := r.objects.ConfigMap(r.ctx, r.pod.Pod, name)
 	if err != nil {
 		if optional && apierrors.IsNotFound(err) {
 			return map[string]file{}, nil
@@ -69,7 +69,7 @@ func (r *resolver) secret(name string, items []v1.KeyToPath, mode fs.FileMode, o
 	if r.objects == nil {
 		return nil, fmt.Errorf("secret %q: %w", name, errNoObjects)
 	}
-	s, err := r.objects.Secret(r.ctx, r.pod.Pod.Namespace, name)
+	s, err := r.objects.Secret(r.ctx, r.pod.Pod, name)
 	if err != nil {
 		if optional && apierrors.IsNotFound(err) {
 			return map[string]file{}, nil

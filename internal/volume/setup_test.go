@@ -32,14 +32,14 @@ type api struct {
 	due        time.Time
 }
 
-func (a *api) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
+func (a *api) ConfigMap(_ context.Context, _ *v1.Pod, name string) (*v1.ConfigMap, error) {
 	if cm := a.configMaps[name]; cm != nil {
 		return cm, nil
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
 }
 
-func (a *api) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
+func (a *api) Secret(_ context.Context, _ *v1.Pod, name string) (*v1.Secret, error) {
 	if s := a.secrets[name]; s != nil {
 		return s, nil
 	}

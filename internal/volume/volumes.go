@@ -52,8 +52,9 @@ type Host interface {
 
 // Objects are what volumes are made from. Calls may be concurrent; they wait for a first answer until ctx ends.
 type Objects interface {
-	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
-	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// ConfigMap and Secret are those of the name that the pod means.
+	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	// ServiceAccountToken returns a token bound to the pod that is not due for renewal, where one can be had.
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
 	// NextRefresh is when the first token of the pod is due for renewal; zero: never.

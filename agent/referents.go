@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wherry-node/wherry/internal/objects"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// referents are what pods refer to by name. Static pods find it among what came with manifests, then in the API; pods of
+// the API only there.
+type referents struct {
+	local   *objects.Local
+	api     *objects.Objects // nil: there is no API server
+	classes runtimeClasses
+	// handlers are the names of the runtime's handlers, where it says them.
+	handlers func() []string
+}
+
+var _ referrer = (*referents)(nil)
+
+// ConfigMap returns the ConfigMap that a pod means by a name.
+func (r *referents) ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return lookUp(ctx, r, p, name, r.local.ConfigMap, (*objects.Objects).ConfigMap)
+}
+
+// Secret returns the Secret that a pod means by a name.
+func (r *referents) Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
+	return lookUp(ctx, r, p, name, r.local.Secret, (*objects.Objects).Secret)
+}
+
+// lookUp finds an object of either kind.
+func lookUp[T any](ctx context.Context, r *referents, p *v1.Pod, name string, local func(ns, name string) (T, error),
+	api func(o *objects.Objects, ctx context.Context, ns, name string) (T, error)) (T, error) {
+	if !r.isLocal(p) {
+		return api(r.api, ctx, p.Namespace, name)
+	}
+	got, err := local(p.Namespace, name)
+	if r.api == nil || !apierrors.IsNotFound(err) {
+		return got, err
+	}
+	got, err = api(r.api, ctx, p.Namespace, name)
+	if apierrors.IsForbidden(err) { // what no pod of the API refers to, a node may not read
+		return got, fmt.Errorf("none of the manifests of static pods has it, and the API server does not give it to them: put it beside the pod's manifest: %w", err)
+	}
+	return got, err
+}
+
+// isLocal reports whether a pod finds what it refers to among the manifests.
+func (r *referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
+
+// ServiceAccountToken asks for a token, for pods that the API server knows.
+func (r *referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (string, time.Time, error) {
+	switch {
+	case r.api == nil:
+		return "", time.Time{}, errors.New("this node has no API server that could issue a token: remove the serviceAccountToken source from the pod's volumes, or give it a Secret")
+	case pod.IsStatic(p):
+		return "", time.Time{}, errors.New("a static pod has no service account in the API server: remove the serviceAccountToken source from the pod's volumes, or give it a Secret")
+	}
+	return r.api.ServiceAccountToken(ctx, p, audience, expirationSeconds)
+}
+
+// NextRefresh is when the first token of the pod is due for renewal; zero: never.
+func (r *referents) NextRefresh(uid types.UID) time.Time {
+	if r.api == nil {
+		return time.Time{}
+	}
+	return r.api.NextRefresh(uid)
+}
+
+// Services lists the services of a namespace.
+func (r *referents) Services(namespace string) (services []*v1.Service, synced bool) {
+	if r.api == nil {
+		return nil, true
+	}
+	return r.api.Services(namespace)
+}
+
+// Track says what a pod refers to now. What static pods refer to is not watched in the API, which would refuse it.
+func (r *referents) Track(p *v1.Pod) {
+	if r.isLocal(p) {
+		r.local.Track(p)
+		return
+	}
+	r.api.Track(p)
+}
+
+// Forget ends the interest of a pod.
+func (r *referents) Forget(uid types.UID) {
+	r.local.Forget(uid)
+	if r.api != nil {
+		r.api.Forget(uid)
+	}
+}
+
+// Run follows what is tracked until ctx ends.
+func (r *referents) Run(ctx context.Context) error {
+	if r.api == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return r.api.Run(ctx)
+}
+
+// RuntimeHandler resolves spec.runtimeClassName. Without an API server, a class is the handler of the runtime's
+// configuration that has its name.
+func (r *referents) RuntimeHandler(ctx context.Context, class string) (string, error) {
+	if r.api != nil {
+		return r.classes.handler(ctx, class)
+	}
+	names := slices.DeleteFunc(r.handlers(), func(n string) bool { return n == "" })
+	if len(names) > 0 && !slices.Contains(names, class) {
+		return "", fmt.Errorf("without an API server a runtime class is a handler of the container runtime, which has no %q: it has %s",
+			class, strings.Join(names, ", "))
+	}
+	return class, nil
+}
+
+// runtimeClasses reads RuntimeClass objects when a pod needs one and remembers them for a minute: their handler
+// never changes ("handler is immutable").
+type runtimeClasses struct {
+	client kubernetes.Interface
+
+	mu   sync.Mutex
+	seen map[string]seenClass
+}
+
+type seenClass struct {
+	handler string
+	at      time.Time
+}
+
+func (r *runtimeClasses) handler(ctx context.Context, name string) (string, error) {
+	r.mu.Lock()
+	c, ok := r.seen[name]
+	r.mu.Unlock()
+	if ok && time.Since(c.at) < time.Minute {
+		return c.handler, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	rc, err := r.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("get runtime class %s: %w", name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		r.seen = map[string]seenClass{}
+	}
+	r.seen[name] = seenClass{rc.Handler, time.Now()}
+	return rc.Handler, nil
+}

@@ -1,0 +1,108 @@
+package objects
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Local holds the ConfigMaps and Secrets that came with manifests. They are found by namespace and name; where two
+// sources have one of a name, the source that comes first in pod.Source counts. Methods may be called concurrently.
+type Local struct {
+	notify func(uid types.UID)
+
+	mu      sync.Mutex
+	sources map[pod.Source]map[key]content
+	pods    map[types.UID][]key
+}
+
+// NewLocal returns an empty store. notify is called, outside the lock, for each tracked pod that refers to an object
+// which has come, changed or gone; it must not block.
+func NewLocal(notify func(uid types.UID)) *Local {
+	return &Local{notify: notify, sources: map[pod.Source]map[key]content{}, pods: map[types.UID][]key{}}
+}
+
+// Replace puts the whole state of one source. The objects must not be changed afterwards.
+func (l *Local) Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v1.Secret) {
+	now := make(map[key]content, len(configMaps)+len(secrets))
+	for _, c := range configMaps {
+		now[key{configMap, c.Namespace, c.Name}] = contentOf(c)
+	}
+	for _, s := range secrets {
+		now[key{secret, s.Namespace, s.Name}] = contentOf(s)
+	}
+	l.mu.Lock()
+	before := map[key]content{}
+	for _, refs := range l.pods {
+		for _, k := range refs {
+			before[k] = l.find(k)
+		}
+	}
+	l.sources[src] = now
+	var told []types.UID
+	for uid, refs := range l.pods {
+		if slices.ContainsFunc(refs, func(k key) bool { return !before[k].same(l.find(k)) }) {
+			told = append(told, uid)
+		}
+	}
+	l.mu.Unlock()
+	for _, uid := range told {
+		l.notify(uid)
+	}
+}
+
+// find is called with the lock held.
+func (l *Local) find(k key) content {
+	for _, src := range slices.Sorted(maps.Keys(l.sources)) {
+		if c := l.sources[src][k]; c.exists() {
+			return c
+		}
+	}
+	return content{}
+}
+
+// ConfigMap returns a ConfigMap, which is shared: do not change it. Where there is none the error says IsNotFound.
+func (l *Local) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	c, err := l.read(key{configMap, namespace, name})
+	return c.configMap, err
+}
+
+// Secret returns a Secret, as ConfigMap does.
+func (l *Local) Secret(namespace, name string) (*v1.Secret, error) {
+	c, err := l.read(key{secret, namespace, name})
+	return c.secret, err
+}
+
+func (l *Local) read(k key) (content, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.find(k)
+	if !c.exists() {
+		return c, k.notFound()
+	}
+	return c, nil
+}
+
+// Track says what a pod refers to now. It may be called again with every change of the pod.
+func (l *Local) Track(p *v1.Pod) {
+	refs := references(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(refs) == 0 {
+		delete(l.pods, p.UID)
+		return
+	}
+	l.pods[p.UID] = refs
+}
+
+// Forget ends the interest of a pod.
+func (l *Local) Forget(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pods, uid)
+}
