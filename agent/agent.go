@@ -171,6 +171,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.server != nil {
 		parts = append(parts, part{"server", a.serve})
 	}
+	if r := a.logRotator(); r != nil {
+		parts = append(parts, part{"log rotation", r.Run})
+	}
 	if a.deps.Client != nil {
 		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"source", api.Run})

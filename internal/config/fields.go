@@ -120,10 +120,8 @@ var fields = map[string]fieldUse{
 	// Pods.
 	"podLogsDir": honoured, "clusterDomain": honoured, "clusterDNS": honoured, "resolvConf": honoured,
 	"allowedUnsafeSysctls": honoured, "seccompDefault": honoured,
-	"containerLogMaxSize":                        ignored("container logs are not rotated yet"),
-	"containerLogMaxFiles":                       ignored("container logs are not rotated yet"),
-	"containerLogMaxWorkers":                     ignored("container logs are not rotated yet"),
-	"containerLogMonitorInterval":                ignored("container logs are not rotated yet"),
+	"containerLogMaxSize": honoured, "containerLogMaxFiles": honoured, "containerLogMaxWorkers": honoured,
+	"containerLogMonitorInterval":                honoured,
 	"crashLoopBackOff.maxContainerRestartPeriod": honoured,
 	"userNamespaces.idsPerPod":                   ignored("user namespaces have 65536 IDs each", "65536"),
 	"volumeStatsAggPeriod":                       ignored("volumes are measured when somebody asks"),

@@ -50,6 +50,9 @@ port: %[5]d
 healthzPort: %[6]d
 allowedUnsafeSysctls: ["net.core.somaxconn"]
 podPidsLimit: 300
+containerLogMaxSize: 256Ki
+containerLogMaxFiles: 3
+containerLogMonitorInterval: 3s
 `
 
 // startNode starts a node and does not wait for it.

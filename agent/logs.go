@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/internal/logrotate"
+	"github.com/wherry-node/wherry/internal/perform"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// logRotator keeps container logs within bounds; nil where there are none, or where "containerLogMaxSize" is negative.
+func (a *Agent) logRotator() *logrotate.Rotator {
+	k := &a.cfg.Kubelet
+	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
+	if _, written := a.ground.logs.(*perform.LogDirs); !written || err != nil || size.Sign() <= 0 {
+		return nil
+	}
+	return logrotate.New(logrotate.Config{
+		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers),
+		Interval: k.ContainerLogMonitorInterval.Duration, Running: a.runningLogs, Reopen: a.cri.ReopenLog, Log: a.log,
+	})
+}
+
+// runningLogs are the running containers as the newest inspections have them: no call to the runtime.
+func (a *Agent) runningLogs() []logrotate.Container {
+	var out []logrotate.Container
+	for _, o := range a.pleg.List() {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.State == pod.StateRunning {
+				out = append(out, logrotate.Container{ID: c.ID, Path: c.LogPath})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,293 @@
+package logrotate
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// runtime is what writes a log: it keeps its file open over a rename, as runtimes do.
+type runtime struct {
+	t    *testing.T
+	path string
+	file *os.File
+	err  error // what Reopen answers
+	// reopened counts.
+	mu       sync.Mutex
+	reopened int
+}
+
+func newRuntime(t *testing.T) *runtime {
+	r := &runtime{t: t, path: filepath.Join(t.TempDir(), "0.log")}
+	if err := r.reopen(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.file.Close() })
+	return r
+}
+
+func (r *runtime) reopen(_ context.Context, id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return r.err
+	}
+	if id != "c" {
+		r.t.Errorf("reopened %q", id)
+	}
+	f, err := os.OpenFile(r.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	r.file.Close()
+	r.file = f
+	r.reopened++
+	return nil
+}
+
+func (r *runtime) write(text string) {
+	r.t.Helper()
+	if _, err := r.file.WriteString(text); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *runtime) rotator(change ...func(*Config)) *Rotator {
+	cfg := Config{
+		MaxSize: 10, MaxFiles: 4, Workers: 1, Interval: 10 * time.Second,
+		Running: func() []Container { return []Container{{ID: "c", Path: r.path}} }, Reopen: r.reopen,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return New(cfg)
+}
+
+// files are the log's files with their content, by name.
+func (r *runtime) files() map[string]string {
+	r.t.Helper()
+	out := map[string]string{}
+	entries, err := os.ReadDir(filepath.Dir(r.path))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(filepath.Dir(r.path), e.Name()))
+		if err == nil && strings.HasSuffix(e.Name(), ".gz") {
+			var z *gzip.Reader
+			if z, err = gzip.NewReader(bytes.NewReader(data)); err == nil {
+				data, err = io.ReadAll(z)
+			}
+		}
+		if err != nil {
+			r.t.Fatalf("%s: %v", e.Name(), err)
+		}
+		out[e.Name()] = string(data)
+	}
+	return out
+}
+
+func (r *runtime) put(files map[string]string) {
+	r.t.Helper()
+	for name, content := range files {
+		var b bytes.Buffer
+		if strings.HasSuffix(name, ".gz") {
+			z := gzip.NewWriter(&b)
+			_, _ = io.WriteString(z, content)
+			_ = z.Close()
+		} else {
+			b.WriteString(content)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(r.path), name), b.Bytes(), 0o640); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r *runtime) expect(want map[string]string) {
+	r.t.Helper()
+	if diff := cmp.Diff(want, r.files()); diff != "" {
+		r.t.Fatalf("files (-want +got):\n%s", diff)
+	}
+}
+
+// "containerLogMaxSize is a quantity defining the maximum size of the container log file before it is rotated.
+// containerLogMaxFiles specifies the maximum number of container log files that can be present for a container."
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	rot := r.rotator()
+	rot.now = func() time.Time { return at }
+	round := func() {
+		rot.Round(t.Context())
+		at = at.Add(10 * time.Second)
+	}
+	r.write("short\n")
+	round()
+	r.expect(map[string]string{"0.log": "short\n"})
+	r.write("long enough\n")
+	round()
+	r.expect(map[string]string{"0.log": "", "0.log.20260102-030415": "short\nlong enough\n"})
+	r.write("the second file\n")
+	round()
+	r.expect(map[string]string{"0.log": "", "0.log.20260102-030425": "the second file\n", "0.log.20260102-030415.gz": "short\nlong enough\n"})
+	r.write("the third file\n")
+	round()
+	r.write("the fourth file\n")
+	round()
+	r.write("x")
+	round()
+	r.expect(map[string]string{
+		"0.log": "x", "0.log.20260102-030445": "the fourth file\n", "0.log.20260102-030435.gz": "the third file\n",
+		"0.log.20260102-030425.gz": "the second file\n",
+	})
+	info, err := os.Stat(r.path + ".20260102-030425.gz")
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("a compressed log has mode %v, %v, want that of the log", info.Mode(), err)
+	}
+}
+
+// What a crash leaves at each step is mended by the next round.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	const old, older = "0.log.20260102-030405", "0.log.20260102-030400"
+	for _, c := range []struct {
+		name       string
+		gone       bool // the log itself is missing
+		have, want map[string]string
+		reopened   int
+	}{
+		{"between rename and reopen", true, map[string]string{old: "o"}, map[string]string{"0.log": "", old: "o"}, 1},
+		{"while compressing", false, map[string]string{old: "o", old + ".gz.tmp": "half"},
+			map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n", old + ".gz": "o"}, 1},
+		{"after compressing", false, map[string]string{old: "o", old + ".gz": "o"},
+			map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n", old + ".gz": "o"}, 1},
+		{"before the oldest were removed", false, map[string]string{"0.log.20260101-000000.gz": "1", "0.log.20260101-000001.gz": "2", older + ".gz": "3", old: "4"},
+			map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n", old + ".gz": "4", older + ".gz": "3"}, 1},
+		{"files of others stay", false, map[string]string{"1.log": "another attempt", "0.log.bak": "an administrator's", "0.log.20260102": "no time"},
+			map[string]string{"0.log": "", "0.log.20260203-040506": "full to the brim\n", "1.log": "another attempt", "0.log.bak": "an administrator's", "0.log.20260102": "no time"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRuntime(t)
+			r.write("full to the brim\n")
+			if c.gone {
+				if err := os.Remove(r.path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.put(c.have)
+			rot := r.rotator()
+			rot.now = func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) }
+			rot.Round(t.Context())
+			r.expect(c.want)
+			if r.reopened != c.reopened+1 {
+				t.Errorf("reopened %d times, want %d", r.reopened-1, c.reopened)
+			}
+		})
+	}
+}
+
+// A runtime that cannot reopen goes on writing to a file of the right name.
+func TestReopenFails(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	r.write("full to the brim\n")
+	r.err = errors.New("no")
+	rot := r.rotator()
+	rot.Round(t.Context())
+	r.write("more\n")
+	r.expect(map[string]string{"0.log": "full to the brim\nmore\n"})
+	r.err = nil
+	rot.now = func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) }
+	rot.Round(t.Context())
+	r.write("new\n")
+	r.expect(map[string]string{"0.log": "new\n", "0.log.20260203-040506": "full to the brim\nmore\n"})
+}
+
+// A second rotation within a second, or after the clock was set back, must not replace what is there.
+func TestSameName(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	rot := r.rotator()
+	rot.now = func() time.Time { return time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC) }
+	r.write("first, long enough\n")
+	rot.Round(t.Context())
+	r.write("second, long enough\n")
+	rot.Round(t.Context())
+	r.expect(map[string]string{"0.log": "second, long enough\n", "0.log.20260203-040506.gz": "first, long enough\n"})
+}
+
+// The log of a pod that is being removed is not made again.
+func TestDirectoryGone(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	if err := os.RemoveAll(filepath.Dir(r.path)); err != nil {
+		t.Fatal(err)
+	}
+	r.rotator().Round(t.Context())
+	if r.reopened != 1 {
+		t.Error("the log was reopened")
+	}
+}
+
+// "containerLogMonitorInterval specifies the duration at which the container logs are monitored for performing the log
+// rotate operation", and "containerLogMaxWorkers specifies the maximum number of concurrent workers".
+func TestRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var all []Container
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		path := filepath.Join(dir, id, "0.log")
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.Repeat("x", 100)), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, Container{ID: id, Path: path})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked, now, most, done := 0, 0, 0, 0
+		rot := New(Config{
+			MaxSize: 10, MaxFiles: 2, Workers: 2, Interval: 10 * time.Second,
+			Running: func() []Container { asked++; return all },
+			Reopen: func(_ context.Context, id string) error {
+				mu.Lock()
+				now++
+				most = max(most, now)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				now--
+				done++
+				mu.Unlock()
+				return os.WriteFile(filepath.Join(dir, id, "0.log"), nil, 0o640)
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- rot.Run(ctx) }()
+		time.Sleep(35 * time.Second)
+		if asked != 4 || done != 5 || most != 2 {
+			t.Errorf("%d looks, %d reopened, %d at once; want 4, 5, 2", asked, done, most)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
