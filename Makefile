@@ -4,6 +4,11 @@ SHELL    := /bin/bash
 DEV      := bin/wherry-dev
 MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod))
 FUZZTIME ?= 20s
+# Of make conformance: which tests, which not, on which node agent, how many at a time.
+FOCUS    ?= \[NodeConformance\]
+SKIP     ?=
+NODE     ?= wherry
+PROCS    ?= 6
 # Root and a quiet machine are needed for the tests that start containers and look for what is left behind.
 ROOT     := $(filter 0,$(shell id -u))
 
@@ -63,9 +68,8 @@ fuzz: ## every fuzz test for FUZZTIME (default 20s)
 sim: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
 
-conformance: ## upstream's conformance tests on a node (module conformance/)
-	@if [ ! -f conformance/go.mod ]; then echo "conformance/ is not in this tree yet: the upstream tests cannot be run" >&2; exit 1; fi
-	cd conformance && go test -timeout 4h ./...
+conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= NODE=wherry|kubelet PROCS=
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS)
 
 bench: ## the same work on upstream's kubelet and on Wherry, in one run
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench

@@ -26,6 +26,8 @@ type Target struct {
 	Makes []string
 	// Wants are Debian packages without which it cannot be made.
 	Wants []string
+	// OnDemand is made only when named: it takes long, and few need it.
+	OnDemand bool
 }
 
 // Versions of what is not in go.mod files in a form that can be linked in.
@@ -65,19 +67,35 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
 		{Name: "image programs", Module: "tools", Env: static, Makes: []string{"images/web"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
+		{Name: "e2e.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e.test"}, OnDemand: true,
+			Args: []string{"test", "-c", "-tags", "grpcnotrace", "-ldflags", kubernetesFlags(), "-o", "{bin}/conformance/e2e.test", "k8s.io/kubernetes/test/e2e"}},
+		{Name: "conformance programs", Module: "conformance", Env: static, OnDemand: true,
+			Makes: []string{"conformance/agnhost", "conformance/ginkgo", "conformance/nonewprivs", "conformance/regression-issue-74839", "conformance/resource-consumer"},
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/", "github.com/onsi/ginkgo/v2/ginkgo",
+				testImages + "agnhost", testImages + "nonewprivs", testImages + "regression-issue-74839", testImages + "resource-consumer"}},
+		{Name: "conformance curl", Module: "tools", Env: static, Makes: []string{"conformance/curl"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/curl", "./images/curl"}},
+		{Name: "kubelet", Module: "conformance", Env: static, Makes: []string{"conformance/kubelet"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/conformance/kubelet", "k8s.io/kubernetes/cmd/kubelet"}},
 	}
 }
 
-// Run makes the targets of the given names (all, if none is given).
+const testImages = "k8s.io/kubernetes/test/images/"
+
+// Run makes the targets of the given names (if none is given, all but those on demand).
 func Run(ctx context.Context, checkout string, names []string, progress io.Writer) error {
 	bin := filepath.Join(checkout, "bin")
-	if err := os.MkdirAll(filepath.Join(bin, "cni"), 0o755); err != nil {
-		return err
+	for _, dir := range []string{"cni", "conformance"} { // go build wants to see a directory
+		if err := os.MkdirAll(filepath.Join(bin, dir), 0o755); err != nil {
+			return err
+		}
 	}
-	targets := Targets()
-	if len(names) > 0 {
-		targets = slices.DeleteFunc(targets, func(t Target) bool { return !slices.Contains(names, t.Name) })
-	}
+	targets := slices.DeleteFunc(Targets(), func(t Target) bool {
+		if len(names) == 0 {
+			return t.OnDemand
+		}
+		return !slices.Contains(names, t.Name)
+	})
 	for i, target := range targets {
 		began := time.Now()
 		fmt.Fprintf(progress, "[%2d/%d] %-20s ", i+1, len(targets), target.Name)

@@ -88,6 +88,33 @@ func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error
 	return bin, os.RemoveAll(packages)
 }
 
+// Program extracts one file of a package to the given place, without installing the package. What is there already stays.
+func Program(ctx context.Context, name, file, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(to), "package-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := apt(ctx, dir, "download", "-q", name); err != nil {
+		if os.Geteuid() != 0 {
+			return err
+		}
+		if err := errors.Join(apt(ctx, "", "update", "-q"), apt(ctx, dir, "download", "-q", name)); err != nil {
+			return err
+		}
+	}
+	packages, _ := filepath.Glob(filepath.Join(dir, "*.deb"))
+	for _, p := range packages {
+		if out, err := exec.CommandContext(ctx, "dpkg-deb", "-x", p, dir).CombinedOutput(); err != nil {
+			return fmt.Errorf("extract %s: %w: %s", p, err, bytes.TrimSpace(out))
+		}
+	}
+	return os.Rename(filepath.Join(dir, file), to)
+}
+
 func apt(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Dir = dir

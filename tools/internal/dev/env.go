@@ -43,7 +43,18 @@ type Options struct {
 	NodeName string
 	// SkipExample leaves the node empty.
 	SkipExample bool
-	Progress    io.Writer
+	// Bare neither builds nor explains: the programs are there, and the caller goes on.
+	Bare bool
+	// Dir holds everything; empty: .wherry in the checkout.
+	Dir string
+	// Agent is the node agent's program and its first arguments; empty: wherry kubelet.
+	Agent []string
+	// NodeFlags are further flags of the node agent.
+	NodeFlags []string
+	// Registries and Archives are what the runtime has beside the development images: see runtime.Config, and files.
+	Registries string
+	Archives   []string
+	Progress   io.Writer
 }
 
 // Env is the environment of one checkout.
@@ -59,6 +70,12 @@ func New(o Options) (*Env, error) {
 	fallback := o.Runtime == ""
 	if fallback {
 		o.Runtime = runtimeContainerd2
+	}
+	if o.Dir == "" {
+		o.Dir = filepath.Join(o.Checkout, ".wherry")
+	}
+	if len(o.Agent) == 0 {
+		o.Agent = []string{filepath.Join(o.Checkout, "bin", "wherry"), "kubelet"}
 	}
 	if o.NodeName == "" {
 		name, err := os.Hostname()
@@ -76,7 +93,7 @@ func New(o Options) (*Env, error) {
 }
 
 func (e *Env) path(elem ...string) string {
-	return filepath.Join(append([]string{e.Checkout, ".wherry"}, elem...)...)
+	return filepath.Join(append([]string{e.Dir}, elem...)...)
 }
 
 func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", name) }
@@ -88,7 +105,7 @@ func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
 // cgroupParent holds everything of this checkout's node.
 func (e *Env) cgroupParent() string {
-	sum := sha256.Sum256([]byte(e.Checkout))
+	sum := sha256.Sum256([]byte(e.Dir))
 	return "/wherry-" + hex.EncodeToString(sum[:4])
 }
 
@@ -96,7 +113,7 @@ func (e *Env) cgroupParent() string {
 func (e *Env) containerd(flavor string) runtime.Config {
 	return runtime.Config{
 		Flavor: runtime.Flavor(flavor), Dir: e.path("containerd"), Bin: filepath.Join(e.Checkout, "bin"),
-		DebianBin: e.path("debian", "bin"), PodSubnet: podSubnet, SandboxImage: images.Pause,
+		DebianBin: e.path("debian", "bin"), PodSubnet: podSubnet, SandboxImage: images.Pause, Registries: e.Registries,
 	}
 }
 

@@ -237,7 +237,7 @@ func removeProxyTables(ctx context.Context, before []string) error {
 // strays are processes of this checkout that no pid file names any more.
 func (e *Env) strays() ([]proc.Process, error) {
 	return proc.Matching(func(args []string) bool {
-		if args[0] != e.bin("wherry") && args[0] != e.bin("wherry-controlplane") {
+		if args[0] != e.Agent[0] && args[0] != e.bin("wherry-controlplane") {
 			return false
 		}
 		return strings.Contains(strings.Join(args, " "), e.path())

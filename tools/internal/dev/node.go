@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"text/template"
 
@@ -69,9 +70,8 @@ func (e *Env) startNode(s *state) error {
 		return err
 	}
 	_, err = proc.Start(proc.Spec{
-		PIDFile: e.pidFile("node"), Log: e.path("logs", "node.log"), Path: e.bin("wherry"), Dir: e.path("node"),
-		Args: []string{
-			"kubelet",
+		PIDFile: e.pidFile("node"), Log: e.path("logs", "node.log"), Path: e.Agent[0], Dir: e.path("node"),
+		Args: slices.Concat(e.Agent[1:], []string{
 			"--config=" + config,
 			"--bootstrap-kubeconfig=" + e.path("controlplane", "bootstrap.kubeconfig"),
 			"--kubeconfig=" + e.path("node", "kubeconfig"),
@@ -80,7 +80,7 @@ func (e *Env) startNode(s *state) error {
 			"--hostname-override=" + s.NodeName,
 			"--node-ip=" + s.NodeIP,
 			"--v=" + strconv.Itoa(2),
-		},
+		}, e.NodeFlags),
 	})
 	if err != nil {
 		return fmt.Errorf("start node: %w", err)

@@ -30,8 +30,10 @@ func (e *Env) Up(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := e.buildAll(ctx, s); err != nil {
-		return err
+	if !e.Bare {
+		if err := e.buildAll(ctx, s); err != nil {
+			return err
+		}
 	}
 	var parts errgroup.Group
 	parts.Go(func() error { return e.startControlPlane(ctx, s) })
@@ -55,6 +57,9 @@ func (e *Env) Up(ctx context.Context) (err error) {
 		if err := e.runExample(ctx, s); err != nil {
 			return err
 		}
+	}
+	if e.Bare {
+		return nil
 	}
 	return e.summary(ctx, s)
 }
@@ -188,6 +193,11 @@ func (e *Env) startRuntime(ctx context.Context, s *state) error {
 		err := runtime.Start(ctx, c)
 		if err == nil {
 			err = runtime.Import(ctx, c, e.bin("images.tar"))
+		}
+		for _, archive := range e.Archives {
+			if err == nil {
+				err = runtime.Import(ctx, c, archive)
+			}
 		}
 		if err == nil {
 			e.say("containerd (%s) serves %s", s.Runtime, c.Socket())

@@ -128,6 +128,17 @@ func WriteArchive(w io.Writer, images []Image) error {
 	return writeTar(w, files)
 }
 
+// Blobs returns the image's blobs by digest, and the digest of its manifest.
+func (i Image) Blobs() (blobs map[string][]byte, manifest string, err error) {
+	blobs = map[string][]byte{}
+	d, err := i.put(func(mediaType string, data []byte) descriptor {
+		digest := digestOf(data)
+		blobs[digest] = data
+		return descriptor{MediaType: mediaType, Digest: digest, Size: int64(len(data))}
+	})
+	return blobs, d.Digest, err
+}
+
 // put stores the image's blobs and returns the descriptor of its manifest.
 func (i Image) put(put func(mediaType string, data []byte) descriptor) (descriptor, error) {
 	var layer bytes.Buffer
@@ -195,8 +206,10 @@ func writeTar(w io.Writer, files []File) error {
 			Name: f.Path, Mode: int64(f.Mode.Perm()), Uid: f.UID, Gid: f.GID, Size: int64(len(f.Data)),
 			Typeflag: tar.TypeReg, Format: tar.FormatPAX, ModTime: time.Unix(0, 0).UTC(),
 		}
-		if f.Mode&os.ModeSticky != 0 {
-			header.Mode |= 0o1000
+		for bit, octal := range map[os.FileMode]int64{os.ModeSticky: 0o1000, os.ModeSetgid: 0o2000, os.ModeSetuid: 0o4000} {
+			if f.Mode&bit != 0 {
+				header.Mode |= octal
+			}
 		}
 		switch {
 		case f.Mode.IsDir():

@@ -24,7 +24,8 @@ func Names() []string {
 	}
 }
 
-const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// SearchPath is the variable PATH of every image that has a shell.
+const SearchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Programs are the files that the development images are made of.
 type Programs struct {
@@ -43,7 +44,7 @@ type Programs struct {
 //	registry.k8s.io/wherry/busybox:named         busybox, USER alice (1001:1001 and group wheel in /etc/group)
 //	registry.k8s.io/wherry/busybox:volume        busybox, VOLUME /data, WORKDIR /work, STOPSIGNAL SIGUSR1
 func Set(p Programs) ([]Image, error) {
-	busybox, err := busyboxFiles(p.Busybox)
+	busybox, err := BusyboxFiles(p.Busybox)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func Set(p Programs) ([]Image, error) {
 		return nil, fmt.Errorf("read pause: %w", err)
 	}
 	set := []Image{{
-		Reference: Pause, Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535",
+		Reference: Pause, Entrypoint: []string{"/pause"}, Env: []string{SearchPath}, User: "65535:65535",
 		Files: []File{{Path: "pause", Mode: 0o755, Data: pause}},
 	}}
 	for _, tag := range []string{"latest", "1.35", "1.36", "1.37"} {
@@ -66,7 +67,7 @@ func Set(p Programs) ([]Image, error) {
 	for _, web := range [][2]string{{"1", ""}, {"2", ""}, {"user", "1000:3000"}} {
 		set = append(set, Image{
 			Reference: "registry.k8s.io/wherry/web:" + web[0], Files: webFiles, User: web[1],
-			Entrypoint: []string{"/web"}, Env: []string{searchPath, "PORT=8080"},
+			Entrypoint: []string{"/web"}, Env: []string{SearchPath, "PORT=8080"},
 		})
 	}
 	user := busyboxImage("registry.k8s.io/wherry/busybox:user", busybox)
@@ -79,10 +80,11 @@ func Set(p Programs) ([]Image, error) {
 }
 
 func busyboxImage(reference string, files []File) Image {
-	return Image{Reference: reference, Files: files, Cmd: []string{"sh"}, Env: []string{searchPath}}
+	return Image{Reference: reference, Files: files, Cmd: []string{"sh"}, Env: []string{SearchPath}}
 }
 
-func busyboxFiles(program string) ([]File, error) {
+// BusyboxFiles are a small system of a static busybox and links to it.
+func BusyboxFiles(program string) ([]File, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
 		return nil, fmt.Errorf("read busybox (Debian package busybox-static): %w", err)

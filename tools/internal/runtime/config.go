@@ -32,6 +32,8 @@ type Config struct {
 	SandboxImage string
 	// NoNetwork leaves the CNI configuration out (a test adds it later: see WriteNetwork).
 	NoNetwork bool
+	// Registries is a directory of registry configurations, HOST/hosts.toml; empty: registries are asked as they are named.
+	Registries string
 }
 
 func (c Config) path(elem ...string) string {
@@ -84,6 +86,8 @@ disabled_plugins = [
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{{.SandboxImage}}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{{.Registries}}"
 
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = {{.RestrictOOM}}
@@ -118,6 +122,8 @@ disabled_plugins = [
   restrict_oom_score_adj = {{.RestrictOOM}}
   netns_mounts_under_state_dir = true
   tolerate_missing_hugetlb_controller = true
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{{.Registries}}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{{.CNIBin}}"
     conf_dir = "{{.CNIConf}}"
@@ -147,7 +153,7 @@ func (c Config) writeConfig() error {
 	err := configs[c.Flavor].Execute(&b, map[string]any{
 		"Root": c.path("root"), "State": c.path("state"), "Socket": c.Socket(), "SandboxImage": c.SandboxImage,
 		"RestrictOOM": !mayLowerOOMScore(), "CNIBin": filepath.Join(c.Bin, "cni"), "CNIConf": c.path("cni/net.d"),
-		"Runc": runc, "RuncRoot": c.path("runc"),
+		"Runc": runc, "RuncRoot": c.path("runc"), "Registries": c.Registries,
 		// The second is the same: it is there so that RuntimeClasses can be tried out.
 		"Handlers": []string{"runc", "alternative"},
 	})

@@ -1,0 +1,227 @@
+// Command curl is the little of curl and nc that Kubernetes' own tests use inside of their containers; what it is called
+// decides which it is. It is static, so that an image can hold it alone.
+//
+//	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
+//	nc   [-utvzN] [-w SECONDS] HOST PORT
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	run := curl
+	if filepath.Base(os.Args[0]) == "nc" {
+		run = nc
+	}
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: (%d) %v\n", filepath.Base(os.Args[0]), code, err)
+	}
+	os.Exit(code)
+}
+
+// options splits arguments into flags and the rest; valued are the flags that take a value, several of a letter may be
+// written together.
+func options(args []string, valued string) (flags map[string][]string, rest []string) {
+	flags = map[string][]string{}
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case strings.HasPrefix(arg, "--"):
+			name, value, given := strings.Cut(arg[2:], "=")
+			if !given && strings.Contains(" connect-timeout max-time header data request output write-out ", " "+name+" ") && i+1 < len(args) {
+				i++
+				value = args[i]
+			}
+			flags[name] = append(flags[name], value)
+		case len(arg) > 1 && arg[0] == '-':
+			for at, letter := range arg[1:] {
+				if !strings.ContainsRune(valued, letter) {
+					flags[string(letter)] = append(flags[string(letter)], "")
+					continue
+				}
+				value := arg[at+2:]
+				if value == "" && i+1 < len(args) {
+					i++
+					value = args[i]
+				}
+				flags[string(letter)] = append(flags[string(letter)], value)
+				break
+			}
+		default:
+			rest = append(rest, arg)
+		}
+	}
+	return flags, rest
+}
+
+// first is the value of the first flag given of those named.
+func first(flags map[string][]string, names ...string) (string, bool) {
+	for _, name := range names {
+		if values, ok := flags[name]; ok {
+			return values[0], true
+		}
+	}
+	return "", false
+}
+
+func seconds(value string, fallback time.Duration) time.Duration {
+	if n, err := strconv.ParseFloat(value, 64); err == nil {
+		return time.Duration(n * float64(time.Second))
+	}
+	return fallback
+}
+
+// The codes that curl ends with.
+const (
+	badUsage, noHost, noConnection, httpError, timedOut = 2, 6, 7, 22, 28
+)
+
+func curl(args []string) (int, error) {
+	flags, urls := options(args, "XHdowm")
+	if len(urls) != 1 {
+		return badUsage, fmt.Errorf("want one URL, got %q", urls)
+	}
+	url := urls[0]
+	if !strings.Contains(url, "://") {
+		url = "http://" + url
+	}
+	request, err := newRequest(flags, url)
+	if err != nil {
+		return badUsage, err
+	}
+	limit, _ := first(flags, "m", "max-time")
+	connect, _ := first(flags, "connect-timeout")
+	ctx, cancel := context.WithTimeout(context.Background(), seconds(limit, time.Hour))
+	defer cancel()
+	transport := &http.Transport{
+		DialContext:       (&net.Dialer{Timeout: seconds(connect, 5*time.Minute)}).DialContext,
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // every test asks with -k
+	}
+	response, err := transport.RoundTrip(request.WithContext(ctx)) // a redirect is not followed without -L
+	format, report := first(flags, "w", "write-out")
+	if err != nil {
+		if report {
+			fmt.Print(strings.ReplaceAll(format, "%{http_code}", "000"))
+		}
+		return codeOf(err), err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := write(flags, response); err != nil {
+		return codeOf(err), err
+	}
+	if report {
+		fmt.Print(strings.NewReplacer("%{http_code}", strconv.Itoa(response.StatusCode), `\n`, "\n").Replace(format))
+	}
+	if _, fail := first(flags, "f", "fail"); fail && response.StatusCode >= 400 {
+		return httpError, errors.New(response.Status)
+	}
+	return 0, nil
+}
+
+func newRequest(flags map[string][]string, url string) (*http.Request, error) {
+	method, body := http.MethodGet, io.Reader(nil)
+	if data, ok := first(flags, "d", "data"); ok {
+		method, body = http.MethodPost, strings.NewReader(data)
+	}
+	if _, ok := first(flags, "I", "head"); ok {
+		method = http.MethodHead
+	}
+	if m, ok := first(flags, "X", "request"); ok {
+		method = m
+	}
+	request, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, err
+	}
+	for _, header := range append(flags["H"], flags["header"]...) {
+		name, value, _ := strings.Cut(header, ":")
+		request.Header.Add(name, strings.TrimSpace(value))
+	}
+	return request, nil
+}
+
+func write(flags map[string][]string, response *http.Response) error {
+	out := io.Writer(os.Stdout)
+	if path, ok := first(flags, "o", "output"); ok {
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		out = file
+	}
+	if _, head := first(flags, "I", "head", "i", "include"); head {
+		fmt.Fprintf(out, "%s %s\r\n", response.Proto, response.Status)
+		if err := response.Header.Write(out); err != nil {
+			return err
+		}
+		fmt.Fprint(out, "\r\n")
+	}
+	_, err := io.Copy(out, response.Body)
+	return err
+}
+
+func codeOf(err error) int {
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &dns):
+		return noHost
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return timedOut
+	}
+	return noConnection
+}
+
+func nc(args []string) (int, error) {
+	flags, rest := options(args, "w")
+	if len(rest) != 2 {
+		return 1, fmt.Errorf("want host and port, got %q", rest)
+	}
+	network := "tcp"
+	if _, udp := flags["u"]; udp {
+		network = "udp"
+	}
+	value, _ := first(flags, "w")
+	idle := seconds(value, time.Hour)
+	conn, err := net.DialTimeout(network, net.JoinHostPort(rest[0], rest[1]), idle)
+	if err != nil {
+		return 1, err
+	}
+	if _, verbose := flags["v"]; verbose {
+		fmt.Fprintf(os.Stderr, "Connection to %s %s port [%s] succeeded!\n", rest[0], rest[1], network)
+	}
+	if _, scan := flags["z"]; scan {
+		return 0, conn.Close()
+	}
+	go func() {
+		_, _ = io.Copy(conn, os.Stdin)
+		if c, ok := conn.(*net.TCPConn); ok {
+			_ = c.CloseWrite()
+		}
+	}()
+	// As nc does, -w also bounds the silence after which it ends.
+	buffer := make([]byte, 64<<10)
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(idle))
+		n, err := conn.Read(buffer)
+		_, _ = os.Stdout.Write(buffer[:n])
+		if err != nil {
+			return 0, conn.Close()
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+)
+
+// Names of the tests' images at v1.36.3, as test/utils/image/manifest.go has them (`e2e.test --list-images`).
+const e2eImages = "registry.k8s.io/e2e-test-images/"
+
+// Unavailable are the images that are not made, with the reason. Tests that need them fail on any kubelet here.
+func Unavailable() map[string]string {
+	return map[string]string{
+		e2eImages + "apparmor-loader:1.4":                        "loads AppArmor profiles with Debian's tools, which this kernel has no use for",
+		e2eImages + "glibc-dns-testing:2.0.0":                    "Debian's dnsutils; cluster DNS is not part of the node",
+		e2eImages + "node-perf/npb-ep:1.6.0":                     "Fortran benchmarks",
+		e2eImages + "node-perf/npb-is:1.7.0":                     "Fortran benchmarks",
+		e2eImages + "node-perf/pytorch-wide-deep:1.0.0":          "Python",
+		e2eImages + "perl:5.26":                                  "no static perl",
+		e2eImages + "sample-apiserver:1.29.2":                    "an API server, not a matter of nodes",
+		e2eImages + "volume/iscsi:2.7":                           "needs kernel modules",
+		e2eImages + "volume/nfs:1.6.0":                           "needs kernel modules",
+		"registry.k8s.io/build-image/distroless-iptables:v0.9.6": "dynamic iptables; not a matter of nodes",
+		"registry.k8s.io/etcd:3.6.8-0":                           "not a matter of nodes",
+		"registry.k8s.io/sig-storage/nfs-provisioner:v4.0.8":     "needs kernel modules",
+		"gcr.io/k8s-authenticated-test/agnhost:2.6":              "asks for an account in a registry of the internet",
+		"invalid.registry.k8s.io/invalid/alpine:3.1":             "does not exist, which is what its test wants",
+	}
+}
+
+// programs are what the images are made of, below bin/ and bin/conformance/.
+type programs struct{ bin string }
+
+func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {
+	data, err := os.ReadFile(filepath.Join(p.bin, name))
+	if err != nil {
+		return images.File{}, fmt.Errorf("read program of an image: %w", err)
+	}
+	return images.File{Path: at, Mode: mode, Data: data}, nil
+}
+
+// Images are the tests' images, of programs in bin, each with an image ID of its own.
+func Images(bin string) ([]images.Image, error) {
+	base, err := system(bin)
+	if err != nil {
+		return nil, err
+	}
+	agnhost, pause, err := agnhostFiles(bin, base)
+	if err != nil {
+		return nil, err
+	}
+	set := []images.Image{pause}
+	add := func(name string, files []images.File, entrypoint ...string) *images.Image {
+		set = append(set, images.Image{Reference: e2eImages + name, Files: files, Entrypoint: entrypoint, Env: []string{images.SearchPath}})
+		return &set[len(set)-1]
+	}
+	for _, tag := range []string{"2.63.0", "2.55"} {
+		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
+	}
+	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
+		add(name, agnhost, "/agnhost").Cmd = []string{"test-webserver"}
+	}
+	add("busybox:1.37.0-1", base).Cmd = []string{"sh"}
+	add("ipc-utils:1.4", base).Cmd = []string{"sh"}
+	nonroot := add("nonroot:1.5", base)
+	nonroot.Cmd, nonroot.User = []string{"sh"}, "1234"
+	for _, one := range []struct {
+		name, program, at string
+		mode              os.FileMode
+		run               []string
+	}{
+		{"nginx:1.15-4", "images/web", "usr/sbin/nginx", 0o755, []string{"nginx"}},
+		{"nginx:1.27-0", "images/web", "usr/sbin/nginx", 0o755, []string{"nginx"}},
+		{"nonewprivs:1.4", "conformance/nonewprivs", "usr/local/bin/nnp", 0o755 | os.ModeSetuid | os.ModeSetgid, []string{"nnp"}},
+		{"regression-issue-74839:1.4", "conformance/regression-issue-74839", "regression-issue-74839", 0o755, []string{"/regression-issue-74839"}},
+		{"resource-consumer:1.14", "conformance/resource-consumer", "consumer", 0o755, []string{"/consumer"}},
+	} {
+		file, err := programs{bin}.file(one.at, one.program, one.mode)
+		if err != nil {
+			return nil, err
+		}
+		image := add(one.name, append(base[:len(base):len(base)], file), one.run...)
+		if strings.HasPrefix(one.name, "nginx") {
+			image.Env = append(image.Env, "PORT=80")
+		}
+	}
+	return set, nil
+}
+
+// system is busybox, with bash as its shell: Debian's busybox shell drops names such as data-1 from the environment. Its
+// nc knows no UDP, and it has no curl.
+func system(bin string) ([]images.File, error) {
+	files, err := images.BusyboxFiles("/bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	var kept []images.File
+	for _, f := range files {
+		if f.Path != "bin/sh" && f.Path != "bin/nc" {
+			kept = append(kept, f)
+		}
+	}
+	p := programs{bin}
+	for _, program := range [][2]string{{"bin/bash", "conformance/bash-static"}, {"bin/curl", "conformance/curl"}} {
+		file, err := p.file(program[0], program[1], 0o755)
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, file)
+	}
+	for _, link := range [][2]string{{"bin/sh", "bash"}, {"bin/nc", "curl"}, {"usr/bin/curl", "../../bin/curl"}} {
+		kept = append(kept, images.File{Path: link[0], Mode: os.ModeSymlink | 0o777, Link: link[1]})
+	}
+	return kept, nil
+}
+
+// agnhostFiles are the swiss knife of the tests, and the image that the registry inside of it serves.
+func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, error) {
+	p := programs{bin}
+	agnhost, err := p.file("agnhost", "conformance/agnhost", 0o755)
+	if err != nil {
+		return nil, images.Image{}, err
+	}
+	program, err := p.file("pause", "images/pause", 0o755)
+	if err != nil {
+		return nil, images.Image{}, err
+	}
+	pause := images.Image{
+		Reference: "registry.k8s.io/pause:3.10.2", Files: []images.File{program}, Entrypoint: []string{"/pause"},
+		Env: []string{images.SearchPath}, User: "65535:65535",
+	}
+	files := []images.File{
+		agnhost,
+		{Path: "agnhost-2", Mode: os.ModeSymlink | 0o777, Link: "agnhost"},
+		{Path: "uploads", Mode: os.ModeDir | 0o755},
+		{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
+		{Path: "etc/group", Mode: 0o644, Data: []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\nnogroup:x:65534:\n")},
+	}
+	for _, f := range base {
+		if f.Path != "etc/passwd" && f.Path != "etc/group" {
+			files = append(files, f)
+		}
+	}
+	served, err := servedImage(images.Image{Reference: "localhost:5000/pause:testing", Files: pause.Files, Entrypoint: pause.Entrypoint, Env: pause.Env, User: pause.User}, "pause", "testing")
+	return append(files, served...), pause, err
+}
+
+// servedImage lays an image out as agnhost's fake-registry-server wants to find it.
+func servedImage(image images.Image, name, tag string) ([]images.File, error) {
+	blobs, manifest, err := image.Blobs()
+	if err != nil {
+		return nil, err
+	}
+	dir := path.Join("var/registry", name)
+	files := []images.File{{Path: path.Join(dir, "manifests", tag), Mode: 0o644, Data: []byte(manifest + "\n")}}
+	for digest, data := range blobs {
+		kind, hash := "blobs", strings.TrimPrefix(digest, "sha256:")
+		if digest == manifest {
+			kind = "manifests"
+		}
+		files = append(files, images.File{Path: path.Join(dir, kind, "sha256", hash[:2], hash, "data"), Mode: 0o644, Data: data})
+	}
+	return files, nil
+}

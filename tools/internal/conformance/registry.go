@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+)
+
+// Registry serves images for reading, as the OCI distribution specification has it, under any host name: containerd says
+// in the parameter ns which one was meant.
+type Registry struct {
+	manifests map[string]string // reference, or name@digest, to digest
+	blobs     map[string][]byte
+	types     map[string]string // of manifests
+}
+
+// NewRegistry holds the images in memory.
+func NewRegistry(set []images.Image) (*Registry, error) {
+	r := &Registry{manifests: map[string]string{}, blobs: map[string][]byte{}, types: map[string]string{}}
+	for _, image := range set {
+		blobs, manifest, err := image.Blobs()
+		if err != nil {
+			return nil, fmt.Errorf("serve %s: %w", image.Reference, err)
+		}
+		for digest, data := range blobs {
+			r.blobs[digest] = data
+		}
+		r.manifests[image.Reference] = manifest
+		r.types[manifest] = "application/vnd.oci.image.manifest.v1+json"
+	}
+	return r, nil
+}
+
+// ServeHTTP answers GET and HEAD of /v2/, /v2/NAME/manifests/TAG-OR-DIGEST and /v2/NAME/blobs/DIGEST.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if q.Method != http.MethodGet && q.Method != http.MethodHead {
+		http.Error(w, "read only", http.StatusMethodNotAllowed)
+		return
+	}
+	path, ok := strings.CutPrefix(q.URL.Path, "/v2/")
+	if ok && path == "" {
+		return
+	}
+	digest := ""
+	if name, ref, found := strings.Cut(path, "/manifests/"); found {
+		digest = r.manifests[q.URL.Query().Get("ns")+"/"+name+":"+ref]
+		if r.types[ref] != "" {
+			digest = ref
+		}
+		w.Header().Set("Content-Type", r.types[digest])
+	} else if _, ref, found := strings.Cut(path, "/blobs/"); found {
+		digest = ref
+		w.Header().Set("Content-Type", "application/octet-stream")
+	}
+	data, ok := r.blobs[digest]
+	if !ok {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"not here"}]}`)
+		return
+	}
+	w.Header().Set("Docker-Content-Digest", digest)
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	if q.Method == http.MethodGet {
+		_, _ = w.Write(data)
+	}
+}
+
+// WriteHosts makes containerd ask the registry at address in place of the registries that the tests name. localhost is
+// not among them: it is what a test serves itself.
+func WriteHosts(dir, address string) error {
+	for _, host := range []string{"registry.k8s.io", "docker.io", "gcr.io", "invalid.registry.k8s.io"} {
+		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {
+			return err
+		}
+		text := fmt.Sprintf("server = %q\n\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", "http://"+address)
+		if err := os.WriteFile(filepath.Join(dir, host, "hosts.toml"), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/build"
+	"github.com/wherry-node/wherry/tools/internal/debian"
+	"github.com/wherry-node/wherry/tools/internal/dev"
+	"github.com/wherry-node/wherry/tools/internal/images"
+)
+
+// Options of a run.
+type Options struct {
+	Checkout string
+	Node     string // wherry or kubelet
+	Focus    string // regular expression of ginkgo's
+	Skip     string
+	Procs    int
+	Keep     bool // leave everything running at the end
+	Progress io.Writer
+}
+
+// Skipped are the tests that are left out, with the reason: each holds on upstream's kubelet too.
+func Skipped() map[string]string {
+	return map[string]string{}
+}
+
+func (o Options) dir(elem ...string) string {
+	return filepath.Join(append([]string{o.Checkout, ".wherry", "conformance"}, elem...)...)
+}
+
+func (o Options) bin(name string) string { return filepath.Join(o.Checkout, "bin", name) }
+
+// Build makes what a run needs and is not there.
+func Build(ctx context.Context, o Options) error {
+	names := []string{"wherry", "wherry-controlplane", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs",
+		"e2e.test", "conformance programs", "conformance curl"}
+	if o.Node == "kubelet" {
+		names = append(names, "kubelet")
+	}
+	if err := debian.Install(ctx, debian.Needed(), o.Progress); err != nil {
+		return err
+	}
+	if err := build.Run(ctx, o.Checkout, names, o.Progress); err != nil {
+		return err
+	}
+	if _, err := build.Images(ctx, o.Checkout); err != nil {
+		return err
+	}
+	return debian.Program(ctx, "bash-static", "bin/bash-static", o.bin("conformance/bash-static"))
+}
+
+// Run brings everything up inside of the calling process' network namespace, which must be a new one, runs the tests,
+// prints the table and ends everything.
+func Run(ctx context.Context, o Options) (err error) {
+	if err := prepareNetwork(ctx); err != nil {
+		return err
+	}
+	set, err := Images(filepath.Join(o.Checkout, "bin"))
+	if err != nil {
+		return err
+	}
+	archive := o.bin("conformance/images.tar")
+	if err := writeArchive(archive, set); err != nil {
+		return err
+	}
+	stop, err := o.serveImages(set)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	env, err := o.environment(archive)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if o.Keep {
+			<-ctx.Done()
+		}
+		err = errors.Join(err, env.Down(context.WithoutCancel(ctx)))
+	}()
+	if err := env.Up(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	testErr := o.ginkgo(ctx, env)
+	ran, err := ReadJUnit(o.dir("report", "junit_01.xml"))
+	if err != nil {
+		return errors.Join(testErr, err)
+	}
+	return o.judge(ran, testErr, time.Since(began))
+}
+
+// prepareNetwork gives the namespace a loopback and an address that pods reach. Not every kernel has dummy interfaces.
+func prepareNetwork(ctx context.Context) error {
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"}, {"link", "add", "node0", "type", "bridge"},
+		{"addr", "add", "172.31.255.1/32", "dev", "node0"}, {"link", "set", "node0", "up"},
+	} {
+		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+func writeArchive(path string, set []images.Image) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(images.WriteArchive(file, set), file.Close())
+}
+
+func (o Options) serveImages(set []images.Image) (stop func(), err error) {
+	registry, err := NewRegistry(set)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: registry, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // it ends by Close
+	}()
+	return func() {
+		_ = server.Close()
+		<-done
+	}, WriteHosts(o.dir("registries"), listener.Addr().String())
+}
+
+func (o Options) environment(archive string) (*dev.Env, error) {
+	agent := []string{o.bin("wherry"), "kubelet"}
+	if o.Node == "kubelet" {
+		agent = []string{o.bin("conformance/kubelet")}
+	}
+	return dev.New(dev.Options{
+		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: "node", SkipExample: true, Bare: true, Agent: agent,
+		Registries: o.dir("registries"), Archives: []string{archive}, Progress: o.Progress,
+	})
+}
+
+// ginkgo runs the tests and returns an error if one failed; a first interrupt lets it write its report.
+func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
+	report := o.dir("report")
+	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
+		return err
+	}
+	log, err := os.Create(o.dir("logs", "ginkgo.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + o.Focus, "--skip=" + o.Skip}
+	for name := range Skipped() {
+		args = append(args, "--skip="+name)
+	}
+	args = append(args, o.bin("conformance/e2e.test"), "--", "--provider=skeleton", "--kubeconfig="+env.Kubeconfig(),
+		"--report-dir="+report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true", "--allowed-not-ready-nodes=0",
+		"--kubectl-path="+o.bin("kubectl"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0")
+	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = 2 * time.Minute
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, o.dir("logs")
+	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run the tests: %w; see %s", err, log.Name())
+	}
+	return nil
+}
+
+// judge prints the table and says whether the run is as good as what was listed before.
+func (o Options) judge(ran Results, testErr error, took time.Duration) error {
+	listed, err := ReadPasses(filepath.Join(o.Checkout, "conformance", "passes.txt"))
+	if err != nil {
+		return err
+	}
+	reference, err := ReadReference(filepath.Join(o.Checkout, "conformance", "upstream.txt"))
+	if err != nil {
+		return err
+	}
+	if o.Node == "kubelet" {
+		fmt.Fprint(o.Progress, strings.Replace(Table(ran, nil), "Wherry", "kubelet", 1))
+		return writeReference(o.dir("upstream.txt"), ran)
+	}
+	table := Table(ran, reference)
+	fmt.Fprintf(o.Progress, "%swall time %.0f s\n", table, took.Seconds())
+	if err := os.WriteFile(o.dir("table.txt"), []byte(table), 0o644); err != nil {
+		return err
+	}
+	if broken := Broken(listed, ran); len(broken) > 0 {
+		return fmt.Errorf("%d tests of conformance/passes.txt do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))
+	}
+	return testErr
+}
+
+func writeReference(path string, ran Results) error {
+	var b strings.Builder
+	for _, name := range ran.Names() {
+		fmt.Fprintf(&b, "%s\t%.1f\t%s\n", ran[name].Status, ran[name].Seconds, name)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
