@@ -85,6 +85,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	// What a run that was killed has left behind.
+	if err := env.Down(ctx); err != nil {
+		return err
+	}
 	defer func() {
 		if o.Keep {
 			<-ctx.Done()
