@@ -59,6 +59,7 @@ func conformanceCommand() *cobra.Command {
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
 	fs.StringVar(&o.Focus, "focus", `\[NodeConformance\]`, "which tests: a regular expression")
 	fs.StringVar(&o.Skip, "skip", "", "which not")
+	fs.StringVar(&o.List, "list", "", "a file with the names of the tests, one per line, in place of --focus")
 	fs.IntVar(&o.Procs, "procs", 6, "tests at a time")
 	fs.BoolVar(&o.Keep, "keep", false, "at the end leave everything up until interrupted")
 	fs.BoolVar(&noBuild, "no-build", false, "take the programs in bin/ as they are")

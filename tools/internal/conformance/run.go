@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,7 @@ type Options struct {
 	Node     string // wherry or kubelet
 	Focus    string // regular expression of ginkgo's
 	Skip     string
+	List     string // path of a file with the names of tests, in place of Focus
 	Procs    int
 	Keep     bool // leave everything running at the end
 	Progress io.Writer
@@ -171,7 +173,13 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + o.Focus, "--skip=" + o.Skip}
+	focus := o.Focus
+	if o.List != "" {
+		if focus, err = focusOf(o.List); err != nil {
+			return err
+		}
+	}
+	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + o.Skip}
 	for name := range Skipped() {
 		args = append(args, "--skip="+name)
 	}
@@ -187,6 +195,21 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 		return fmt.Errorf("run the tests: %w; see %s", err, log.Name())
 	}
 	return nil
+}
+
+// focusOf is the expression that matches the listed tests and no others.
+func focusOf(path string) (string, error) {
+	names, err := ReadPasses(path)
+	if err != nil {
+		return "", fmt.Errorf("read list of tests: %w", err)
+	}
+	if len(names) == 0 {
+		return "", fmt.Errorf("read list of tests: %s names none", path)
+	}
+	for i := range names {
+		names[i] = regexp.QuoteMeta(names[i])
+	}
+	return "^Kubernetes e2e suite (" + strings.Join(names, "|") + ")$", nil
 }
 
 // judge prints the table and says whether the run is as good as what was listed before.
