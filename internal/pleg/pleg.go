@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -363,105 +362,6 @@ func alike(cached, listed *pod.Observed) bool {
 	}) && slices.EqualFunc(cached.Containers, listed.Containers, func(a, b pod.Container) bool {
 		return a.ID == b.ID && a.State == b.State
 	})
-}
-
-func (g *Generator) relistLoop(ctx context.Context) {
-	for {
-		g.relistOnce(ctx)
-		g.mu.Lock()
-		wait := g.period()
-		if g.lastErr != nil {
-			wait = g.cfg.Period
-		}
-		g.mu.Unlock()
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
-		case <-g.relist:
-			t.Stop()
-		}
-	}
-}
-
-func (g *Generator) relistOnce(ctx context.Context) {
-	began := time.Now()
-	list, cancel := context.WithCancel(ctx)
-	defer cancel()
-	g.mu.Lock()
-	g.listing = call{began: began, cancel: cancel}
-	g.mu.Unlock()
-	pods, err := g.cfg.Runtime.List(list)
-	took := time.Since(began)
-	if err != nil {
-		g.onRelist(took, err)
-		g.mu.Lock()
-		first := g.lastErr == nil
-		g.lastErr, g.listing = err, call{}
-		g.mu.Unlock()
-		if first && ctx.Err() == nil {
-			g.cfg.Log.Error("relist failed; trying again", "err", err)
-		}
-		return
-	}
-	gone, first := g.merge(began, pods)
-	g.onRelist(took, nil)
-	if g.cfg.Notify == nil {
-		return
-	}
-	for _, old := range gone {
-		if g.cfg.OnEvent != nil {
-			for _, ev := range diff(old, &pod.Observed{Ref: old.Ref}) {
-				g.cfg.OnEvent(ev)
-			}
-		}
-		g.cfg.Notify(old.Ref.UID)
-	}
-	if first {
-		g.cfg.Notify("")
-	}
-}
-
-func (g *Generator) onRelist(took time.Duration, err error) {
-	if g.cfg.OnRelist != nil {
-		g.cfg.OnRelist(took, err)
-	}
-}
-
-// merge takes a listing into the cache and returns the pods that are gone, and whether it was the first.
-func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Observed, first bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	listed := make(map[types.UID]bool, len(pods))
-	for i := range pods {
-		uid := pods[i].Ref.UID
-		listed[uid] = true
-		e := g.entry(uid)
-		if e.failed == nil && alike(e.obs, &pods[i]) {
-			if began.After(e.stamp) {
-				e.stamp = began
-			}
-			continue
-		}
-		g.mark(uid, time.Time{})
-	}
-	for uid, e := range maps.All(g.entries) {
-		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
-			continue
-		}
-		if !e.obs.Empty() || !e.owed.IsZero() {
-			gone = append(gone, e.obs)
-		}
-		delete(g.entries, uid)
-	}
-	first = g.relisted.IsZero()
-	if !first {
-		g.interval = began.Sub(g.relisted)
-	}
-	g.relisted, g.finished, g.lastErr, g.listing = began, time.Now(), nil, call{}
-	return gone, first
 }
 
 // subscribe keeps one subscription to the runtime's events, with a relist after each.
