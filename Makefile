@@ -13,7 +13,7 @@ PROCS    ?= 6
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim conformance bench check dev clean
+.PHONY: help up down status build test race lint golden fuzz sim conformance crash bench check dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ sim: ## 100 agents in one process, 10 pods each, over the simulated runtime, on 
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= NODE=wherry|kubelet PROCS=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS)
+
+crash: ## kill the agent N times (default 200) under pods that come and go on a real containerd, and look at them; SEED=...
+	@$(MAKE) --no-print-directory build
+	go test ./test/integration -run 'TestCrash$$' -count=1 -v -timeout 3h -args -crash $(or $(N),200) -crash.pods $(or $(PODS),50) -crash.seed $(or $(SEED),0)
 
 bench: ## the same work on upstream's kubelet and on Wherry, in one run
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench

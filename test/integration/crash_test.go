@@ -1,0 +1,219 @@
+package integration
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Flags of TestCrash: `make crash` runs it large, the other tests small.
+var (
+	crashes   = flag.Int("crash", 5, "how often TestCrash kills the agent")
+	crashPods = flag.Int("crash.pods", 12, "how many pods TestCrash keeps")
+	crashSeed = flag.Uint64("crash.seed", 0, "what TestCrash draws from; 0: the time")
+)
+
+// TestCrash kills the agent with kill -9 at random moments while pods of many kinds come and go, and starts it again.
+// Seen from the runtime and from the API, no container is restarted that should not be, none runs twice at once, no pod
+// that is ready stops being so, each ends as it was told to, and in the end nothing is left of any.
+func TestCrash(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) % 1e6
+	}
+	s := newSpace(t)
+	t.Logf("seed %d; to repeat, as far as time allows: make crash N=%d SEED=%d", seed, *crashes, seed)
+	c := &crash{space: s, rng: rand.New(rand.NewPCG(seed, 1)), hooks: filepath.Join(s.env.dir, "crash-hooks"), rt: filepath.Join(s.env.dir, "rt-crash")}
+	if err := os.MkdirAll(c.hooks, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s.env.addRuntime(c.rt)
+	if err := s.env.runtimeUp(c.rt, s.env.subnet(7)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if c.node, err = s.env.startNode(nodeConfig{Name: "crash", Runtime: c.rt}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.node.waitReady(patience); err != nil {
+		t.Fatal(err)
+	}
+	c.eyes = newEyes(c)
+	c.churn = newChurn(c, rand.New(rand.NewPCG(seed, 2)))
+	c.run(*crashes)
+}
+
+// crash is one run of TestCrash.
+type crash struct {
+	*space
+	rng   *rand.Rand
+	node  *node
+	rt    string // directory of the node's runtime
+	hooks string // where preStop hooks leave a file named after their pod's UID
+	eyes  *eyes
+	churn *churn
+}
+
+// settleEach is how many crashes there are between two looks at the whole.
+const settleEach = 20
+
+func (c *crash) run(n int) {
+	began := time.Now()
+	c.churn.begin()
+	defer c.churn.pause()
+	_ = wait(5*time.Second, func() error { return errorf("the first pods come") })
+	for i := 1; i <= n && !c.eyes.found(); i++ {
+		c.pass(c.moment())
+		c.node.kill()
+		if c.rng.IntN(10) < 4 {
+			c.pass(time.Duration(c.rng.Int64N(int64(2 * time.Second))))
+		}
+		if err := c.node.restart(); err != nil {
+			c.Fatal(err)
+		}
+		if i%settleEach == 0 || i == n {
+			c.churn.pause()
+			c.settle()
+			c.Logf("%d of %d crashes, %s: %s", i, n, time.Since(began).Round(time.Second), c.eyes)
+			c.churn.begin()
+		}
+	}
+	c.churn.pause()
+	if c.eyes.found() {
+		c.report()
+		return
+	}
+	c.ending()
+	c.Logf("the agent was killed %d times: %s; %d findings", n, c.eyes, len(c.eyes.findings()))
+	if c.eyes.found() {
+		c.report()
+	}
+}
+
+// moment is how long an agent may live: often it does not come to do anything.
+func (c *crash) moment() time.Duration {
+	switch r := c.rng.IntN(10); {
+	case r < 3:
+		return time.Duration(c.rng.Int64N(int64(400 * time.Millisecond)))
+	case r < 8:
+		return time.Duration(c.rng.Int64N(int64(2500 * time.Millisecond)))
+	default:
+		return time.Duration(c.rng.Int64N(int64(7 * time.Second)))
+	}
+}
+
+func (*crash) pass(d time.Duration) {
+	_ = wait(d, func() error { return errorf("not yet") })
+}
+
+// settle waits until the runtime and the API agree about all pods, and all of them are what they should be.
+func (c *crash) settle() {
+	c.Helper()
+	if err := wait(4*time.Minute, func() error {
+		if c.eyes.found() {
+			return fatal{errorf("stopped by a finding")}
+		}
+		return c.eyes.settled()
+	}); err != nil && !c.eyes.found() {
+		c.eyes.finding("", "the node does not settle: %v", err)
+	}
+}
+
+// ending deletes everything and looks for what is left.
+func (c *crash) ending() {
+	ctx, ns := context.Background(), c.name
+	background := metav1.DeletePropagationBackground
+	_ = c.client().AppsV1().Deployments(ns).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
+	err := wait(3*time.Minute, func() error {
+		_ = c.client().CoreV1().Pods(ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "bare"})
+		list, err := c.client().CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = errorf("there are %v", podNames(list.Items))
+		}
+		return err
+	})
+	if err != nil {
+		c.eyes.finding("", "pods do not go: %v", err)
+		return
+	}
+	if err := wait(2*time.Minute, c.nothingLeft); err != nil {
+		c.eyes.finding("", "%v", err)
+	}
+}
+
+// nothingLeft finds what is left of pods, beyond what all nodes are asked: network namespaces, addresses, checkpoints,
+// and processes of the runtime.
+func (c *crash) nothingLeft() error {
+	if err := c.node.checkNothingLeft(); err != nil {
+		return err
+	}
+	for what, found := range map[string][]string{
+		"network namespaces": list(filepath.Join(c.rt, "state", "netns")),
+		"tasks":              list(filepath.Join(c.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")),
+		"addresses":          addresses(filepath.Join(c.rt, "cni", "ipam")),
+		"checkpoints":        list(filepath.Join(c.node.dir, "root", "checkpoints")),
+	} {
+		if len(found) > 0 {
+			return errorf("%s are left: %s", what, strings.Join(found, ", "))
+		}
+	}
+	return nil
+}
+
+// addresses are those that the network plugin still has given away.
+func addresses(ipam string) (all []string) {
+	files, _ := filepath.Glob(filepath.Join(ipam, "*", "10.*"))
+	for _, f := range files {
+		all = append(all, filepath.Base(f))
+	}
+	return all
+}
+
+// report fails the test with every finding and, for the first pods concerned, all that is known.
+func (c *crash) report() {
+	c.Helper()
+	if err := c.node.process.alive(); err != nil {
+		c.Log(err)
+	}
+	told := map[string]bool{}
+	for _, f := range c.eyes.findings() {
+		c.Errorf("%s", f.text)
+		if f.uid == "" || told[f.uid] || len(told) >= 3 {
+			continue
+		}
+		told[f.uid] = true
+		name, text := c.eyes.story(f.uid)
+		out, errOut, _ := c.try("get", "--raw", "/api/v1/nodes/"+c.node.Name+"/proxy/explain/"+c.name+"/"+name)
+		c.Logf("pod %s %s\n%s\n/explain: %s%s\nwhat the agents logged:\n%s", name, f.uid, text, out, errOut, c.logged(f.uid))
+	}
+}
+
+// logged is what all agents wrote about a pod, each line with the number of its agent.
+func (c *crash) logged(uid string) string {
+	var b strings.Builder
+	for i := 0; i <= c.node.starts; i++ {
+		file := filepath.Join(c.env.dir, "node-crash.log")
+		if i > 0 {
+			file = filepath.Join(c.env.dir, fmt.Sprintf("node-crash-%d.log", i))
+		}
+		data, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, uid) {
+				fmt.Fprintf(&b, "%3d %s", i, line)
+			}
+		}
+	}
+	return b.String()
+}
+
+// isDeleted reports whether the pod was told to go.
+func isDeleted(p *v1.Pod) bool { return p.DeletionTimestamp != nil }
