@@ -33,6 +33,7 @@ type eyes struct {
 	pods       map[string]*podStory // by UID, also those that are gone
 	polls      int
 	events     int
+	taken      int // readiness that the control plane took away from a pod
 }
 
 // finding is something that should not be; the UID of the pod is known, or empty.
@@ -160,6 +161,9 @@ func (e *eyes) podSeen(old, p *v1.Pod) {
 		switch ready := isTrue(p, v1.PodReady); {
 		case ready:
 			s.ready = true
+		case s.ready && isTrue(p, v1.ContainersReady):
+			s.ready = false // the control plane took it, for a node that it had not heard of: the agent gives it back
+			e.taken++
 		case s.ready && !s.forced:
 			s.ready = false
 			e.findingLocked(uid, "pod %s was Ready and is not: %s", p.Name, summary(p))
@@ -468,6 +472,6 @@ func (e *eyes) String() string {
 	for _, s := range e.pods {
 		kinds[s.kind] = true
 	}
-	return fmt.Sprintf("%d pods of %d kinds, %d containers started, %d created and never started, %d events of the runtime, %d looks at it",
-		len(e.pods), len(kinds), started, never, e.events, e.polls)
+	return fmt.Sprintf("%d pods of %d kinds, %d containers started, %d created and never started, %d events of the runtime, %d looks at it, %d times no longer Ready by the control plane",
+		len(e.pods), len(kinds), started, never, e.events, e.polls, e.taken)
 }

@@ -45,11 +45,24 @@ var rows = []table.Row{
 	{Title: "pods at once, p50 of a pod", Sample: "pods at once, create to Ready, each", Unit: table.Seconds, Target: 0.35},
 	{Title: "pods at once, p99 of a pod", Sample: "pods at once, create to Ready, each", Unit: table.Seconds, Quantile: 0.99},
 	{Title: "pods deleted (grace 1 s), total", Sample: "pods deleted, delete to gone, total", Unit: table.Seconds, Target: 0.5},
+	{Title: "pods deleted by force (grace 0), to the end of the last process", Sample: "pods deleted by force, to the end of the last process", Unit: table.Seconds},
+	{Title: "pod with 20 ConfigMap volumes, create to Ready, p50", Sample: "20 ConfigMap volumes, create to Ready", Unit: table.Milliseconds},
+	{Title: "pod with 20 ConfigMap volumes, delete (grace 1 s) to gone, p50", Sample: "20 ConfigMap volumes, delete to gone", Unit: table.Milliseconds},
+	{Title: "250 pods at once, total", Sample: "dense, create to Ready, total", Unit: table.Seconds},
+	{Title: "250 pods at once, p50 of a pod", Sample: "dense, create to Ready, each", Unit: table.Seconds},
+	{Title: "RSS with 250 pods", Sample: "RSS, dense", Unit: table.MiB},
+	{Title: "250 pods deleted (grace 1 s), total", Sample: "dense, delete to gone, total", Unit: table.Seconds},
 	{Title: "container death to API, p50", Sample: "container death to API", Unit: table.Milliseconds},
-	{Title: "container death to API, p99", Sample: "container death to API", Unit: table.Milliseconds, Quantile: 0.99},
+	{Title: "container death to API, p99", Sample: "container death to API", Unit: table.Milliseconds, Quantile: 0.99, Limit: 0.1},
 	{Title: "first start to Ready, with TLS bootstrap", Sample: "first start to Ready", Unit: table.Milliseconds},
+	{Title: "start to Ready, no pods", Sample: "start to Ready, no pods", Unit: table.Milliseconds},
 	{Title: "restart with all pods, to Ready", Sample: "restart with all pods, to Ready", Unit: table.Milliseconds, Target: 0.6},
 	{Title: "restart, changes of pods in the API", Sample: "restart, changes of pods in the API"},
+	{Title: "CPU, each pod with an exec probe a second, of a core", Sample: "CPU with a probe a second, exec", Unit: table.Percent, Target: 0.5},
+	{Title: "CPU, each pod with an HTTP probe a second, of a core", Sample: "CPU with a probe a second, http", Unit: table.Percent},
+	{Title: "  probes that came, per second", Sample: "probes per second, http"},
+	{Title: "CPU, each pod with a gRPC probe a second, of a core", Sample: "CPU with a probe a second, grpc", Unit: table.Percent},
+	{Title: "  probes that came, per second", Sample: "probes per second, grpc"},
 	{Title: "API requests per minute at rest", Sample: "API requests per minute at rest"},
 	{Title: "API requests per pod start", Sample: "API requests per pod start"},
 	{Title: "CRI calls per minute at rest", Sample: "CRI calls per minute at rest"},
@@ -60,30 +73,48 @@ var rows = []table.Row{
 }
 
 type options struct {
-	rounds   int
-	plan     work.Plan
-	work     string
-	arms     string
-	json, md string
-	dir      string
-	keep     bool
+	rounds         int
+	plan           work.Plan
+	work, probes   string
+	arms           string
+	json, md, plot string
+	dir            string
+	runtime        string
+	full           bool
+	keep, prebuilt bool
 }
 
 func main() {
 	o := options{}
+	flag.BoolVar(&o.full, "full", false, "more rounds, more of everything, and what takes long: 250 pods, HTTP and gRPC probes. What is set by a flag stays")
 	flag.IntVar(&o.rounds, "rounds", 2, "how often each arm has its turn")
-	flag.IntVar(&o.plan.Sequence, "sequence", 10, "pods one after another, per round")
+	flag.IntVar(&o.plan.Sequence, "sequence", 6, "pods one after another, per round")
 	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
 	flag.IntVar(&o.plan.Deaths, "deaths", 10, "containers killed, per round")
+	flag.IntVar(&o.plan.Volumes, "volumes", 3, "pods with 20 ConfigMap volumes, one after another, per round")
+	flag.IntVar(&o.plan.Dense, "dense", 0, "pods at once on a crowded node, such as 250; 0: not done")
 	flag.IntVar(&o.plan.Parallel, "parallel", 16, "workers of the bare arm")
-	flag.DurationVar(&o.plan.Rest, "rest", time.Minute, "how long the agent is watched at rest")
-	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, many, death, restart (death and restart need many); default all")
+	flag.DurationVar(&o.plan.Rest, "rest", 30*time.Second, "how long the agent is watched at rest")
+	flag.StringVar(&o.probes, "probes", "exec", "kinds of probe that all pods have each second, by comma: exec, http, grpc")
+	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, probes, dense (death and restart need many); default all")
 	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, upstream, wherry; default all")
-	flag.StringVar(&o.json, "json", "bench.json", "file for all samples; empty: none")
-	flag.StringVar(&o.md, "markdown", "", "file for the table in Markdown; empty: none")
+	flag.StringVar(&o.json, "json", "results/bench.json", "file for all samples; empty: none")
+	flag.StringVar(&o.md, "markdown", "results/bench.md", "file for the table in Markdown; empty: none")
+	flag.StringVar(&o.plot, "plot", "results/bench.svg", "file for the plot of start times; empty: none")
 	flag.StringVar(&o.dir, "dir", "", "directory of the rig, short (default: a new one below /tmp)")
+	flag.StringVar(&o.runtime, "runtime", "containerd2", "the runtime of all arms: containerd2, or debian (containerd 1.6)")
+	flag.BoolVar(&o.prebuilt, "prebuilt", false, "measure bin/bench-kubelet and bin/wherry as they are, unbuilt")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
 	flag.Parse()
+	if o.full {
+		given := map[string]bool{}
+		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		for name, value := range map[string]string{"rounds": "4", "sequence": "20", "deaths": "20", "volumes": "5", "dense": "250", "rest": "1m", "probes": "exec,http,grpc"} {
+			if !given[name] {
+				_ = flag.Set(name, value)
+			}
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, &o); err != nil {
@@ -105,8 +136,9 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	o.plan.Work = set(o.work)
+	o.plan.Probes = slices.Sorted(maps.Keys(set(o.probes)))
 	b := &bench{options: o, samples: map[string]map[string][]float64{}, began: time.Now()}
-	if b.programs, err = buildPrograms(ctx, checkout, b.arm); err != nil {
+	if b.programs, err = buildPrograms(ctx, checkout, o.prebuilt, b.arm); err != nil {
 		return err
 	}
 	dir := o.dir
@@ -121,7 +153,9 @@ func run(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
-	if b.rig, err = rig.Open(ctx, filepath.Join(checkout, "bin"), dir, progress); err != nil {
+	b.machine = describe(ctx, checkout, b.programs, o.runtime)
+	fmt.Fprintln(os.Stderr, strings.Join(b.machine, "\n"))
+	if b.rig, err = rig.Open(ctx, filepath.Join(checkout, "bin"), dir, o.runtime, progress); err != nil {
 		return err
 	}
 	defer func() {
@@ -140,6 +174,7 @@ type bench struct {
 	programs map[string][]string // by arm
 	samples  map[string]map[string][]float64
 	calls    map[string]map[string][]string
+	machine  []string
 	began    time.Time
 }
 
@@ -176,6 +211,7 @@ func (b *bench) rounds(ctx context.Context) error {
 		}()
 	}
 	b.calls = map[string]map[string][]string{}
+	var errs []error // what fails costs its own rows alone
 	for round := range b.options.rounds {
 		order := []string{upstream, wherry}
 		if round%2 == 1 { // so that neither has always the colder machine
@@ -184,7 +220,7 @@ func (b *bench) rounds(ctx context.Context) error {
 		if b.wants(bare) {
 			progress("round %d of %d: %s", round+1, b.options.rounds, bare)
 			if err := cri.Bare(ctx, b.plan, b.arm(bare), round); err != nil {
-				return fmt.Errorf("%s: %w", bare, err)
+				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, bare, err))
 			}
 		}
 		for _, name := range order {
@@ -194,24 +230,26 @@ func (b *bench) rounds(ctx context.Context) error {
 			progress("round %d of %d: %s", round+1, b.options.rounds, name)
 			s := &work.Session{Rig: b.rig, Agent: agents[name], Plan: b.plan, Samples: b.arm(name), CRI: cri}
 			if err := s.Run(ctx, round); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, name, err))
 			}
 			b.calls[name] = map[string][]string{
 				"CRI calls per minute at rest": work.Lines(s.Calls), "API requests per minute at rest": work.Lines(s.Requests),
 				"API requests per pod start": work.Lines(s.Starts),
 			}
+			if ctx.Err() != nil {
+				return errors.Join(errs...)
+			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (b *bench) report() error {
 	lines := table.Fill(rows, b.samples, upstream, wherry)
-	machine := describe()
 	arms := []string{bare, upstream, wherry}
 	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once, %d containers killed per round, %v at rest; took %v\n"+
 		"median (least-greatest); ratio: wherry to upstream\n",
-		strings.Join(machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Deaths, b.plan.Rest, time.Since(b.began).Round(time.Second))
+		strings.Join(b.machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Deaths, b.plan.Rest, time.Since(b.began).Round(time.Second))
 	fmt.Println(head)
 	if err := table.Print(os.Stdout, lines, arms); err != nil {
 		return err
@@ -230,7 +268,19 @@ func (b *bench) report() error {
 		if err := table.Markdown(&s, lines, arms); err != nil {
 			return err
 		}
-		if err := os.WriteFile(b.md, []byte(s.String()), 0o644); err != nil {
+		if err := write(b.md, []byte(s.String())); err != nil {
+			return err
+		}
+	}
+	if b.plot != "" {
+		var series []table.Series
+		for _, name := range arms {
+			if times := b.samples[name]["pods at once, create to Ready, each"]; len(times) > 0 {
+				series = append(series, table.Series{Name: name, Times: times})
+			}
+		}
+		title := fmt.Sprintf("%d pods at once: how many are Ready after how long", b.plan.Pods)
+		if err := write(b.plot, []byte(table.Plot(title, "seconds since the pod was created", series))); err != nil {
 			return err
 		}
 	}
@@ -238,12 +288,19 @@ func (b *bench) report() error {
 		return nil
 	}
 	data, err := json.MarshalIndent(map[string]any{
-		"began": b.began, "machine": machine, "plan": b.plan, "rounds": b.options.rounds, "table": lines, "samples": b.samples, "calls": b.calls,
+		"began": b.began, "machine": b.machine, "plan": b.plan, "rounds": b.options.rounds, "table": lines, "samples": b.samples, "calls": b.calls,
 	}, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(b.json, data, 0o644)
+	return write(b.json, data)
+}
+
+func write(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o644)
 }
 
 func copyFile(path, dir string) (string, error) {
@@ -283,7 +340,7 @@ func findCheckout() (string, error) {
 }
 
 // buildPrograms builds both agents, stripped and without cgo, and counts what is in them.
-func buildPrograms(ctx context.Context, checkout string, arm func(string) work.Samples) (map[string][]string, error) {
+func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func(string) work.Samples) (map[string][]string, error) {
 	bin := filepath.Join(checkout, "bin")
 	for _, need := range []string{"wherry-controlplane", "wherry-dev", "containerd", "images.tar"} {
 		if _, err := os.Stat(filepath.Join(bin, need)); err != nil {
@@ -301,9 +358,11 @@ func buildPrograms(ctx context.Context, checkout string, arm func(string) work.S
 		// Wherry as everybody builds it.
 		{wherry, "wherry", ".", "./cmd/wherry", []string{"tools", "run", "./cmd/wherry-dev", "build", "wherry"}},
 	} {
-		progress("building %s", p.file)
-		if msg, err := goCommand(ctx, filepath.Join(checkout, p.build[0]), p.build[1:]...); err != nil {
-			return nil, fmt.Errorf("build %s: %w\n%s", p.file, err, msg)
+		if !prebuilt {
+			progress("building %s", p.file)
+			if msg, err := goCommand(ctx, filepath.Join(checkout, p.build[0]), p.build[1:]...); err != nil {
+				return nil, fmt.Errorf("build %s: %w\n%s", p.file, err, msg)
+			}
 		}
 		deps, err := goCommand(ctx, filepath.Join(checkout, p.module), "list", "-tags", "grpcnotrace", "-deps", p.pkg)
 		if err != nil {
@@ -327,28 +386,4 @@ func goCommand(ctx context.Context, dir string, args ...string) ([]byte, error) 
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	return cmd.CombinedOutput()
-}
-
-// describe is the machine and the versions.
-func describe() []string {
-	read := func(path string) string {
-		b, _ := os.ReadFile(path)
-		return string(b)
-	}
-	field := func(text, key string) string {
-		for line := range strings.Lines(text) {
-			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
-				return strings.TrimSpace(v)
-			}
-		}
-		return "?"
-	}
-	system := field(strings.ReplaceAll(read("/etc/os-release"), "=", ":"), "PRETTY_NAME")
-	return []string{
-		fmt.Sprintf("machine: %d x %s, %s memory, %s, kernel %s", strings.Count(read("/proc/cpuinfo"), "processor\t"),
-			field(read("/proc/cpuinfo"), "model name"), field(read("/proc/meminfo"), "MemTotal"), strings.Trim(system, `"`),
-			strings.TrimSpace(read("/proc/sys/kernel/osrelease"))),
-		"load now: " + strings.TrimSpace(read("/proc/loadavg")),
-		"versions: Kubernetes v1.36.3, containerd v2.4.2, runc 1.5.2",
-	}
 }

@@ -18,6 +18,12 @@ import (
 // Namespace is where the pods of the benchmark live.
 const Namespace = "bench"
 
+// ConfigMaps is how many ConfigMaps the namespace has.
+const ConfigMaps = 20
+
+// ConfigMap is the name of one of them.
+func ConfigMap(i int) string { return fmt.Sprintf("config-%d", i) }
+
 // Rig is what all arms share.
 type Rig struct {
 	Bin    string // the project's programs
@@ -42,8 +48,8 @@ rules:
 - level: None
 `
 
-// Open starts the control plane and the runtime in dir.
-func Open(ctx context.Context, bin, dir string, log func(string, ...any)) (r *Rig, err error) {
+// Open starts the control plane and the runtime in dir. The flavor is one of `wherry-dev runtime`.
+func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
 	r = &Rig{Bin: bin, Dir: dir, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
 	defer func() {
 		if err != nil {
@@ -58,7 +64,7 @@ func Open(ctx context.Context, bin, dir string, log func(string, ...any)) (r *Ri
 		return r, fmt.Errorf("start control plane: %w", err)
 	}
 	r.runtime = true
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", "10.86.0.0/22").CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", "10.86.0.0/22", "--flavor", flavor).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("start containerd: %w\n%s", err, out)
 	}

@@ -40,6 +40,12 @@ func (r *Rig) makeNamespace(ctx context.Context) error {
 	if _, err := r.Client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
+	for i := range ConfigMaps {
+		cm := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMap(i)}, Data: map[string]string{"key": "value", "file": "text\n"}}
+		if _, err := r.Client.CoreV1().ConfigMaps(Namespace).Create(ctx, cm, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
 	for {
 		if _, err := r.Client.CoreV1().ServiceAccounts(Namespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
 			return nil

@@ -69,6 +69,8 @@ type Row struct {
 	Quantile float64 // 0: the median
 	// Target is the greatest ratio to upstream's; 0: none.
 	Target float64
+	// Limit is the greatest value of our own, whatever upstream's; 0: none.
+	Limit float64
 }
 
 // Line is a filled row.
@@ -78,6 +80,7 @@ type Line struct {
 	Arms   map[string]Stat `json:"arms"`
 	Ratio  float64         `json:"ratio,omitempty"` // of the two agents
 	Target float64         `json:"target,omitempty"`
+	Limit  float64         `json:"limit,omitempty"`
 }
 
 // Fill makes lines of what was measured; rows without any value are left out. The ratio is of the arm ours to theirs.
@@ -88,7 +91,7 @@ func Fill(rows []Row, samples map[string]map[string][]float64, theirs, ours stri
 		if q == 0 {
 			q = 0.5
 		}
-		l := Line{Work: r.Title, Unit: r.Unit, Arms: map[string]Stat{}, Target: r.Target}
+		l := Line{Work: r.Title, Unit: r.Unit, Arms: map[string]Stat{}, Target: r.Target, Limit: r.Limit}
 		for arm, s := range samples {
 			if st, ok := Of(s[r.Sample], q); ok {
 				l.Arms[arm] = st
@@ -116,7 +119,7 @@ func Print(w io.Writer, lines []Line, arms []string) error {
 		for _, arm := range arms {
 			fmt.Fprintf(t, "\t%s", l.cell(arm))
 		}
-		fmt.Fprintf(t, "\t%s\t%s\n", ratio(l.Ratio), ratio(l.Target))
+		fmt.Fprintf(t, "\t%s\t%s\n", ratio(l.Ratio), l.target())
 	}
 	return t.Flush()
 }
@@ -134,7 +137,7 @@ func Markdown(w io.Writer, lines []Line, arms []string) error {
 		for _, arm := range arms {
 			fmt.Fprintf(&b, " %s |", l.cell(arm))
 		}
-		fmt.Fprintf(&b, " %s | %s |\n", ratio(l.Ratio), ratio(l.Target))
+		fmt.Fprintf(&b, " %s | %s |\n", ratio(l.Ratio), l.target())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -151,6 +154,14 @@ func (l *Line) cell(arm string) string {
 		return value
 	}
 	return fmt.Sprintf("%s (%s-%s)", value, low, high)
+}
+
+// target is what a line is to be: a ratio, or a value.
+func (l *Line) target() string {
+	if l.Limit > 0 {
+		return "at most " + l.Unit.format(l.Limit) + " " + string(l.Unit)
+	}
+	return ratio(l.Target)
 }
 
 func ratio(v float64) string {

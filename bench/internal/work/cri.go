@@ -53,6 +53,54 @@ func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 	return info.PID, nil
 }
 
+// NoneRuns waits until no container runs and returns when it saw that.
+func (c *CRI) NoneRuns(ctx context.Context) (time.Time, error) {
+	return c.await(ctx, func() (int, error) {
+		list, err := c.r.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
+		return len(list.GetContainers()), err
+	})
+}
+
+// NoneLeft waits until the runtime has no sandbox any more.
+func (c *CRI) NoneLeft(ctx context.Context) (time.Time, error) {
+	return c.await(ctx, func() (int, error) {
+		list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		return len(list.GetItems()), err
+	})
+}
+
+func (c *CRI) await(ctx context.Context, count func() (int, error)) (time.Time, error) {
+	for {
+		n, err := count()
+		if err == nil && n == 0 {
+			return time.Now(), nil
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("the runtime still has %d of them (%v): %w", n, err, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Clear removes every pod that the runtime still has: what an arm that failed left behind.
+func (c *CRI) Clear(ctx context.Context) error {
+	list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list sandboxes: %w", err)
+	}
+	for _, s := range list.Items {
+		if _, err := c.r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			return fmt.Errorf("stop sandbox %s: %w", s.Id, err)
+		}
+		if _, err := c.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			return fmt.Errorf("remove sandbox %s: %w", s.Id, err)
+		}
+	}
+	return nil
+}
+
 type bare struct{ sandbox, container string }
 
 // start makes what a node agent makes in the runtime for a pod: a sandbox, a container with the token's directory,

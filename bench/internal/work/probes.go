@@ -1,0 +1,83 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+// probedFor is how long the agent is watched while it probes.
+const probedFor = 20 * time.Second
+
+// probes has all pods probed each second, by one kind of probe after another. The pods have the host's network, so that
+// a server of the benchmark's own answers HTTP and gRPC, and counts. They are deleted by force.
+func (s *Session) probes(ctx context.Context) error {
+	for _, kind := range s.Plan.Probes {
+		target, err := rig.NewTarget()
+		if err != nil {
+			return err
+		}
+		err = s.probed(ctx, kind, target)
+		target.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) error {
+	handler := v1.ProbeHandler{}
+	switch kind {
+	case "exec":
+		handler.Exec = &v1.ExecAction{Command: []string{"true"}}
+	case "http":
+		handler.HTTPGet = &v1.HTTPGetAction{Port: intstr.FromInt(target.HTTP), Path: "/"}
+	case "grpc":
+		handler.GRPC = &v1.GRPCAction{Port: int32(target.GRPC)}
+	default:
+		return fmt.Errorf("there is no such kind of probe")
+	}
+	names := s.named("probed-"+kind, s.Plan.Pods)
+	if err := s.atOnce(ctx, names, "", func(p *v1.Pod) {
+		p.Spec.HostNetwork = true
+		p.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: handler, PeriodSeconds: 1, TimeoutSeconds: 5}
+	}); err != nil {
+		return err
+	}
+	if err := sleep(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	target.Served()
+	took, err := s.cpu(ctx, "CPU with a probe a second, "+kind, probedFor)
+	if err != nil {
+		return err
+	}
+	if kind != "exec" {
+		s.Samples.add("probes per second, "+kind, float64(target.Served())/took.Seconds())
+	}
+	return s.force(ctx, names)
+}
+
+// force deletes pods with grace 0: the API has them no more at once, and the runtime is what tells when they have ended.
+func (s *Session) force(ctx context.Context, names []string) error {
+	start := time.Now()
+	if _, err := each(names, func(n string) error {
+		return s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, n, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	}); err != nil {
+		return err
+	}
+	ended, err := within(ctx, 3*time.Minute, s.CRI.NoneRuns)
+	if err != nil {
+		return err
+	}
+	s.Samples.took("pods deleted by force, to the end of the last process", ended.Sub(start))
+	_, err = within(ctx, 3*time.Minute, s.CRI.NoneLeft)
+	return err
+}

@@ -1,0 +1,362 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+func within[T any](ctx context.Context, d time.Duration, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return f(ctx)
+}
+
+// sleep waits while the agent is left alone.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func (s *Session) memory(when string) error {
+	m, err := rig.MemoryOf(s.Agent.PID())
+	if err != nil {
+		return err
+	}
+	s.Samples.add("RSS, "+when, float64(m.RSS))
+	s.Samples.add("RSS anonymous, "+when, float64(m.Anon))
+	s.Samples.add("RSS file, "+when, float64(m.File))
+	return nil
+}
+
+func (s *Session) idle(ctx context.Context) error {
+	if err := sleep(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	if err := s.memory("idle"); err != nil {
+		return err
+	}
+	if err := s.stop(ctx); err != nil {
+		return err
+	}
+	took, err := s.start(ctx, s.Rig.Socket)
+	if err == nil {
+		s.Samples.took("start to Ready, no pods", took)
+	}
+	return err
+}
+
+// one starts and deletes pods one after another.
+func (s *Session) one(ctx context.Context) error {
+	return s.sequence(ctx, "one", s.Plan.Sequence, "one pod, create to Ready", "one pod, delete to gone", nil)
+}
+
+// volumes does the same with pods that have many volumes.
+func (s *Session) volumes(ctx context.Context) error {
+	return s.sequence(ctx, "volumes", s.Plan.Volumes, "20 ConfigMap volumes, create to Ready", "20 ConfigMap volumes, delete to gone", func(p *v1.Pod) {
+		for i := range rig.ConfigMaps {
+			name := rig.ConfigMap(i)
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: name}}}})
+			p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/config/" + name})
+		}
+	})
+}
+
+// sequence starts and deletes n pods one after another.
+func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end string, change func(*v1.Pod)) error {
+	for i := range n {
+		name := fmt.Sprintf("%s-%d-%d", prefix, s.round, i)
+		began := time.Now()
+		if err := s.create(ctx, name, change); err != nil {
+			return err
+		}
+		ready, err := within(ctx, time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
+		if err != nil {
+			return err
+		}
+		s.Samples.took(start, ready[name].Sub(began))
+		// The next is no better off for what this one still does.
+		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+		began = time.Now()
+		if err := s.delete(ctx, name); err != nil {
+			return err
+		}
+		gone, err := within(ctx, time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Gone(ctx, []string{name}) })
+		if err != nil {
+			return err
+		}
+		s.Samples.took(end, gone[name].Sub(began))
+	}
+	return nil
+}
+
+func (s *Session) names() []string { return s.named("many", s.Plan.Pods) }
+
+func (s *Session) named(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s-%d-%d", prefix, s.round, i)
+	}
+	return out
+}
+
+// each does f for all names, eight at a time, and returns when each was begun.
+func each(names []string, f func(string) error) (map[string]time.Time, error) {
+	began := make(map[string]time.Time, len(names))
+	type done struct {
+		name string
+		at   time.Time
+		err  error
+	}
+	results, places := make(chan done), make(chan struct{}, 8)
+	for _, n := range names {
+		go func() {
+			places <- struct{}{}
+			at := time.Now()
+			err := f(n)
+			<-places
+			results <- done{n, at, err}
+		}()
+	}
+	var first error
+	for range names {
+		d := <-results
+		began[d.name] = d.at
+		if first == nil {
+			first = d.err
+		}
+	}
+	return began, first
+}
+
+// atOnce binds pods at once and waits until all are Ready.
+func (s *Session) atOnce(ctx context.Context, names []string, what string, change func(*v1.Pod)) error {
+	start := time.Now()
+	began, err := each(names, func(n string) error { return s.create(ctx, n, change) })
+	if err != nil {
+		return err
+	}
+	ready, err := within(ctx, 5*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, names) })
+	if err == nil && what != "" {
+		s.spread(what, start, began, ready)
+	}
+	return err
+}
+
+// allGone deletes pods at once and waits until the API has none of them.
+func (s *Session) allGone(ctx context.Context, names []string, what string) error {
+	start := time.Now()
+	began, err := each(names, func(n string) error { return s.delete(ctx, n) })
+	if err != nil {
+		return err
+	}
+	gone, err := within(ctx, 5*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Gone(ctx, names) })
+	if err == nil {
+		s.spread(what, start, began, gone)
+	}
+	return err
+}
+
+// many binds all pods at once.
+func (s *Session) many(ctx context.Context) error {
+	offset := s.Rig.AuditSize()
+	err := s.atOnce(ctx, s.names(), "pods at once, create to Ready", nil)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, 8*time.Second); err != nil {
+		return err
+	}
+	if s.Starts, err = s.requestsPerPod(offset); err != nil {
+		return err
+	}
+	return s.memory("all pods")
+}
+
+func (s *Session) deleteMany(ctx context.Context) error {
+	return s.allGone(ctx, s.names(), "pods deleted, delete to gone")
+}
+
+// dense is many, with as many pods as a crowded node has.
+func (s *Session) dense(ctx context.Context) error {
+	if s.Plan.Dense == 0 {
+		return nil
+	}
+	names := s.named("dense", s.Plan.Dense)
+	if err := s.atOnce(ctx, names, "dense, create to Ready", nil); err != nil {
+		return err
+	}
+	if err := sleep(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	if err := s.memory("dense"); err != nil {
+		return err
+	}
+	return s.allGone(ctx, names, "dense, delete to gone")
+}
+
+// requestsPerPod is what the agent asked of the API server since an offset of the audit log.
+func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
+	requests, err := s.Rig.Requests(s.Agent.Node, offset)
+	if err != nil {
+		return nil, err
+	}
+	out, sum := map[string]float64{}, 0.0
+	for k, n := range requests {
+		out[k] = float64(n) / float64(s.Plan.Pods)
+		sum += out[k]
+	}
+	s.Samples.add("API requests per pod start", sum)
+	return out, nil
+}
+
+// spread adds the total and, pod by pod, the times between two moments.
+func (s *Session) spread(name string, start time.Time, began, ended map[string]time.Time) {
+	last := start
+	for n, at := range ended {
+		s.Samples.took(name+", each", at.Sub(began[n]))
+		if at.After(last) {
+			last = at
+		}
+	}
+	s.Samples.took(name+", total", last.Sub(start))
+}
+
+// deaths kills containers behind everybody's back.
+func (s *Session) deaths(ctx context.Context) error {
+	for i := range min(s.Plan.Deaths, s.Plan.Pods) {
+		name := s.names()[i]
+		id := s.watch.ContainerID(name)
+		pid, err := s.CRI.PID(ctx, strings.TrimPrefix(id, "containerd://"))
+		if err != nil {
+			return err
+		}
+		// Not in step with anybody's ticker.
+		if err := sleep(ctx, time.Duration(200+37*i)*time.Millisecond); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("kill container of %s: %w", name, err)
+		}
+		at, err := within(ctx, 30*time.Second, func(ctx context.Context) (time.Time, error) { return s.watch.ContainerEnded(ctx, name, id) })
+		if err != nil {
+			return fmt.Errorf("wait for the end of %s in pod %s: %w", id, name, err)
+		}
+		s.Samples.took("container death to API", at.Sub(began))
+	}
+	return sleep(ctx, 5*time.Second) // all are up again
+}
+
+// restart ends the agent, starts it again, this time over a counting proxy, and leaves it alone for a while.
+func (s *Session) restart(ctx context.Context) error {
+	if err := s.stop(ctx); err != nil {
+		return err
+	}
+	count, err := s.Rig.Count()
+	if err != nil {
+		return err
+	}
+	s.count = count // the agent needs it as long as it runs
+	events := s.watch.PodEvents()
+	took, err := s.start(ctx, count.Socket)
+	if err != nil {
+		return err
+	}
+	s.Samples.took("restart with all pods, to Ready", took)
+	if err := sleep(ctx, 12*time.Second); err != nil {
+		return err
+	}
+	if err := s.Agent.Alive(); err != nil {
+		return err
+	}
+	s.Samples.add("restart, changes of pods in the API", float64(s.watch.PodEvents()-events))
+	return s.rest(ctx, count)
+}
+
+// cpu adds how much of a core the agent used for a while.
+func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.Duration, error) {
+	before, err := rig.CPUOf(s.Agent.PID())
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := sleep(ctx, d); err != nil {
+		return 0, err
+	}
+	after, err := rig.CPUOf(s.Agent.PID())
+	if err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	s.Samples.add(name, 100*(after-before).Seconds()/took.Seconds())
+	return took, nil
+}
+
+// rest measures the agent while nothing happens.
+func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
+	count.Calls()
+	offset := s.Rig.AuditSize()
+	took, err := s.cpu(ctx, "CPU at rest, % of a core", s.Plan.Rest)
+	if err != nil {
+		return err
+	}
+	perMinute := func(m map[string]int) (map[string]float64, float64) {
+		out, sum := map[string]float64{}, 0.0
+		for k, n := range m {
+			out[k] = float64(n) / took.Minutes()
+			sum += out[k]
+		}
+		return out, sum
+	}
+	var sum float64
+	s.Calls, sum = perMinute(count.Calls())
+	s.Samples.add("CRI calls per minute at rest", sum)
+	requests, err := s.Rig.Requests(s.Agent.Node, offset)
+	if err != nil {
+		return err
+	}
+	s.Requests, sum = perMinute(requests)
+	s.Samples.add("API requests per minute at rest", sum)
+	if err := s.memory("all pods, after a restart"); err != nil {
+		return err
+	}
+	for _, m := range []string{"go_goroutines", "go_memstats_heap_inuse_bytes"} {
+		v, err := s.Agent.Metric(ctx, m)
+		if err != nil {
+			return err
+		}
+		s.Samples.add(m, v)
+	}
+	return nil
+}
+
+// Lines prints a count per minute, most first.
+func Lines(m map[string]float64) []string {
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		if m[a] != m[b] {
+			return int(m[b]*10) - int(m[a]*10)
+		}
+		return strings.Compare(a, b)
+	})
+	for i, k := range keys {
+		keys[i] = strconv.FormatFloat(m[k], 'f', 1, 64) + " " + k
+	}
+	return keys
+}
