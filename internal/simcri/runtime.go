@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -145,6 +146,13 @@ func (r *Runtime) Calls(method string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.calls[method]
+}
+
+// AllCalls returns how often each method was called.
+func (r *Runtime) AllCalls() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.calls)
 }
 
 // newID derives an ID of 64 hexadecimal digits. Called with the lock held.

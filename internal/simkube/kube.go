@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -133,6 +134,13 @@ func (k *Kube) Count(what string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.counts[what]
+}
+
+// Counts returns how many requests there were, by what Count takes.
+func (k *Kube) Counts() map[string]int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.counts)
 }
 
 // Total returns how many requests there were at all.

@@ -49,6 +49,7 @@ func TestCrash(t *testing.T) {
 	}
 	c.eyes = newEyes(c)
 	c.churn = newChurn(c, rand.New(rand.NewPCG(seed, 2)))
+	c.goneMeanwhile()
 	c.run(*crashes)
 }
 
@@ -61,6 +62,36 @@ type crash struct {
 	hooks string // where preStop hooks leave a file named after their pod's UID
 	eyes  *eyes
 	churn *churn
+}
+
+// goneMeanwhile removes pods from the API while no agent runs. What the next one needs to end them as they wished, it
+// finds on their containers: the hook is run, and the grace period is kept.
+func (c *crash) goneMeanwhile() {
+	for _, kind := range []string{"hooks", "drain"} {
+		c.pod("gone-"+kind, "{}", func(p *v1.Pod) { p.Labels["kind"], p.Spec, p.Spec.NodeName = kind, c.podSpec(kind), c.node.Name })
+	}
+	uids := map[string]string{}
+	for _, kind := range []string{"hooks", "drain"} {
+		p := c.ready("gone-" + kind)
+		uids[kind] = string(p.UID)
+		c.eyes.forced(p) // nothing can hold its object back, so none of the rules for a graceful end is asked of the API
+	}
+	c.node.kill()
+	c.kubectl("delete", "pod", "gone-hooks", "gone-drain", "--grace-period=0", "--force")
+	if err := c.node.restart(); err != nil {
+		c.Fatal(err)
+	}
+	c.eventually("nothing to be left of pods that went while no agent ran", c.nothingLeft)
+	if data, err := os.ReadFile(filepath.Join(c.hooks, uids["hooks"])); err != nil || len(data) != 1 {
+		c.Errorf("the preStop hook of a pod that went while no agent ran was not run once: %q %v", data, err)
+	}
+	for kind, uid := range uids {
+		for _, i := range c.eyes.instances(uid) {
+			if i.exit != 0 {
+				c.Errorf("%s of a pod that went while no agent ran was not ended in its own time: %s", kind, i)
+			}
+		}
+	}
 }
 
 // settleEach is how many crashes there are between two looks at the whole.
@@ -118,7 +149,7 @@ func (*crash) pass(d time.Duration) {
 // settle waits until the runtime and the API agree about all pods, and all of them are what they should be.
 func (c *crash) settle() {
 	c.Helper()
-	if err := wait(4*time.Minute, func() error {
+	if err := wait(12*time.Minute, func() error { // a machine may be slow
 		if c.eyes.found() {
 			return fatal{errorf("stopped by a finding")}
 		}

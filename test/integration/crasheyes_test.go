@@ -435,21 +435,28 @@ func asExpected(p *v1.Pod, running map[string]*runtimeapi.Container) error {
 	return nil
 }
 
-// story is a pod's name and all that was seen of it.
-func (e *eyes) story(uid string) (name, text string) {
+// instances are the containers of a pod that were seen, oldest first.
+func (e *eyes) instances(uid string) (all []*instance) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var all []*instance
 	for _, i := range e.containers {
 		if i.uid == uid {
-			all = append(all, i)
+			seen := *i
+			all = append(all, &seen)
 		}
 	}
 	slices.SortFunc(all, func(a, b *instance) int { return cmp.Or(a.created.Compare(b.created), strings.Compare(a.id, b.id)) })
+	return all
+}
+
+// story is a pod's name and all that was seen of it.
+func (e *eyes) story(uid string) (name, text string) {
 	var b strings.Builder
-	for _, i := range all {
+	for _, i := range e.instances(uid) {
 		fmt.Fprintf(&b, "%s\n", i)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if s := e.pods[uid]; s != nil {
 		fmt.Fprintf(&b, "deleted %s forced=%v gone=%v %s", s.deleted.Format("15:04:05.000"), s.forced, s.gone, summary(s.pod))
 		return s.pod.Name, b.String()

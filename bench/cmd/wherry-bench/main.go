@@ -213,6 +213,9 @@ func (b *bench) rounds(ctx context.Context) error {
 	b.calls = map[string]map[string][]string{}
 	var errs []error // what fails costs its own rows alone
 	for round := range b.options.rounds {
+		if ctx.Err() != nil {
+			break
+		}
 		order := []string{upstream, wherry}
 		if round%2 == 1 { // so that neither has always the colder machine
 			slices.Reverse(order)
@@ -224,7 +227,7 @@ func (b *bench) rounds(ctx context.Context) error {
 			}
 		}
 		for _, name := range order {
-			if !b.wants(name) {
+			if !b.wants(name) || ctx.Err() != nil {
 				continue
 			}
 			progress("round %d of %d: %s", round+1, b.options.rounds, name)
@@ -236,12 +239,9 @@ func (b *bench) rounds(ctx context.Context) error {
 				"CRI calls per minute at rest": work.Lines(s.Calls), "API requests per minute at rest": work.Lines(s.Requests),
 				"API requests per pod start": work.Lines(s.Starts),
 			}
-			if ctx.Err() != nil {
-				return errors.Join(errs...)
-			}
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 func (b *bench) report() error {

@@ -77,7 +77,7 @@ func (a *Agent) path(elem ...string) string {
 	return a.rig.path(append([]string{a.prog.Name}, elem...)...)
 }
 
-func (a *Agent) cgroup() string { return "/wherry-bench-" + a.prog.Name }
+func (a *Agent) cgroup() string { return Cgroup(a.prog.Name) }
 
 // Start starts the agent over the given runtime socket.
 func (a *Agent) Start(socket string) error {

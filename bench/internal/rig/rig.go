@@ -64,7 +64,7 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 		return r, fmt.Errorf("start control plane: %w", err)
 	}
 	r.runtime = true
-	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", "10.86.0.0/22", "--flavor", flavor).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", subnet(), "--flavor", flavor).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("start containerd: %w\n%s", err, out)
 	}
@@ -136,7 +136,7 @@ func (r *Rig) Close() error {
 		_ = r.plane.Wait() // it ends by a signal
 	}
 	r.restoreSysctls()
-	for _, c := range append(r.cgroups, BareCgroup) {
+	for _, c := range append(r.cgroups, Cgroup("bare")) {
 		errs = append(errs, removeCgroup(c))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -145,8 +145,11 @@ func (r *Rig) Close() error {
 	return errors.Join(unmountBelow(r.Dir), os.RemoveAll(r.Dir))
 }
 
-// BareCgroup is for pods that no agent makes cgroups for.
-const BareCgroup = "/wherry-bench-bare"
+// Cgroup is below which the pods of an arm are. Two runs at once do not meet.
+func Cgroup(arm string) string { return fmt.Sprintf("/wherry-bench-%d-%s", os.Getpid(), arm) }
+
+// subnet is where pods get their addresses from.
+func subnet() string { return fmt.Sprintf("10.%d.%d.0/22", 100+os.Getpid()%50, os.Getpid()/50%64*4) }
 
 // A kubelet sets these to what it wants and leaves them so.
 var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",

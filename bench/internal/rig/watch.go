@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	tools "k8s.io/client-go/tools/watch"
 )
 
 // Watch is a client of the API that notes when it saw what. It is what every arm is judged by.
@@ -58,20 +60,22 @@ func (r *Rig) makeNamespace(ctx context.Context) error {
 	}
 }
 
-// Watch begins to watch pods and nodes. Close ends it.
+// Watch begins to watch pods and nodes. Close ends it. A watch that breaks is taken up where it broke.
 func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{pods: map[string]*podSeen{}, nodes: map[string][]nodeSeen{}, moved: make(chan struct{}, 1)}
-	pods, err := r.Client.CoreV1().Pods(Namespace).Watch(ctx, metav1.ListOptions{})
+	pods, err := r.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return nil, fmt.Errorf("watch pods: %w", err)
+		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	nodes, err := r.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		pods.Stop()
-		return nil, fmt.Errorf("watch nodes: %w", err)
-	}
-	w.stop = []watch.Interface{pods, nodes}
-	for _, s := range w.stop {
+	for _, from := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){
+		r.Client.CoreV1().Pods(Namespace).Watch, r.Client.CoreV1().Nodes().Watch,
+	} {
+		s, err := tools.NewRetryWatcherWithContext(ctx, pods.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: from})
+		if err != nil {
+			w.Close()
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+		w.stop = append(w.stop, s)
 		w.wg.Go(func() {
 			for e := range s.ResultChan() {
 				w.take(e, time.Now())

@@ -119,7 +119,7 @@ func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bare", Uid: name}, Hostname: name,
 		LogDirectory: dir, DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: rig.BareCgroup + "/" + name,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: rig.Cgroup("bare") + "/" + name,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
 	}
 	s, err := c.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
