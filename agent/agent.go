@@ -49,6 +49,8 @@ type Agent struct {
 	report    *syncloop.Report
 	loop      *syncloop.Loop
 	server    *server.Server
+	push      *source.Push   // nil: nobody can push
+	control   *server.Server // nil: no socket
 	stats     *stats.Stats
 	metrics   *stats.Metrics
 	settings  nodestatus.Settings
@@ -78,7 +80,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
 		return nil, err
 	}
-	for _, build := range []func() error{a.buildPods, a.buildGround, a.buildNode, a.buildStats, a.buildLoop, a.buildServer} {
+	for _, build := range []func() error{a.buildPods, a.buildGround, a.buildNode, a.buildStats, a.buildLoop, a.buildServer, a.buildControl} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -91,6 +93,9 @@ func (a *Agent) buildPods() error {
 	var sources []pod.Source
 	if a.deps.Client != nil {
 		sources = append(sources, pod.SourceAPI)
+	}
+	if a.pushes() {
+		sources = append(sources, pod.SourcePush)
 	}
 	a.pods = podset.New(sources, func(uid types.UID) { a.loop.Look(uid, "source") })
 	a.pleg = pleg.New(pleg.Config{
@@ -134,6 +139,10 @@ func (a *Agent) buildLoop() error {
 		RecursiveReadOnly: a.recursiveReadOnly,
 		Started:           func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
 	}
+	if a.pushes() {
+		a.buildPush()
+		rc.Ended = a.push.Ended
+	}
 	if a.deps.Client != nil {
 		a.writer = status.New(status.Config{Client: a.deps.Client, Log: a.log, Synced: a.metrics.StatusSent})
 		rc.Writer = a.writer
@@ -173,6 +182,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if r := a.logRotator(); r != nil {
 		parts = append(parts, part{"log rotation", r.Run})
+	}
+	if a.push != nil {
+		parts = append(parts, part{"push", a.push.Run})
+	}
+	if a.control != nil {
+		parts = append(parts, part{"control", a.serveControl})
 	}
 	if a.deps.Client != nil {
 		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}

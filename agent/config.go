@@ -44,6 +44,8 @@ type Config struct {
 	StartPlaces int
 	// Flags are shown at /flagz.
 	Flags map[string]string
+	// PushAPI lets whoever may use "nodes/proxy" push pods over the HTTPS API too.
+	PushAPI bool
 	// Port is what the Node says of the HTTPS server, where listeners are the caller's; Kubelet.Port when zero.
 	Port int32
 }
@@ -71,6 +73,9 @@ type Deps struct {
 	API              net.Listener
 	TLS              *tls.Config
 	Health, ReadOnly net.Listener
+	// Control is the listener of the control socket, served in the clear to whoever can open it: pods are pushed over it,
+	// and wherry ps, logs, exec and the others use it. What was pushed is kept in RootDir. Nil: there is none. Run closes it.
+	Control net.Listener
 	// Metrics takes the agent's metrics; nil: a registry of its own.
 	Metrics *prometheus.Registry
 	// ProcessMetrics adds what speaks of the whole process to Metrics: for one agent of a process at most.

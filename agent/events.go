@@ -18,14 +18,16 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// events records events on pods and on the node. Unless it is open, and without an API server, they are dropped: the
-// timeline has them.
+// events records events on pods and on the node. Unless it is open they are dropped: the timeline has them. Without an API
+// server the newest stay here.
 type events struct {
 	client   kubernetes.Interface
 	nodeName string
 	scheme   *runtime.Scheme
 	// rate bounds the events sent: eventRecordQPS and eventBurst; no QPS, no bound.
 	rate *rate.Limiter
+
+	local *localEvents // nil: the API server has them
 
 	mu       sync.RWMutex
 	recorder record.EventRecorder
@@ -37,6 +39,9 @@ func newEvents(client kubernetes.Interface, nodeName string, k *kubelet.KubeletC
 		return nil, err
 	}
 	e := &events{client: client, nodeName: nodeName, scheme: s, rate: rate.NewLimiter(rate.Inf, 0)}
+	if client == nil {
+		e.local = newLocalEvents(nodeName)
+	}
 	if k.EventRecordQPS != nil && *k.EventRecordQPS > 0 {
 		e.rate = rate.NewLimiter(rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst)))
 	}
@@ -127,6 +132,10 @@ func (s *pacedSink) Patch(ev *v1.Event, data []byte) (*v1.Event, error) {
 }
 
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
+	if e.local != nil {
+		e.local.add(ref, eventType, reason, message)
+		return
+	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.recorder != nil {

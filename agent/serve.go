@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"time"
 
@@ -14,7 +16,11 @@ func (a *Agent) buildServer() error {
 		return nil
 	}
 	k := &a.cfg.Kubelet
-	view := &podView{set: a.pods, cache: a.pleg, report: a.report}
+	view := a.view()
+	extra := map[string]http.Handler{"GET /explain/{namespace}/{pod}": a.explain(view)}
+	if a.cfg.PushAPI {
+		maps.Copy(extra, a.push.Routes(a.finished))
+	}
 	authn, authz, err := a.access()
 	if err != nil {
 		return err
@@ -27,7 +33,7 @@ func (a *Agent) buildServer() error {
 		Sources: server.Sources{
 			Stats: a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return k },
 			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log",
-			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: map[string]http.Handler{"GET /explain/{namespace}/{pod}": a.explain(view)},
+			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
 		},
 		Checks:     []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}},
 		Registerer: a.deps.Metrics, Log: a.log,
@@ -38,6 +44,10 @@ func (a *Agent) buildServer() error {
 // access says who may do what: by client certificate and token, asked of the API server.
 func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	k := &a.cfg.Kubelet
+	standalone := a.deps.Client == nil
+	if standalone && *k.Authentication.Anonymous.Enabled {
+		return nil, nil, errors.New("authentication.anonymous.enabled: without an API server whoever is let in may do everything, so nobody is without a client certificate: set it to false")
+	}
 	authn := server.AuthnConfig{Anonymous: *k.Authentication.Anonymous.Enabled, TokenTTL: k.Authentication.Webhook.CacheTTL.Duration}
 	if f := k.Authentication.X509.ClientCAFile; f != "" {
 		cas, err := server.LoadClientCAs(f, a.log)
@@ -47,7 +57,10 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		authn.ClientCAs = cas
 	}
 	var authz server.Authorizer = server.AlwaysAllow{}
-	if a.deps.Client != nil {
+	if standalone && k.Authorization.Mode != "AlwaysAllow" {
+		authz = denyAll{} // there is nobody to ask
+	}
+	if !standalone {
 		if *k.Authentication.Webhook.Enabled {
 			authn.Tokens = a.deps.Client.AuthenticationV1().TokenReviews()
 		}
@@ -60,6 +73,12 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	}
 	return server.NewAuthenticator(authn), authz, nil
 }
+
+// denyAll lets nobody do anything.
+type denyAll struct{}
+
+// Authorize denies.
+func (denyAll) Authorize(context.Context, server.Attributes) (bool, error) { return false, nil }
 
 func (a *Agent) serve(ctx context.Context) error {
 	return a.server.Run(ctx, server.Listeners{API: a.deps.API, TLS: a.deps.TLS, Health: a.deps.Health, ReadOnly: a.deps.ReadOnly})

@@ -30,6 +30,10 @@ func run(args []string) int {
 	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return 0
 	}
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
 	fmt.Fprintln(os.Stderr, "Error:", err)
 	return 1
 }
@@ -51,6 +55,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newKubelet(), newVersion())
+	root.AddCommand(newPodCommands()...)
 	root.AddCommand(newTools()...)
 	return root
 }

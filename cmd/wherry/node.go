@@ -39,7 +39,7 @@ func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error 
 	}
 	n := &node{cfg: cfg, name: name, log: log}
 	defer n.close()
-	for _, step := range []func(context.Context) error{n.limitProcess, n.openRuntime, n.openAPI, n.openServing, n.openPorts} {
+	for _, step := range []func(context.Context) error{n.limitProcess, n.openRuntime, n.openAPI, n.openServing, n.openPorts, n.openControl} {
 		if err := step(ctx); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -212,8 +212,8 @@ func (n *node) restConfig() *rest.Config {
 // openServing gets the certificate of the HTTPS API.
 func (n *node) openServing(context.Context) error {
 	k := &n.cfg.Kubelet
-	if !*k.EnableServer {
-		return nil
+	if serves, err := n.servesAPI(); err != nil || !serves {
+		return err
 	}
 	cfg := identity.ServingConfig{
 		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Request: k.ServerTLSBootstrap && n.client != nil,
@@ -230,6 +230,43 @@ func (n *node) openServing(context.Context) error {
 	n.parts = append(n.parts, s.Run)
 	n.deps.TLS, err = serverTLS(k, s.GetCertificate, n.log)
 	return err
+}
+
+// servesAPI reports whether there is an HTTPS API. Without an API server nobody can be asked who may use it, so it needs
+// authorities for client certificates, and the word that whoever has one may do everything.
+func (n *node) servesAPI() (bool, error) {
+	k := &n.cfg.Kubelet
+	switch {
+	case !*k.EnableServer || !n.cfg.Standalone():
+		return *k.EnableServer, nil
+	case *k.Authentication.Anonymous.Enabled:
+		return false, errors.New("authentication.anonymous.enabled (--anonymous-auth): a standalone node has no API server to ask what anonymous may do: set it to false, or enableServer to false")
+	case k.Authentication.X509.ClientCAFile != "" && k.Authorization.Mode == "AlwaysAllow":
+		return true, nil
+	}
+	*k.EnableServer = false
+	n.log.Info("standalone: the HTTPS API is not served; for it set authentication.x509.clientCAFile, and authorization.mode AlwaysAllow: whoever has a certificate may do everything")
+	return false, nil
+}
+
+// openControl opens the control socket. The usual one, where nobody asked for it, may be missing.
+func (n *node) openControl(context.Context) error {
+	path, asked := n.cfg.ControlSocket()
+	if path == "" || n.cfg.Simulated != nil && !asked && !n.cfg.Standalone() {
+		return nil
+	}
+	l, err := listenControl(path)
+	if err != nil && asked {
+		return fmt.Errorf("--push-socket: %w", err)
+	}
+	if err != nil {
+		n.log.Warn("no control socket: pods cannot be pushed, and wherry ps, logs and exec do not reach this node (--push-socket names another)", "err", err)
+		return nil
+	}
+	n.deps.Control = l
+	n.closes = append(n.closes, func() { _ = l.Close() })
+	n.log.Info("control socket", "path", path)
+	return nil
 }
 
 // addresses are the node's, or before there is a node those that it was told to have.
@@ -302,6 +339,6 @@ func (n *node) agentConfig(hostname string) agent.Config {
 	}
 	return agent.Config{
 		NodeName: n.name, Hostname: hostname, Kubelet: n.cfg.Kubelet, RootDir: n.cfg.RootDir, NodeIPs: n.cfg.NodeIPs,
-		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: link, DeadContainers: int(n.cfg.MaxDeadPerContainer),
+		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: link, DeadContainers: int(n.cfg.MaxDeadPerContainer), PushAPI: n.cfg.PushAPI,
 	}
 }

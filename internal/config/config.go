@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -46,6 +47,11 @@ type Config struct {
 
 	// RootDir holds the state of pods (/var/lib/kubelet), CertDir keys and certificates.
 	RootDir, CertDir string
+
+	// PushSocket is the Unix socket over which pods are pushed to the node and wherry ps, logs and the others reach it: a path,
+	// "" for the usual one (see ControlSocket), or "none". PushAPI takes pods over the HTTPS API too.
+	PushSocket string
+	PushAPI    bool
 
 	// RuntimeCgroups is the cgroup of the container runtime, for its statistics.
 	RuntimeCgroups string
@@ -107,6 +113,28 @@ func (c Config) NodeName(hostname string) (string, error) {
 
 // Standalone reports whether there is no API server.
 func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
+
+// NoSocket is the value of --push-socket that says that there is none.
+const NoSocket = "none"
+
+// ControlSocket is where the control socket is: what --push-socket says, else the system's own place for a standalone node
+// with the usual --root-dir, and else wherry.sock in --root-dir. asked tells whether it was named; "" is no socket.
+func (c Config) ControlSocket() (path string, asked bool) {
+	switch {
+	case c.PushSocket == NoSocket:
+		return "", true
+	case c.PushSocket != "":
+		return c.PushSocket, true
+	case c.Standalone() && filepath.Clean(c.RootDir) == defaultRootDir:
+		return SystemSocket, false
+	}
+	return filepath.Join(c.RootDir, "wherry.sock"), false
+}
+
+// SystemSocket is the control socket of the machine's standalone node.
+const SystemSocket = "/run/wherry/wherry.sock"
+
+const defaultRootDir = "/var/lib/kubelet"
 
 // RuntimeEndpoint is where the CRI runtime service listens.
 func (c Config) RuntimeEndpoint() string { return c.Kubelet.ContainerRuntimeEndpoint }

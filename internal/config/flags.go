@@ -101,6 +101,8 @@ func (f *flagSet) addSourceFlags(kc *kubelet.KubeletConfiguration) {
 	f.of("manifest-url", "staticPodURL")
 	f.Var(cliflag.NewColonSeparatedMultimapStringString(&kc.StaticPodURLHeader), "manifest-url-header", "HTTP headers for --manifest-url, a:hello,b:again")
 	f.of("manifest-url-header", "staticPodURLHeader")
+	f.StringVar(&f.cfg.PushSocket, "push-socket", "", "Unix socket on which pods are pushed, for its owner only; default: wherry.sock in --root-dir ("+SystemSocket+" for a standalone node); none: no socket")
+	f.BoolVar(&f.cfg.PushAPI, "push-api", false, "take pushed pods over the HTTPS API too, from whoever may use nodes/proxy")
 	f.BoolVar(&kc.RunOnce, "runonce", kc.RunOnce, "no longer possible")
 	f.of("runonce", "runOnce")
 }

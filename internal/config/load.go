@@ -56,7 +56,7 @@ func Usage() string {
 
 func baseConfig() Config {
 	cfg := Config{
-		NodeLabels: map[string]string{}, RootDir: "/var/lib/kubelet", CertDir: "/var/lib/kubelet/pki",
+		NodeLabels: map[string]string{}, RootDir: defaultRootDir, CertDir: "/var/lib/kubelet/pki",
 		MaxDeadPerContainer: 1, MaxDeadContainers: -1,
 	}
 	setDefaults(&cfg.Kubelet, Gates{})

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // The limits of resolvers, as Kubernetes states them for pods.
@@ -49,7 +51,9 @@ func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 		if len(in.ClusterDNS) == 0 {
 			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
 				"Falling back to %q policy.", v1.DNSClusterFirst, v1.DNSDefault)
-			warnings = append(warnings, Warning{Reason: "MissingClusterDNS", OnNode: true, Message: text})
+			if !pod.IsStatic(in.Pod) { // a node's own pods miss nothing where there is no cluster
+				warnings = append(warnings, Warning{Reason: "MissingClusterDNS", OnNode: true, Message: text})
+			}
 			in.fromHost(c)
 			break
 		}

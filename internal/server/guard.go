@@ -43,7 +43,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		a := Attributes{User: user, Verb: verb(r.Method), Node: s.cfg.NodeName}
-		subs := subresources(r.URL.Path)
+		subs := subresources(r.Method, r.URL.Path)
 		for _, a.Subresource = range subs {
 			allowed, err := s.cfg.Authorizer.Authorize(r.Context(), a)
 			if err != nil {
@@ -88,10 +88,13 @@ func verb(method string) string {
 
 // subresources are those of which a user must have one: "The kubelet authorizes API requests using the same
 // request attributes approach as the apiserver"; the fine-grained ones are asked for before nodes/proxy.
-func subresources(path string) []string {
+func subresources(method, path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "pods", "runningpods":
+		if method != http.MethodGet && method != http.MethodHead { // a pod that is pushed may do anything on the node
+			return []string{"proxy"}
+		}
 		return []string{"pods", "proxy"}
 	case "healthz", "configz":
 		return []string{first, "proxy"}

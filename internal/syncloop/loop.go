@@ -288,6 +288,13 @@ func (l *Loop) Worker(uid types.UID) *podworker.Worker {
 	return nil
 }
 
+// Present reports whether anything is left here of a pod of this name, wanted or not.
+func (l *Loop) Present(namespace, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.names[pod.Ref{Namespace: namespace, Name: name}.FullName()] > 0
+}
+
 // gone drops the worker of a pod of which nothing is left. A pod that a source names again meanwhile begins anew.
 func (l *Loop) gone(uid types.UID) {
 	l.mu.Lock()

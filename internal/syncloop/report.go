@@ -35,6 +35,9 @@ type ReportConfig struct {
 	RecursiveReadOnly func(p *v1.Pod) bool
 	// Started, when set, is told how long a pod took from its first sight to running.
 	Started func(p *v1.Pod, took time.Duration)
+	// Ended, when set, is told, again with each turn, that nothing runs any more of a pod with a deletion timestamp. It
+	// must not block.
+	Ended func(uid types.UID)
 }
 
 // Report turns the end of each worker's turn into the pod's status, and waits that begin into events.
@@ -83,6 +86,9 @@ func (r *Report) Turn(t *podworker.Turn) {
 	r.events(t, rep)
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
 		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
+	}
+	if r.cfg.Ended != nil && t.Pod.DeletionTimestamp != nil && t.Plan.Phase >= decide.PhaseStopped {
+		r.cfg.Ended(t.Ref.UID)
 	}
 	if r.cfg.Writer == nil {
 		return

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/server"
+	"github.com/wherry-node/wherry/internal/source"
+)
+
+// pushes reports whether pods can be pushed to this agent.
+func (a *Agent) pushes() bool { return a.deps.Control != nil || a.cfg.PushAPI }
+
+// buildPush makes the source of pushed pods. Only where an API server shows them do their names tell the node.
+func (a *Agent) buildPush() {
+	dir := ""
+	if a.cfg.RootDir != "" && a.deps.Machine.real {
+		dir = filepath.Join(a.cfg.RootDir, "pushed")
+	}
+	a.push = source.NewPush(source.PushConfig{
+		Dir: dir, NodeName: a.cfg.NodeName, Suffix: a.deps.Client != nil, Target: a.pods, Objects: a.ground.local,
+		Others: a.otherSource, Log: a.log,
+	})
+}
+
+// otherSource is who wants a pod of this name, but those who push.
+func (a *Agent) otherSource(namespace, name string) pod.Source {
+	for _, p := range a.pods.List() {
+		if p.Namespace != namespace || p.Name != name {
+			continue
+		}
+		if _, src := a.pods.Get(p.UID); src != pod.SourcePush {
+			return src
+		}
+	}
+	return pod.SourceNone
+}
+
+// finished reports whether a pod has run to its end.
+func (a *Agent) finished(uid types.UID) bool {
+	p, _ := a.pods.Get(uid)
+	if p == nil {
+		return false
+	}
+	phase := a.report.Status(p).Phase
+	return phase == v1.PodSucceeded || phase == v1.PodFailed
+}
+
+func (a *Agent) view() *podView { return &podView{set: a.pods, cache: a.pleg, report: a.report} }
+
+// buildControl wires the control socket: the node's API for whoever can open it, with what the API server does elsewhere.
+func (a *Agent) buildControl() error {
+	if a.deps.Control == nil {
+		return nil
+	}
+	view := a.view()
+	extra := a.push.Routes(a.finished)
+	maps.Copy(extra, map[string]http.Handler{
+		"GET /explain/{namespace}/{pod}": a.explain(view),
+		"GET /pods/{namespace}/{name}":   a.servePod(view),
+		"GET /node":                      http.HandlerFunc(a.serveNode),
+	})
+	if a.events.local != nil {
+		extra["GET /events"] = http.HandlerFunc(a.events.local.serve)
+	}
+	var err error
+	a.control, err = server.New(server.Config{
+		NodeName: a.cfg.NodeName, Authenticator: socketUser{}, Authorizer: server.AlwaysAllow{}, Pods: view,
+		Runtime: server.CRI{Client: a.deps.Runtime}, Enable: server.Enable{Debugging: true},
+		Sources: server.Sources{
+			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return &a.cfg.Kubelet },
+			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
+		},
+		Checks: []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}}, Log: a.log,
+	})
+	return err
+}
+
+func (a *Agent) serveControl(ctx context.Context) error {
+	return server.Serve(ctx, a.deps.Control, a.control.Handler(), server.ServeOptions{Log: a.log})
+}
+
+// socketUser is whoever could open the control socket: its file mode is the permission.
+type socketUser struct{}
+
+// Authenticate accepts everybody.
+func (socketUser) Authenticate(*http.Request) (*authnv1.UserInfo, error) {
+	return &authnv1.UserInfo{Username: "wherry:socket", Groups: []string{"system:authenticated"}}, nil
+}
+
+// ReasonRemoving is the status reason of a pod that nobody wants any more and of which something is left.
+const ReasonRemoving = "Removing"
+
+// servePod answers with one pod. One that no source has any more is shown, with nothing but its name, until nothing of it
+// is left: who removes a pod may wait for a 404.
+func (a *Agent) servePod(view *podView) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ns, name := r.PathValue("namespace"), r.PathValue("name")
+		p, ok := view.Pod(ns, name)
+		if !ok && a.loop.Present(ns, name) {
+			p, ok = &v1.Pod{
+				TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+				Status: v1.PodStatus{Reason: ReasonRemoving},
+			}, true
+		}
+		if !ok {
+			http.Error(w, "pod "+ns+"/"+name+" is not on this node", http.StatusNotFound)
+			return
+		}
+		writeObject(w, p)
+	})
+}
+
+// serveNode answers with the node as it would be, or is, registered.
+func (a *Agent) serveNode(w http.ResponseWriter, _ *http.Request) {
+	n := a.nodeObject().DeepCopy()
+	n.TypeMeta = metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}
+	writeObject(w, n)
+}
+
+func writeObject(w http.ResponseWriter, obj any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(obj) // the client is gone: nobody to tell
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// lineWriter lets many write lines to one place without mixing them.
+type lineWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func newLineWriter(w io.Writer) *lineWriter { return &lineWriter{w: w} }
+
+// copy writes each line of r with a prefix. A last line without an end gets one where there is a prefix.
+func (l *lineWriter) copy(prefix string, r io.Reader) error {
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadString('\n')
+		if line != "" {
+			if prefix != "" && line[len(line)-1] != '\n' {
+				line += "\n"
+			}
+			l.mu.Lock()
+			_, werr := io.WriteString(l.w, prefix+line)
+			l.mu.Unlock()
+			if werr != nil {
+				return werr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (l *lineWriter) printf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.w, format+"\n", args...)
+}
