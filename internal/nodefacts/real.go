@@ -4,8 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"os"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +26,14 @@ type Real struct {
 	// PodsMemory is what all pods together may use, in bytes.
 	PodsMemory func() int64
 	Hostname   string
+	// AllAddresses has Network list every address of the host: there are node IPs to be checked against them.
+	AllAddresses bool
 
 	pidMax atomic.Int64 // found with the facts
+
+	mu       sync.Mutex // guards the last list of addresses
+	listed   []netip.Addr
+	listedAt time.Time
 }
 
 var _ Machine = (*Real)(nil)
@@ -98,64 +103,17 @@ func (r *Real) disk(s pressure.Signals, now time.Time, dir string, bytes, inodes
 // Network reads the host's addresses.
 func (r *Real) Network() nodestatus.Network {
 	var n nodestatus.Network
-	addrs, err := net.InterfaceAddrs()
-	if err == nil {
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				n.Interfaces = append(n.Interfaces, p.Addr().Unmap())
-			}
-		}
+	if r.AllAddresses {
+		n.Interfaces = r.addresses()
 	}
-	n.DefaultV4 = defaultAddress("proc/net/route", r.Proc.Root)
-	n.DefaultV6 = defaultAddress("proc/net/ipv6_route", r.Proc.Root)
+	n.DefaultV4 = defaultAddress(r.Proc.Root+"/proc/net", false)
+	n.DefaultV6 = defaultAddress(r.Proc.Root+"/proc/net", true)
 	if !n.DefaultV4.IsValid() && !n.DefaultV6.IsValid() && r.Hostname != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.Hostname); err == nil {
-			n.Resolved = ips
+			n.Resolved, n.Interfaces = ips, r.addresses()
 		}
 	}
 	return n
-}
-
-// defaultAddress is the host's global address on the interface of the default route; invalid when there is none.
-func defaultAddress(table, root string) netip.Addr {
-	v6 := strings.HasSuffix(table, "ipv6_route")
-	name := defaultInterface(root+"/"+table, v6)
-	if name == "" {
-		return netip.Addr{}
-	}
-	ifi, err := net.InterfaceByName(name)
-	if err != nil {
-		return netip.Addr{}
-	}
-	addrs, err := ifi.Addrs()
-	if err != nil {
-		return netip.Addr{}
-	}
-	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err == nil && p.Addr().Is6() == v6 && p.Addr().IsGlobalUnicast() {
-			return p.Addr()
-		}
-	}
-	return netip.Addr{}
-}
-
-// defaultInterface finds the interface of the default route in the kernel's table.
-func defaultInterface(path string, v6 bool) string {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	for _, line := range strings.Split(string(raw), "\n") {
-		f := strings.Fields(line)
-		switch {
-		case v6 && len(f) >= 10 && f[1] == "00" && strings.Trim(f[0], "0") == "" && f[9] != "lo":
-			return f[9]
-		case !v6 && len(f) >= 8 && f[1] == "00000000" && f[7] == "00000000":
-			return f[0]
-		}
-	}
-	return ""
 }

@@ -104,6 +104,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "directory of the rig, short (default: a new one below /tmp)")
 	flag.StringVar(&o.runtime, "runtime", "containerd2", "the runtime of all arms: containerd2, or debian (containerd 1.6)")
 	flag.BoolVar(&o.prebuilt, "prebuilt", false, "measure bin/bench-kubelet and bin/wherry as they are, unbuilt")
+	flag.StringVar(&o.plan.Profiles, "profiles", "", "directory for CPU and heap profiles of the agents with many pods and at rest; empty: none are taken")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
 	flag.Parse()
 	if o.full {

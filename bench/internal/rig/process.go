@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -69,4 +70,21 @@ func (a *Agent) Metric(ctx context.Context, name string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s has no metric %s", a.Node, name)
+}
+
+// Profile fetches a profile of the agent, such as "heap" or "profile?seconds=10", through the API server, into a file.
+func (a *Agent) Profile(ctx context.Context, what, file string) error {
+	name, query, _ := strings.Cut(what, "?")
+	req := a.rig.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(a.Node).SubResource("proxy").Suffix("debug/pprof/" + name)
+	if key, value, ok := strings.Cut(query, "="); ok {
+		req = req.Param(key, value)
+	}
+	b, err := req.DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("fetch profile %s of %s: %w", what, a.Node, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o644)
 }

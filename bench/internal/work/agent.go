@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,6 +25,8 @@ type Plan struct {
 	Probes   []string      // kinds of probe that all pods have each second: exec, http, grpc
 	Dense    int           // pods at once, far more than usual; 0: not done
 	Work     map[string]bool
+	// Profiles is the directory for profiles of the agents while they work, or empty. It costs what profiling costs.
+	Profiles string
 }
 
 // Samples are measured values by name; durations are in seconds, sizes in bytes.
@@ -192,4 +196,21 @@ func (s *Session) clear(ctx context.Context) error {
 	}
 	_, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.CRI.Clear(ctx) })
 	return err
+}
+
+// profile fetches a profile beside the work; the function that it returns waits for it. What goes wrong is said and no more.
+func (s *Session) profile(ctx context.Context, step, what string) (wait func()) {
+	if s.Plan.Profiles == "" {
+		return func() {}
+	}
+	name, _, _ := strings.Cut(what, "?")
+	file := filepath.Join(s.Plan.Profiles, s.Agent.Node+"-"+step+"-"+name+".pprof")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Agent.Profile(ctx, what, file); err != nil {
+			s.Rig.Log("  %v", err)
+		}
+	}()
+	return func() { <-done }
 }

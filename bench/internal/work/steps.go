@@ -176,7 +176,9 @@ func (s *Session) allGone(ctx context.Context, names []string, what string) erro
 // many binds all pods at once.
 func (s *Session) many(ctx context.Context) error {
 	offset := s.Rig.AuditSize()
+	profiled := s.profile(ctx, "many", "profile?seconds=10")
 	err := s.atOnce(ctx, s.names(), "pods at once, create to Ready", nil)
+	profiled()
 	if err != nil {
 		return err
 	}
@@ -186,6 +188,7 @@ func (s *Session) many(ctx context.Context) error {
 	if s.Starts, err = s.requestsPerPod(offset); err != nil {
 		return err
 	}
+	s.profile(ctx, "many", "heap")()
 	return s.memory("all pods")
 }
 
@@ -313,7 +316,9 @@ func (s *Session) cpu(ctx context.Context, name string, d time.Duration) (time.D
 func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	count.Calls()
 	offset := s.Rig.AuditSize()
+	profiled := s.profile(ctx, "rest", fmt.Sprintf("profile?seconds=%.0f", s.Plan.Rest.Seconds()))
 	took, err := s.cpu(ctx, "CPU at rest, % of a core", s.Plan.Rest)
+	profiled()
 	if err != nil {
 		return err
 	}
@@ -334,6 +339,7 @@ func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	}
 	s.Requests, sum = perMinute(requests)
 	s.Samples.add("API requests per minute at rest", sum)
+	s.profile(ctx, "rest", "heap")()
 	if err := s.memory("all pods, after a restart"); err != nil {
 		return err
 	}

@@ -1,0 +1,141 @@
+package nodefacts
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultAddress is the host's global address on the interface of the default route; invalid when there is none. The
+// net package would have the kernel tell of every interface, and a node has one for each pod: this is asked every few
+// seconds.
+func defaultAddress(procNet string, v6 bool) netip.Addr {
+	if v6 {
+		routes, err := os.Open(procNet + "/ipv6_route")
+		if err != nil {
+			return netip.Addr{}
+		}
+		defer routes.Close()
+		addresses, err := os.Open(procNet + "/if_inet6")
+		if err != nil {
+			return netip.Addr{}
+		}
+		defer addresses.Close()
+		return addressOfV6(addresses, defaultInterface(routes, true))
+	}
+	routes, err := os.Open(procNet + "/route")
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer routes.Close()
+	name := defaultInterface(routes, false)
+	if name == "" {
+		return netip.Addr{}
+	}
+	if a := primaryV4(name); a.IsGlobalUnicast() {
+		return a
+	}
+	return anyV4(name)
+}
+
+// addressesFor is how long the list of all addresses is good for: it is long on a node with many pods.
+const addressesFor = time.Minute
+
+// addresses are all of the host, not older than a minute.
+func (r *Real) addresses() []netip.Addr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listed != nil && time.Since(r.listedAt) < addressesFor {
+		return r.listed
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	r.listed, r.listedAt = make([]netip.Addr, 0, len(addrs)), time.Now()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			r.listed = append(r.listed, p.Addr().Unmap())
+		}
+	}
+	return r.listed
+}
+
+// defaultInterface finds the interface of the default route in the kernel's table, and reads no further.
+func defaultInterface(table io.Reader, v6 bool) string {
+	for s := bufio.NewScanner(table); s.Scan(); {
+		f := strings.Fields(s.Text())
+		switch {
+		case v6 && len(f) >= 10 && f[1] == "00" && strings.Trim(f[0], "0") == "" && f[9] != "lo":
+			return f[9]
+		case !v6 && len(f) >= 8 && f[1] == "00000000" && f[7] == "00000000":
+			return f[0]
+		}
+	}
+	return ""
+}
+
+// primaryV4 is the first IPv4 address of an interface.
+func primaryV4(name string) netip.Addr {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	req, err := unix.NewIfreq(name)
+	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFADDR, req) != nil {
+		return netip.Addr{}
+	}
+	b, err := req.Inet4Addr()
+	if err != nil {
+		return netip.Addr{}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// anyV4 is an interface's first global IPv4 address, where its first of all is none.
+func anyV4(name string) netip.Addr {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// addressOfV6 is an interface's first global address in the kernel's table: 32 digits, four fields, the interface.
+func addressOfV6(table io.Reader, name string) netip.Addr {
+	if name == "" {
+		return netip.Addr{}
+	}
+	for s := bufio.NewScanner(table); s.Scan(); {
+		f := bytes.Fields(s.Bytes())
+		if len(f) < 6 || string(f[5]) != name || len(f[0]) != 32 {
+			continue
+		}
+		var text []byte
+		for i := 0; i < 32; i += 4 {
+			text = append(append(text, f[0][i:i+4]...), ':')
+		}
+		if a, err := netip.ParseAddr(string(text[:len(text)-1])); err == nil && a.IsGlobalUnicast() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
