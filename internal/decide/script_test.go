@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 			s.noInspect = false
 			got := s.run(string(raw))
 			for _, b := range s.broken {
-				t.Errorf("invariant: %s", b)
+				t.Errorf("invariant: %s: %s", b.inv, b.text)
 			}
 			for _, e := range s.errs {
 				t.Error(e)
@@ -334,7 +334,7 @@ func (s *script) event(f []string) {
 			old := *c
 			old.ID, old.State, old.Attempt = "zombie", pod.StateRunning, 0
 			c.Attempt++
-			s.maxTry[c.Name] = int(c.Attempt)
+			s.record(c.Name).tried = int(c.Attempt)
 			s.containers = append(s.containers, old)
 		})
 	case "vanish": // the runtime loses a container, or everything
@@ -413,6 +413,9 @@ func (s *script) probed(name, what string) {
 	switch what {
 	case "started":
 		cm.Started = true
+		if c := s.newest(name); c != nil {
+			s.record(name).upIn = c.SandboxID
+		}
 	case "unhealthy":
 		cm.Unhealthy = true
 	case "healthy":

@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podstatus"
 )
 
 // epoch is when every world begins; seconds from it are what scripts print.
@@ -23,6 +24,10 @@ type flight struct {
 	action pod.Action
 	began  time.Time
 	until  time.Time // its effect comes then
+
+	pod       *v1.Pod // as it was when the action began
+	condemned bool    // it began before a rule restarted all containers
+	canceled  bool    // told to end early; its outcome is still to come
 }
 
 // world is a runtime, a disk and an agent's loop around Decide, without any IO: it does what actions say, and
@@ -49,12 +54,51 @@ type world struct {
 	takes    map[string]time.Duration // "pre-stop app": how long an action takes
 	faults   map[string]string        // "pull-image app": reason
 
-	quick    bool            // leave out the checks that cost much
-	terminal bool            // the pod was seen to end
-	maxTry   map[string]int  // highest attempt made, by container name; "" for sandboxes
-	ups      map[string]bool // "sandbox/name": init containers that completed, sidecars that started
-	starts   int
-	broken   []string
+	terminal    bool   // the pod was seen to end
+	initialized string // the sandbox in which main containers were made
+	records     []record
+	fates       []fate
+	starts      int
+	broken      []breach
+
+	searched // what only the search has
+}
+
+// searched is what a world has beyond what a script needs: sources, probes, an API that is told, an agent that is
+// replaced, and the books of the oracle.
+type searched struct {
+	strict   bool // hold all that the oracle knows; leave out what costs much
+	brain    brain
+	want     *v1.Pod       // what the sources have; pod is what the agent knows of it
+	last     *v1.Pod       // what the sources first had
+	told     *v1.PodStatus // what the agent last derived
+	saved    decide.Memory // the checkpoint
+	health   []health      // what the probes found
+	down     bool          // no agent runs
+	orphaned bool          // the agent has seen that no source has it
+	evicted  bool
+	vanished bool          // the runtime has lost something: counts are not exact any more
+	again    bool          // a rule has restarted all containers
+	endBegan time.Time     // when the pod's end was first planned
+	asked    time.Duration // the shortest grace period asked for since
+}
+
+// brain is what the agent decides with: the real functions, or ones with a bug planted in them.
+type brain struct {
+	decide   func(*decide.Input) decide.Plan
+	note     func(*decide.Memory, *v1.Pod, pod.Outcome, *decide.Policy)
+	remember func(*decide.Memory, *decide.Plan) bool
+	derive   func(podstatus.Input) v1.PodStatus
+}
+
+func realBrain() brain {
+	return brain{decide: decide.Decide, note: decide.Note, remember: decide.Remember, derive: podstatus.Derive}
+}
+
+// health is what the probes of one container instance found.
+type health struct {
+	id                   string
+	started, ready, sick bool
 }
 
 func newWorld() *world {
@@ -62,15 +106,15 @@ func newWorld() *world {
 		hashes: map[string]string{}, pol: decide.DefaultPolicy(), now: epoch,
 		node:     decide.Node{NetworkReady: true, SourcesReady: true},
 		stubborn: map[string]bool{}, takes: map[string]time.Duration{}, faults: map[string]string{},
-		maxTry: map[string]int{}, ups: map[string]bool{},
 	}
+	w.brain = realBrain()
 	w.mem.Admitted = true
 	w.mem.StartTime = epoch
 	return w
 }
 
-func (w *world) breaks(format string, args ...any) {
-	w.broken = append(w.broken, fmt.Sprintf(format, args...))
+func (w *world) breaks(inv invariant, format string, args ...any) {
+	w.broken = append(w.broken, breach{inv, fmt.Sprintf(format, args...)})
 }
 
 func (w *world) inspect() {
@@ -106,87 +150,129 @@ func (w *world) input() decide.Input {
 
 // turn decides, begins what the plan says and checks that a second look plans nothing more.
 func (w *world) turn() decide.Plan {
+	if w.strict {
+		w.probe()
+	}
 	in := w.input()
 	var before decide.Memory
-	if !w.quick {
+	if !w.strict {
 		before = in.Memory.Clone()
 	}
-	plan := decide.Decide(&in)
+	restarted := w.mem.RestartingAll
+	plan := w.brain.decide(&in)
 	w.checkPlan(&in, &plan)
-	if !w.quick && !reflect.DeepEqual(&before, in.Memory) {
-		w.breaks("Decide wrote to memory")
+	if !w.strict && !reflect.DeepEqual(&before, in.Memory) {
+		w.breaks(invPure, "Decide wrote to memory")
 	}
-	decide.Remember(&w.mem, &plan)
+	if w.brain.remember(&w.mem, &plan) {
+		w.saved = w.mem.Kept()
+	}
+	if plan.RestartingAll && !restarted {
+		w.beginsAgain()
+	}
 	for _, a := range plan.Cancel {
-		for i := range w.flights {
-			if w.flights[i].action.Key() == a.Key() {
-				f := w.flights[i]
-				w.flights = slices.Delete(w.flights, i, i+1)
-				w.note(f, pod.Outcome{Err: errors.New("canceled"), Canceled: true})
-				break
-			}
-		}
+		w.cancel(a)
 	}
 	for _, a := range plan.Do {
 		took := w.takes[strings.TrimSpace(a.Op.String()+" "+a.Container)]
 		if a.Op == pod.OpStopContainer && w.stubborn[a.Container] {
 			took = a.Grace
 		}
-		w.flights = append(w.flights, flight{action: a, began: w.now, until: w.now.Add(took)})
+		w.flights = append(w.flights, flight{action: a, began: w.now, until: w.now.Add(took), pod: w.pod})
 	}
-	if len(plan.Cancel) == 0 {
+	if w.strict || len(plan.Cancel) == 0 {
 		again := w.input()
-		if p := decide.Decide(&again); len(p.Do) > 0 {
-			w.breaks("an unchanged input with its plan in flight plans again: %v", p.Do)
+		if p := w.brain.decide(&again); len(p.Do) > 0 {
+			w.breaks(invIdle, "an unchanged input with its plan in flight plans again: %v", p.Do)
 		}
 	}
 	return plan
 }
 
-// finish ends the i-th action in flight. how is "", "unknown", "unknown-undone", or a reason of failure.
+// cancel tells an action in flight to end early. In a script its outcome is there at once.
+func (w *world) cancel(a pod.Action) {
+	for i := range w.flights {
+		if w.flights[i].action.Key() != a.Key() {
+			continue
+		}
+		if w.flights[i].canceled = true; !w.strict {
+			w.finish(i, "canceled")
+		}
+		return
+	}
+}
+
+// finish ends the i-th action in flight. how is "", "canceled", "unknown", "unknown-undone", or a reason of failure.
 func (w *world) finish(i int, how string) {
 	f := w.flights[i]
 	w.flights = slices.Delete(w.flights, i, i+1)
 	out := pod.Outcome{}
 	switch how {
 	case "":
-		out.ID = w.apply(f.action, f.began)
+		out.ID = w.apply(f)
+	case "canceled":
+		out.Err, out.Canceled = errors.New("canceled"), true
 	case "unknown":
-		w.apply(f.action, f.began)
+		w.apply(f)
 		out.Unknown, out.Err, out.Reason = true, errors.New("deadline exceeded"), ""
-	case "unknown-undone":
+	case "unknown-undone": // the runtime may keep its name reserved
+		r := w.record(f.action.Container)
+		if f.action.Op.Starts() && f.action.ID == "" {
+			r.reserved = max(r.reserved, int(f.action.Attempt))
+		}
 		out.Unknown, out.Err, out.Reason = true, errors.New("deadline exceeded"), ""
 	case "RunContainerError":
 		if out.ID = f.action.ID; out.ID == "" {
-			out.ID = w.create(f.action)
+			out.ID = w.create(f)
 		}
 		out.Err, out.Reason = errors.New("exec: not found"), how
 	default:
 		out.Err, out.Reason = errors.New("it failed"), how
 	}
+	w.hookEnded(f, how)
 	w.note(f, out)
+}
+
+// hookEnded keeps the oracle's books of hooks.
+func (w *world) hookEnded(f flight, how string) {
+	switch f.action.Op {
+	case pod.OpPreStop:
+		w.fate(f.action.ID).hookDone = true
+	case pod.OpPostStart:
+		x := w.fate(f.action.ID)
+		if how == "canceled" {
+			return
+		}
+		x.postDone = how == ""
+		x.doomed = x.doomed || how != ""
+		if c := w.byID(f.action.ID); c != nil && how == "" && c.State == pod.StateRunning {
+			w.up(c)
+		}
+	default:
+	}
 }
 
 func (w *world) note(f flight, out pod.Outcome) {
 	out.Action, out.Began, out.Ended = f.action, f.began, w.now
-	decide.Note(&w.mem, w.pod, out, &w.pol)
+	w.brain.note(&w.mem, w.pod, out, &w.pol)
 	w.old = w.old || f.action.Op.TouchesRuntime()
 	w.look()
 }
 
 // apply does to the world what an action says, and returns the ID that was made.
-func (w *world) apply(a pod.Action, began time.Time) string {
+func (w *world) apply(f flight) string {
+	a := f.action
 	switch a.Op {
 	case pod.OpSetUp:
 		w.vols, w.dirs = true, true
 	case pod.OpTearDown:
 		if w.anyAlive() {
-			w.breaks("volumes torn down under a living container")
+			w.breaks(invUnder, "volumes torn down under a living container")
 		}
 		w.vols = false
 	case pod.OpForget:
 		if w.vols || len(w.containers)+len(w.sandboxes) > 0 {
-			w.breaks("forgotten while something is left")
+			w.breaks(invLeft, "forgotten while something is left")
 		}
 		w.dirs = false
 	case pod.OpRunSandbox:
@@ -196,13 +282,13 @@ func (w *world) apply(a pod.Action, began time.Time) string {
 	case pod.OpStartContainer:
 		id := a.ID
 		if id == "" {
-			id = w.create(a)
+			id = w.create(f)
 		}
 		w.start(id)
 		return id
 	case pod.OpPostStart, pod.OpPreStop, pod.OpResize, pod.OpNone:
 	case pod.OpStopContainer:
-		w.stop(a.ID, began)
+		w.stop(a.ID, f.began)
 	case pod.OpStopSandbox:
 		w.stopSandbox(a.ID)
 	case pod.OpRemoveContainer:
@@ -210,7 +296,7 @@ func (w *world) apply(a pod.Action, began time.Time) string {
 	case pod.OpRemoveSandbox:
 		for _, c := range w.containers {
 			if c.SandboxID == a.ID {
-				w.breaks("sandbox %s removed with container %s in it", a.ID, c.ID)
+				w.breaks(invUnder, "sandbox %s removed with container %s in it", a.ID, c.ID)
 			}
 		}
 		w.sandboxes = slices.DeleteFunc(w.sandboxes, func(s pod.Sandbox) bool { return s.ID == a.ID })
@@ -220,15 +306,16 @@ func (w *world) apply(a pod.Action, began time.Time) string {
 
 func (w *world) runSandbox(a pod.Action) string {
 	if w.anyAlive() {
-		w.breaks("a sandbox is run beside living containers")
+		w.breaks(invOneInstance, "a sandbox is run beside living containers")
 	}
 	if !w.vols {
-		w.breaks("a sandbox is run before volumes are set up")
+		w.breaks(invSandboxBefore, "a sandbox is run before volumes are set up")
 	}
-	if had, ok := w.maxTry[""]; ok && int(a.Attempt) <= had {
-		w.breaks("sandbox attempt %d does not grow over %d", a.Attempt, had)
+	r := w.record("")
+	if int(a.Attempt) <= max(r.tried, r.reserved) {
+		w.breaks(invAttempts, "sandbox attempt %d does not grow over %d", a.Attempt, r.tried)
 	}
-	w.maxTry[""] = int(a.Attempt)
+	r.tried = int(a.Attempt)
 	sb := pod.Sandbox{ID: "sb" + strconv.Itoa(int(a.Attempt)), Attempt: a.Attempt, Ready: true, CreatedAt: w.now}
 	if w.pod != nil && w.pod.Spec.HostNetwork {
 		sb.HostNetwork = true
@@ -239,25 +326,28 @@ func (w *world) runSandbox(a pod.Action) string {
 	return sb.ID
 }
 
-func (w *world) create(a pod.Action) string {
-	if had, ok := w.maxTry[a.Container]; ok && int(a.Attempt) <= had {
-		w.breaks("attempt %d of %s does not grow over %d", a.Attempt, a.Container, had)
+func (w *world) create(f flight) string {
+	a := f.action
+	r := w.record(a.Container)
+	if int(a.Attempt) <= max(r.tried, r.reserved) {
+		w.breaks(invAttempts, "attempt %d of %s does not grow over %d", a.Attempt, a.Container, r.tried)
 	}
-	w.maxTry[a.Container] = int(a.Attempt)
+	r.tried = int(a.Attempt)
 	c := pod.Container{
 		ID: fmt.Sprintf("%s-%d", a.Container, a.Attempt), Name: a.Container, Attempt: a.Attempt,
-		State: pod.StateCreated, CreatedAt: w.now, SpecHash: w.hashes[a.Container], Grace: -1,
+		State: pod.StateCreated, CreatedAt: w.now, Grace: -1,
 	}
 	if len(w.sandboxes) > 0 {
 		c.SandboxID = w.sandboxes[0].ID
 	}
-	if w.pod != nil {
+	if f.pod != nil {
 		c.Grace = decide.DefaultGrace
-		if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		if s := f.pod.Spec.TerminationGracePeriodSeconds; s != nil {
 			c.Grace = time.Duration(*s) * time.Second
 		}
-		if spec := w.spec(a.Container); spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil {
-			c.PreStop = true
+		if spec := specIn(f.pod, a.Container); spec != nil {
+			c.PreStop = spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+			c.SpecHash = spec.Image
 		}
 	}
 	at := slices.IndexFunc(w.containers, func(o pod.Container) bool { return o.Name == a.Container })
@@ -265,50 +355,80 @@ func (w *world) create(a pod.Action) string {
 		at = len(w.containers)
 	}
 	w.containers = slices.Insert(w.containers, at, c)
+	if f.condemned {
+		w.fate(c.ID).condemned = true
+	} else {
+		w.checkOrder(&w.containers[at])
+	}
 	return c.ID
 }
 
 func (w *world) start(id string) {
 	c := w.byID(id)
 	if c == nil {
-		w.breaks("container %s is started and does not exist", id)
+		w.breaks(invPlan, "container %s is started and does not exist", id)
 		return
 	}
 	for i := range w.containers {
 		if o := &w.containers[i]; o.Name == c.Name && o.ID != id && o.Alive() {
-			w.breaks("two live instances: %s and %s", o.ID, id)
+			w.breaks(invOneInstance, "two live instances: %s and %s", o.ID, id)
 		}
 	}
 	if len(w.sandboxes) == 0 || !w.vols {
-		w.breaks("container %s is started without sandbox or volumes", id)
+		w.breaks(invSandboxBefore, "container %s is started without sandbox or volumes", id)
 	}
 	w.starts++
+	if c.State == pod.StateRunning {
+		w.breaks(invStartedOnce, "container %s runs and is started", id)
+	}
+	if w.strict {
+		w.checkAgain(c)
+	}
 	if len(w.sandboxes) > 0 && !w.sandboxes[0].Ready { // the runtime refuses
 		c.State, c.ExitCode, c.FinishedAt = pod.StateExited, 128, w.now
 		return
 	}
 	c.State, c.StartedAt = pod.StateRunning, w.now
-	w.checkOrder(c)
-	if spec := w.spec(c.Name); spec != nil && decide.IsSidecar(spec) {
-		w.ups[c.SandboxID+"/"+c.Name] = true
+	r := w.record(c.Name)
+	r.ran, r.ended, r.sandbox = true, false, c.SandboxID
+	if spec := w.spec(c.Name); spec != nil && spec.StartupProbe == nil && (spec.Lifecycle == nil || spec.Lifecycle.PostStart == nil) {
+		w.up(c)
 	}
 }
 
-// checkOrder holds that a main container starts only after its init containers.
-func (w *world) checkOrder(c *pod.Container) {
-	if w.pod == nil || !slices.ContainsFunc(w.pod.Spec.Containers, func(s v1.Container) bool { return s.Name == c.Name }) {
+// up notes that a sidecar counts as started.
+func (w *world) up(c *pod.Container) {
+	spec := w.spec(c.Name)
+	if spec == nil || !decide.IsSidecar(spec) {
 		return
 	}
-	for i := range w.containers { // a main container was made here before: that was checked then
-		o := &w.containers[i]
-		if o.ID != c.ID && o.SandboxID == c.SandboxID && slices.ContainsFunc(w.pod.Spec.Containers,
-			func(s v1.Container) bool { return s.Name == o.Name }) {
-			return
-		}
+	if h := w.healthOf(c.ID); spec.StartupProbe == nil || (h != nil && h.started) {
+		w.record(c.Name).upIn = c.SandboxID
 	}
-	for i := range w.pod.Spec.InitContainers {
-		if init := w.pod.Spec.InitContainers[i].Name; !w.ups[c.SandboxID+"/"+init] {
-			w.breaks("main container %s starts before init container %s is done", c.Name, init)
+}
+
+// checkOrder holds the order in which a sandbox's containers are first made: init containers that completed and
+// sidecars that started come before what stands after them.
+func (w *world) checkOrder(c *pod.Container) {
+	if w.pod == nil {
+		return
+	}
+	main := slices.ContainsFunc(w.pod.Spec.Containers, func(s v1.Container) bool { return s.Name == c.Name })
+	init := slices.IndexFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
+	initialized := w.initialized == c.SandboxID && c.SandboxID != ""
+	switch {
+	case main && !initialized:
+		for i := range w.pod.Spec.InitContainers {
+			if name := w.pod.Spec.InitContainers[i].Name; w.record(name).upIn != c.SandboxID {
+				w.breaks(invInitFirst, "main container %s is made before init container %s is done", c.Name, name)
+			}
+		}
+		w.initialized = c.SandboxID
+	case init >= 0 && w.strict && !initialized:
+		for i := range init {
+			if name := w.pod.Spec.InitContainers[i].Name; w.record(name).upIn != c.SandboxID {
+				w.breaks(invInitOrder, "init container %s is made before %s is done", c.Name, name)
+			}
 		}
 	}
 }
@@ -326,9 +446,14 @@ func (w *world) stop(id string, began time.Time) {
 }
 
 func (w *world) exit(c *pod.Container, code int32) {
+	ran := c.State == pod.StateRunning || c.State == pod.StateUnknown
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, w.now
-	if code == 0 {
-		w.ups[c.SandboxID+"/"+c.Name] = true
+	r := w.record(c.Name)
+	if code == 0 && !slices.ContainsFunc(w.pod0().Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name && decide.IsSidecar(&s) }) {
+		r.upIn = c.SandboxID
+	}
+	if w.strict && ran {
+		w.ended(c, r)
 	}
 }
 
@@ -340,7 +465,7 @@ func (w *world) stopSandbox(id string) {
 	}
 	for i := range w.containers {
 		if c := &w.containers[i]; c.SandboxID == id && c.Alive() {
-			w.breaks("sandbox %s stopped under living container %s", id, c.ID)
+			w.breaks(invUnder, "sandbox %s stopped under living container %s", id, c.ID)
 			w.exit(c, 137)
 		}
 	}
@@ -348,7 +473,7 @@ func (w *world) stopSandbox(id string) {
 
 func (w *world) removeContainer(id string) {
 	if c := w.byID(id); c != nil && c.State == pod.StateRunning {
-		w.breaks("living container %s removed", id)
+		w.breaks(invUnder, "living container %s removed", id)
 	}
 	w.containers = slices.DeleteFunc(w.containers, func(c pod.Container) bool { return c.ID == id })
 }
@@ -375,34 +500,33 @@ func (w *world) newest(name string) *pod.Container {
 	return nil
 }
 
-func (w *world) spec(name string) *v1.Container {
-	if w.pod == nil {
+func (w *world) spec(name string) *v1.Container { return specIn(w.pod, name) }
+
+func specIn(p *v1.Pod, name string) *v1.Container {
+	if p == nil {
 		return nil
 	}
-	for _, list := range [][]v1.Container{w.pod.Spec.Containers, w.pod.Spec.InitContainers} {
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
 			}
 		}
 	}
+	for i := range p.Spec.EphemeralContainers {
+		if c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+			return c
+		}
+	}
 	return nil
 }
 
-// checkGrace holds that what is given is what is left of the grace period.
-func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
-	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
-		return
+// pod0 is the pod, or an empty one when no source has it any more.
+func (w *world) pod0() *v1.Pod {
+	if w.pod == nil {
+		return &v1.Pod{}
 	}
-	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
-	switch {
-	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace && (!plan.Ending || a.Grace != plan.StopGrace || a.Grace == 0):
-		w.breaks("%v has less than the smallest grace", a)
-	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
-		w.breaks("%v has more than the %s that are left", a, left)
-	case plan.Ending && a.Op == pod.OpPreStop && a.Grace > left:
-		w.breaks("%v has more than the %s that are left", a, left)
-	}
+	return w.pod
 }
 
 // crash ends the agent: what was in flight is done or not, and what is not kept is gone. The next agent learns
@@ -412,7 +536,7 @@ func (w *world) crash(done bool) {
 	w.flights = nil
 	for _, f := range flights {
 		if done && f.action.Op != pod.OpPullImage {
-			w.apply(f.action, f.began)
+			w.apply(f)
 		}
 	}
 	mem := w.mem.Kept()
@@ -423,47 +547,4 @@ func (w *world) crash(done bool) {
 	}
 	w.mem = mem
 	w.inspect()
-}
-
-// checkPlan holds what must be true of every plan.
-func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
-	seen := map[pod.Action]bool{}
-	starting := map[string]int{}
-	for _, a := range in.InFlight {
-		seen[a.Key()] = true
-		if a.Op == pod.OpStartContainer {
-			starting[a.Container]++
-		}
-		if a.Op == pod.OpRunSandbox {
-			starting[""]++
-		}
-	}
-	for _, a := range plan.Do {
-		if a.Why == "" {
-			w.breaks("%v has no reason", a)
-		}
-		if seen[a.Key()] {
-			w.breaks("%v is planned twice", a)
-		}
-		seen[a.Key()] = true
-		if a.Op == pod.OpStartContainer {
-			starting[a.Container]++
-		}
-		if a.Op == pod.OpRunSandbox {
-			starting[""]++
-		}
-		if a.Op.Starts() && (plan.Ending || in.Stale || in.Node.Predecessor) {
-			w.breaks("%v starts something at the wrong time", a)
-		}
-		w.checkGrace(in, plan, a)
-	}
-	for name, n := range starting {
-		if n > 1 {
-			w.breaks("two starts of %q at once", name)
-		}
-	}
-	if w.terminal && !plan.Ending && plan.Phase != decide.PhaseGone {
-		w.breaks("an ending pod came back")
-	}
-	w.terminal = w.terminal || plan.Ending
 }

@@ -189,6 +189,8 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	switch {
 	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
 		d.restartedAll(&st)
+	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // it waited to start (again); its attempt is used up
+		st.RestartCount++
 	case kind == roleInit && !decide.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  ReasonCompleted,

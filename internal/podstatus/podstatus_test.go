@@ -164,6 +164,10 @@ func cases() map[string]*fixture {
 			f.Observed.Containers = nil
 			f.Memory.RestartedAll, f.Memory.RestartingAll = true, true
 		}),
+		"a crash loop restarted in place counts on": newFixture(always, app).sandbox("10.0.0.5").exited("app", 1, 1).memory("app", crash).then(func(f *fixture) {
+			f.Observed.Containers = nil
+			f.Memory.RestartedAll, f.Memory.RestartingAll = true, true
+		}),
 		"an init container after a restart in place works": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) { f.Observed.Containers = nil; f.Memory.RestartedAll = true; f.running("one", 1) }),
 	}
 	m["evicted"].Memory.Stop = &decide.Stop{Reason: "Evicted", Message: "The node was low on resource: memory."}

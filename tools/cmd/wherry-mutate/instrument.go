@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// pkg is a package whose files get mutants.
+type pkg struct {
+	dir     string
+	name    string
+	fset    *token.FileSet
+	files   map[string]*ast.File // by path
+	info    types.Info
+	types   *types.Package
+	mutants []string          // names; the number of a mutant is its place, from 1
+	changed map[string][]byte // path: what the compiler gets
+}
+
+// load parses and types a package, with the export data that the go command makes of what it imports.
+func load(ctx context.Context, dir, path string) (*pkg, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,DepOnly,Name", path)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", path, err)
+	}
+	exports := map[string]string{}
+	p := &pkg{fset: token.NewFileSet(), files: map[string]*ast.File{}, changed: map[string][]byte{}}
+	var ordered []*ast.File
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var l struct {
+			ImportPath, Export, Dir, Name string
+			GoFiles                       []string
+			DepOnly                       bool
+		}
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		exports[l.ImportPath] = l.Export
+		if l.DepOnly {
+			continue
+		}
+		p.dir, p.name = l.Dir, l.Name
+		for _, f := range l.GoFiles {
+			file := filepath.Join(l.Dir, f)
+			parsed, err := parser.ParseFile(p.fset, file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			p.files[file] = parsed
+			ordered = append(ordered, parsed)
+		}
+	}
+	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})}
+	p.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
+	if p.types, err = conf.Check(path, p.fset, ordered, &p.info); err != nil {
+		return nil, fmt.Errorf("type %s: %w", path, err)
+	}
+	return p, nil
+}
+
+// instrument puts all mutants into the files.
+func (p *pkg) instrument() error {
+	for _, path := range sortedKeys(p.files) {
+		f := p.files[path]
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		w := &writer{pkg: p, src: src, base: p.fset.File(f.Pos()).Base(), file: filepath.Base(path), seen: map[string]int{}, imports: importsOf(f)}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
+				w.function(fn)
+			}
+		}
+		changed, err := format.Source(w.apply())
+		if err != nil {
+			return fmt.Errorf("%s with its mutants: %w", path, err)
+		}
+		p.changed[path] = changed
+	}
+	p.changed[filepath.Join(p.dir, "wherry_mutants.go")] = []byte(strings.ReplaceAll(support, "PACKAGE", p.name))
+	return nil
+}
+
+// support is what the changed files call. mut(n) is whether mutant n is the one that lives in this run.
+const support = `package PACKAGE
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+)
+
+var mutActive, _ = strconv.Atoi(os.Getenv("WHERRY_MUTANT"))
+
+func mut(n int) bool { return n == mutActive }
+
+func mutZero[T any](n int, v T) T {
+	if mut(n) {
+		var zero T
+		return zero
+	}
+	return v
+}
+
+func mutPick[T any](n int, v, other T) T {
+	if mut(n) {
+		return other
+	}
+	return v
+}
+
+func mutMin[T cmp.Ordered](n int, a, b T) T {
+	if mut(n) {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+func mutMax[T cmp.Ordered](n int, a, b T) T {
+	if mut(n) {
+		return min(a, b)
+	}
+	return max(a, b)
+}
+`
+
+// importsOf maps import paths to the names that a file gives them.
+func importsOf(f *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, i := range f.Imports {
+		path := strings.Trim(i.Path.Value, `"`)
+		name := path[strings.LastIndexByte(path, '/')+1:]
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		names[path] = name
+	}
+	return names
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// config is what the command line asks for.
+type config struct {
+	dir, pkg, known, only string
+	stages                []string
+	args                  string
+	timeout               time.Duration
+	list                  bool
+	from                  int
+}
+
+func main() {
+	var c config
+	var stages string
+	flag.StringVar(&c.dir, "dir", ".", "root of the module")
+	flag.StringVar(&c.pkg, "pkg", "./internal/decide", "the package to change and whose tests to run")
+	flag.StringVar(&c.known, "known", "", "file of known survivors: NAME: reason")
+	flag.StringVar(&c.only, "only", "", "only mutants whose name contains this")
+	flag.StringVar(&stages, "run", "^TestScripts$;^TestSearch$", "regular expressions of tests, run one after another, quick ones first")
+	flag.StringVar(&c.args, "args", "-test.short -test.failfast", "arguments of the test binary")
+	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute, "time of one run of the tests; a mutant that exceeds it is noticed")
+	flag.BoolVar(&c.list, "list", false, "only list the mutants")
+	flag.IntVar(&c.from, "from", 1, "begin with this mutant")
+	flag.Parse()
+	c.stages = strings.Split(stages, ";")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := c.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "wherry-mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func (c *config) run(ctx context.Context) error {
+	tmp, err := os.MkdirTemp("", "wherry-mutate-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	p, err := load(ctx, c.dir, c.pkg)
+	if err != nil {
+		return err
+	}
+	if err := p.instrument(); err != nil {
+		return err
+	}
+	if c.list {
+		for i, m := range p.mutants {
+			fmt.Printf("%d %s\n", i+1, m)
+		}
+		return nil
+	}
+	bin, err := c.compile(ctx, p, tmp)
+	if err != nil {
+		return err
+	}
+	pkgDir := filepath.Join(c.dir, c.pkg)
+	for _, stage := range c.stages { // the original must pass, else every mutant is noticed
+		if noticed, out := c.noticed(ctx, bin, pkgDir, stage, 0); noticed {
+			return fmt.Errorf("the tests %s fail without any change:\n%s", stage, out)
+		}
+	}
+	survivors, runs, err := c.runAll(ctx, p, bin, pkgDir)
+	if err != nil {
+		return err
+	}
+	return c.verdict(survivors, runs)
+}
+
+// compile writes the changed files and builds the test binary with them.
+func (c *config) compile(ctx context.Context, p *pkg, tmp string) (string, error) {
+	replace := map[string]string{}
+	for path, src := range p.changed {
+		to := filepath.Join(tmp, filepath.Base(path))
+		if err := os.WriteFile(to, src, 0o644); err != nil {
+			return "", err
+		}
+		replace[path] = to
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(tmp, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o644); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(tmp, "mutants.test")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", file, "-o", bin, c.pkg)
+	cmd.Dir = c.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile the mutants: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// runAll runs the tests on each mutant, one after another, and names those that lived.
+func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (survivors []string, runs int, err error) {
+	began := time.Now()
+	for i, m := range p.mutants {
+		if i+1 < c.from || !strings.Contains(m, c.only) {
+			continue
+		}
+		runs++
+		lived := true
+		for _, stage := range c.stages {
+			noticed, _ := c.noticed(ctx, bin, pkgDir, stage, i+1)
+			if ctx.Err() != nil {
+				return survivors, runs, fmt.Errorf("ended at mutant %d of %d: %w", i+1, len(p.mutants), ctx.Err())
+			}
+			if noticed {
+				lived = false
+				break
+			}
+		}
+		if lived {
+			survivors = append(survivors, m)
+			fmt.Printf("lived  %d %s\n", i+1, m)
+		}
+		if runs%50 == 0 {
+			fmt.Printf("       %d of %d mutants, %d lived, %s\n", i+1, len(p.mutants), len(survivors), time.Since(began).Round(time.Second))
+		}
+	}
+	return survivors, runs, nil
+}
+
+// noticed runs tests with one mutant active and reports whether they failed, panicked or did not end.
+func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int) (bool, []byte) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	args := append([]string{"-test.run", stage}, strings.Fields(c.args)...)
+	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "WHERRY_MUTANT="+strconv.Itoa(mutant))
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	return err != nil, out
+}
+
+// verdict compares the survivors with those that are known, each with its reason.
+func (c *config) verdict(survivors []string, runs int) error {
+	known, err := readKnown(c.known)
+	if err != nil {
+		return err
+	}
+	var fresh, stale []string
+	for _, s := range survivors {
+		if known[s] == "" {
+			fresh = append(fresh, s)
+		}
+	}
+	if c.only == "" && c.from == 1 {
+		for name := range known {
+			if !slices.Contains(survivors, name) {
+				stale = append(stale, name)
+			}
+		}
+	}
+	slices.Sort(stale)
+	fmt.Printf("%d mutants of %s: %d noticed, %d lived (%d of them known, with a reason)\n",
+		runs, c.pkg, runs-len(survivors), len(survivors), len(survivors)-len(fresh))
+	for _, s := range stale {
+		fmt.Printf("known, but noticed or not there any more: %s\n", s)
+	}
+	if len(fresh) > 0 || len(stale) > 0 {
+		return fmt.Errorf("%d survivors without a reason in %s, %d reasons without a survivor", len(fresh), c.known, len(stale))
+	}
+	return nil
+}
+
+func readKnown(file string) (map[string]string, error) {
+	known := map[string]string{}
+	if file == "" {
+		return known, nil
+	}
+	raw, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return known, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := bufio.NewScanner(bytes.NewReader(raw))
+	for n := 1; s.Scan(); n++ {
+		line := strings.TrimSpace(s.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, ok := strings.Cut(line, ": ")
+		if !ok || strings.TrimSpace(reason) == "" {
+			return nil, fmt.Errorf("%s:%d: want NAME: reason", file, n)
+		}
+		known[name] = reason
+	}
+	return known, s.Err()
+}

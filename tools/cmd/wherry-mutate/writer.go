@@ -1,0 +1,304 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// writer writes the mutants of one file into its text.
+type writer struct {
+	*pkg
+	src     []byte
+	base    int
+	file    string
+	fn      string
+	results *types.Tuple
+	last    ast.Stmt // of the function: a return here must stay
+	seen    map[string]int
+	imports map[string]string
+	inserts []insert
+}
+
+// insert is text put in at an offset, in place of what reaches to end. Of several at one offset, closing ones come first,
+// innermost first; then opening ones, outermost first.
+type insert struct {
+	at, end int
+	order   int
+	text    string
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// mutant names one and returns its number.
+func (w *writer) mutant(what string, at ast.Node) int {
+	text := strings.Join(strings.Fields(w.text(at)), " ")
+	if len(text) > 60 {
+		text = text[:57] + "..."
+	}
+	name := fmt.Sprintf("%s %s %s `%s`", w.file, w.fn, what, strings.ReplaceAll(text, ": ", ":"))
+	if w.seen[name]++; w.seen[name] > 1 {
+		name += fmt.Sprintf(" #%d", w.seen[name])
+	}
+	w.mutants = append(w.mutants, name)
+	return len(w.mutants)
+}
+
+func (w *writer) offset(p token.Pos) int { return int(p) - w.base }
+func (w *writer) text(n ast.Node) string { return string(w.src[w.offset(n.Pos()):w.offset(n.End())]) }
+
+// wrap puts text before and after a node.
+func (w *writer) wrap(n ast.Node, before, after string) {
+	at, end := w.offset(n.Pos()), w.offset(n.End())
+	seq := len(w.inserts) // of two about the same text, the later one is inside
+	w.inserts = append(w.inserts, insert{at, at, (1<<20-(end-at))<<20 + seq, before}, insert{end, end, -((1<<20 - (end - at)) << 20) - seq, after})
+}
+
+// replace puts text in place of what lies between two positions.
+func (w *writer) replace(from, to token.Pos, text string) {
+	w.inserts = append(w.inserts, insert{w.offset(from), w.offset(to), 1 << 40, text})
+}
+
+func (w *writer) function(fn *ast.FuncDecl) {
+	w.fn = fn.Name.Name
+	if obj, ok := w.types.Scope().Lookup(fn.Name.Name).(*types.Func); ok && fn.Recv == nil {
+		w.results = obj.Signature().Results()
+	} else {
+		w.results = w.methodResults(fn)
+	}
+	if n := len(fn.Body.List); n > 0 {
+		w.last = fn.Body.List[n-1]
+	}
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false // small; what they do is seen where they are used
+		case *ast.GenDecl:
+			return n.Tok != token.CONST
+		case *ast.IfStmt:
+			w.condition(n.Cond, true)
+		case *ast.ForStmt:
+			if n.Cond != nil {
+				w.condition(n.Cond, false) // for ever is noticed by the clock alone
+			}
+		case *ast.SwitchStmt:
+			if n.Tag == nil {
+				w.cases(n)
+			}
+		case *ast.BinaryExpr:
+			w.binary(n)
+		case *ast.UnaryExpr:
+			if n.Op == token.NOT {
+				w.wrap(n, fmt.Sprintf("(mut(%d) != (", w.mutant("without !", n)), "))")
+			}
+		case *ast.BasicLit:
+			w.number(n)
+		case *ast.CallExpr:
+			if id, ok := n.Fun.(*ast.Ident); ok && len(n.Args) == 2 && (id.Name == "min" || id.Name == "max") {
+				w.bound(n, id)
+			}
+		case *ast.CompositeLit:
+			w.fields(n)
+		case *ast.ReturnStmt:
+			w.returned(n)
+		case *ast.BlockStmt:
+			w.statements(n.List)
+		case *ast.CaseClause:
+			w.statements(n.Body)
+		}
+		return true
+	})
+}
+
+func (w *writer) methodResults(fn *ast.FuncDecl) *types.Tuple {
+	recv := fn.Recv.List[0].Type
+	if star, ok := recv.(*ast.StarExpr); ok {
+		recv = star.X
+	}
+	named, ok := w.types.Scope().Lookup(recv.(*ast.Ident).Name).Type().(*types.Named)
+	if !ok {
+		return types.NewTuple()
+	}
+	for m := range named.Methods() {
+		if m.Name() == fn.Name.Name {
+			return m.Signature().Results()
+		}
+	}
+	return types.NewTuple()
+}
+
+func (w *writer) condition(e ast.Expr, both bool) {
+	if both {
+		w.wrap(e, fmt.Sprintf("(mut(%d) || !mut(%d) && (", w.mutant("always", e), w.mutant("never", e)), "))")
+		return
+	}
+	w.wrap(e, fmt.Sprintf("(!mut(%d) && (", w.mutant("never", e)), "))")
+}
+
+func (w *writer) cases(s *ast.SwitchStmt) {
+	for _, c := range s.Body.List {
+		for _, e := range c.(*ast.CaseClause).List {
+			w.condition(e, true)
+		}
+	}
+}
+
+func (w *writer) binary(n *ast.BinaryExpr) {
+	x, y := w.text(n.X), w.text(n.Y)
+	switch n.Op {
+	case token.LAND:
+		w.wrap(n.X, fmt.Sprintf("(mut(%d) || (", w.mutant("left side out", n)), "))")
+		w.wrap(n.Y, fmt.Sprintf("(mut(%d) || (", w.mutant("right side out", n)), "))")
+	case token.LOR:
+		w.wrap(n.X, fmt.Sprintf("(!mut(%d) && (", w.mutant("left side out", n)), "))")
+		w.wrap(n.Y, fmt.Sprintf("(!mut(%d) && (", w.mutant("right side out", n)), "))")
+	case token.LSS, token.GTR:
+		w.wrap(n, fmt.Sprintf("(mut(%d) && (%s == %s) || ", w.mutant("boundary", n), x, y), ")")
+	case token.LEQ, token.GEQ:
+		w.wrap(n, fmt.Sprintf("(!(mut(%d) && (%s == %s)) && ", w.mutant("boundary", n), x, y), ")")
+	case token.EQL, token.NEQ:
+		w.wrap(n, fmt.Sprintf("(mut(%d) != (", w.mutant("negated", n)), "))")
+	case token.ADD, token.SUB, token.MUL:
+		if !w.numeric(n) {
+			return
+		}
+		other := map[token.Token]string{token.ADD: "-", token.SUB: "+", token.MUL: "+"}[n.Op]
+		w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", w.typeOf(n), w.mutant(other, n)), fmt.Sprintf(", %s %s %s)", x, other, y))
+	default:
+	}
+}
+
+// numeric reports whether an expression is a number that is computed when it is met.
+func (w *writer) numeric(e ast.Expr) bool {
+	tv := w.info.Types[e]
+	b, ok := tv.Type.Underlying().(*types.Basic)
+	return ok && tv.Value == nil && w.writable(tv.Type) && b.Info()&types.IsNumeric != 0 && b.Info()&types.IsUntyped == 0
+}
+
+func (w *writer) typeOf(e ast.Expr) string { return w.typeName(w.info.Types[e].Type) }
+
+func (w *writer) typeName(t types.Type) string {
+	return types.TypeString(t, func(p *types.Package) string {
+		if p == w.types {
+			return ""
+		}
+		return w.imports[p.Path()]
+	})
+}
+
+// writable reports whether a type can be written in this file: every package it names is imported.
+func (w *writer) writable(t types.Type) bool {
+	ok := true
+	types.TypeString(t, func(p *types.Package) string {
+		if p != w.types && w.imports[p.Path()] == "" {
+			ok = false
+		}
+		return ""
+	})
+	return ok
+}
+
+func (w *writer) number(n *ast.BasicLit) {
+	tv := w.info.Types[n]
+	b, ok := tv.Type.Underlying().(*types.Basic)
+	if n.Kind != token.INT || !ok || !w.writable(tv.Type) {
+		return
+	}
+	t := w.typeName(tv.Type)
+	if b.Info()&types.IsUntyped != 0 {
+		t = "int"
+	}
+	w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", t, w.mutant("one more", n)), fmt.Sprintf(", %s+1)", n.Value))
+}
+
+func (w *writer) bound(n *ast.CallExpr, id *ast.Ident) {
+	other, fn := "max", "mutMin"
+	if id.Name == "max" {
+		other, fn = "min", "mutMax"
+	}
+	if t := w.info.Types[n].Type; !w.writable(t) {
+		return
+	}
+	num := w.mutant(other, n)
+	w.replace(id.Pos(), n.Lparen+1, fmt.Sprintf("%s[%s](%d, ", fn, w.typeOf(n), num))
+}
+
+// fields puts nought in place of the values of a literal's fields.
+func (w *writer) fields(n *ast.CompositeLit) {
+	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
+	if !ok {
+		return
+	}
+	for _, e := range n.Elts {
+		kv, ok := e.(*ast.KeyValueExpr)
+		if !ok {
+			continue
+		}
+		for f := range s.Fields() {
+			if f.Name() == kv.Key.(*ast.Ident).Name && w.writable(f.Type()) {
+				w.wrap(kv.Value, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(f.Type()), w.mutant("nought for "+f.Name(), kv)), ")")
+			}
+		}
+	}
+}
+
+// returned puts nought in place of what is returned; a truth value is negated.
+func (w *writer) returned(n *ast.ReturnStmt) {
+	if len(n.Results) != w.results.Len() {
+		return
+	}
+	for i, e := range n.Results {
+		t := w.results.At(i).Type()
+		text := w.text(e)
+		if text == "nil" || text == `""` || text == "0" || !w.writable(t) {
+			continue
+		}
+		if b, ok := t.Underlying().(*types.Basic); ok && b.Kind() == types.Bool {
+			w.wrap(e, fmt.Sprintf("(mut(%d) != (", w.mutant("return not", e)), "))")
+			continue
+		}
+		w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(t), w.mutant("return nought for", e)), ")")
+	}
+}
+
+// statements leaves statements out.
+func (w *writer) statements(list []ast.Stmt) {
+	for _, s := range list {
+		switch s := s.(type) {
+		case *ast.AssignStmt:
+			if s.Tok == token.DEFINE {
+				continue
+			}
+		case *ast.ExprStmt, *ast.IncDecStmt:
+		case *ast.BranchStmt:
+			if s.Tok == token.GOTO || s.Tok == token.FALLTHROUGH {
+				continue
+			}
+		default:
+			continue
+		}
+		w.wrap(s, fmt.Sprintf("if !mut(%d) { ", w.mutant("left out", s)), " }")
+	}
+}
+
+// apply makes the text of the file with all that was put in.
+func (w *writer) apply() []byte {
+	slices.SortStableFunc(w.inserts, func(a, b insert) int {
+		if a.at != b.at {
+			return a.at - b.at
+		}
+		return a.order - b.order
+	})
+	var out []byte
+	at := 0
+	for _, in := range w.inserts {
+		out = append(out, w.src[at:max(at, in.at)]...)
+		out = append(out, in.text...)
+		at = max(at, in.end)
+	}
+	return append(out, w.src[at:]...)
+}
