@@ -211,7 +211,7 @@ func plantedBugs() []planted {
 		{"Never is Always", invPolicy, "rules", changedSpec(func(p *v1.Pod) {
 			*p.Spec.Containers[0].RestartPolicy = v1.ContainerRestartPolicyAlways
 		})},
-		{"OnFailure is Always", invPolicy, "onfailure", changedSpec(func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyAlways })},
+		{"OnFailure is Always", invPolicy, "two", changedSpec(func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyAlways })},
 		{"no back-off", invBackOff, "always", forgetting(func(m *decide.Memory) {
 			for i := range m.Containers {
 				m.Containers[i].CrashDelay, m.Containers[i].CrashUntil = 0, time.Time{}
