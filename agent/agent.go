@@ -149,7 +149,7 @@ func (a *Agent) buildLoop() error {
 	}
 	a.report = syncloop.NewReport(rc)
 	performer := perform.New(perform.Config{
-		CRI: a.cri, Images: a.ground.images, Volumes: a.ground.volumes, Logs: a.ground.logs, Cgroups: a.ground.cgroups,
+		CRI: a.cri, Images: a.ground.images, Volumes: a.ground.volumes, Logs: a.ground.logs, Cgroups: a.ground.cgroups, IDs: a.ground.ids,
 		Objects: a.ground.objects, Recorder: a.events, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
 	})
 	a.loop = syncloop.New(syncloop.Config{

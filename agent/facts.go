@@ -97,10 +97,13 @@ func (a *Agent) performFacts() perform.Facts {
 	node := a.nodeObject()
 	f := perform.Facts{
 		NodeName: a.cfg.NodeName, HostIPs: internalIPs(node), Allocatable: node.Status.Allocatable,
-		ClusterDNS: k.ClusterDNS, LogRoot: k.PodLogsDir, Spec: a.specPolicy(node), RecursiveReadOnly: map[string]bool{},
+		ClusterDNS: k.ClusterDNS, LogRoot: k.PodLogsDir, Spec: a.specPolicy(node), RecursiveReadOnly: map[string]bool{}, UserNamespaces: map[string]bool{},
 	}
-	for _, h := range a.runtime.Facts().Status.GetRuntimeHandlers() {
+	rt := a.runtime.Facts()
+	f.RuntimeName, f.RuntimeVersion = rt.Name, rt.Version
+	for _, h := range rt.Status.GetRuntimeHandlers() {
 		f.RecursiveReadOnly[h.GetName()] = h.GetFeatures().GetRecursiveReadOnlyMounts()
+		f.UserNamespaces[h.GetName()] = h.GetFeatures().GetUserNamespaces()
 	}
 	if a.deps.Machine.real {
 		f.NodeHosts = readFile("/etc/hosts")

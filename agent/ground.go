@@ -29,6 +29,7 @@ import (
 	"github.com/wherry-node/wherry/internal/perform"
 	"github.com/wherry-node/wherry/internal/podworker"
 	"github.com/wherry-node/wherry/internal/probe"
+	"github.com/wherry-node/wherry/internal/userns"
 	"github.com/wherry-node/wherry/internal/volume"
 )
 
@@ -39,6 +40,7 @@ type ground struct {
 	logs        perform.Logs
 	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: nothing is looked for
 	cgroups     cgroups
+	ids         *userns.Ranges
 	objects     referrer
 	local       *objects.Local // what came with manifests
 	images      *image.Images
@@ -111,6 +113,7 @@ func (a *Agent) buildGround() error {
 		g.dialer = &net.Dialer{}
 	}
 	g.http = hookClient(g.dialer)
+	g.ids = userns.New(a.userIDs())
 	if a.deps.Machine.real {
 		return a.buildRealGround(g)
 	}
@@ -123,7 +126,7 @@ func (a *Agent) buildGround() error {
 	if kept := a.deps.Machine.kept; kept != nil {
 		g.volumes = keptVolumes{g.volumes, kept}
 	}
-	g.prepare = func(context.Context) error { return nil }
+	g.prepare = func(context.Context) error { return g.ids.Load() }
 	return nil
 }
 
@@ -153,9 +156,24 @@ func (a *Agent) buildRealGround(g *ground) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
 			return fmt.Errorf("make the node agent's directories: %w", err)
 		}
+		if err := g.ids.Load(); err != nil {
+			a.log.Error("pods with hostUsers: false cannot start", "err", err)
+		}
 		return a.prepareCgroups(ctx, groups)
 	}
 	return nil
+}
+
+// userIDs is where user IDs of pods come from: on a simulated machine from all that there could be.
+func (a *Agent) userIDs() userns.Config {
+	var cfg userns.Config
+	if u := a.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
+		cfg.Length = uint32(*u.IDsPerPod)
+	}
+	if a.deps.Machine.real {
+		cfg.RootDir, cfg.Pool = a.cfg.RootDir, userns.Subordinate
+	}
+	return cfg
 }
 
 func (a *Agent) logDirs(links string) *perform.LogDirs {

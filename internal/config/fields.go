@@ -123,7 +123,7 @@ var fields = map[string]fieldUse{
 	"containerLogMaxSize": honoured, "containerLogMaxFiles": honoured, "containerLogMaxWorkers": honoured,
 	"containerLogMonitorInterval":                honoured,
 	"crashLoopBackOff.maxContainerRestartPeriod": honoured,
-	"userNamespaces.idsPerPod":                   ignored("user namespaces have 65536 IDs each", "65536"),
+	"userNamespaces.idsPerPod":                   honoured,
 	"volumeStatsAggPeriod":                       ignored("volumes are measured when somebody asks"),
 	"volumePluginDir":                            ignored("FlexVolume is not supported: use CSI"),
 

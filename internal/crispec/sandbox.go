@@ -117,6 +117,10 @@ func namespaces(p *v1.Pod, userns *runtimeapi.UserNamespace) (*runtimeapi.Namesp
 		out.Pid = runtimeapi.NamespaceMode_POD
 	}
 	if NeedsUserns(p) {
+		if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC {
+			return nil, sandboxErr("can't set `spec.hostUsers: false` together with hostNetwork, hostPID or hostIPC: " +
+				"a user namespace has no rights over namespaces of the host")
+		}
 		if userns == nil {
 			return nil, sandboxErr("can't set `spec.hostUsers: false`, this node has no user IDs to map or its runtime " +
 				"does not support user namespaces")
@@ -124,6 +128,12 @@ func namespaces(p *v1.Pod, userns *runtimeapi.UserNamespace) (*runtimeapi.Namesp
 		out.UsernsOptions = userns
 	}
 	return out, nil
+}
+
+// UserNamespace maps the container's IDs from 0 on to those of the host from first on.
+func UserNamespace(first, length uint32) *runtimeapi.UserNamespace {
+	m := []*runtimeapi.IDMapping{{HostId: first, ContainerId: 0, Length: length}}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: m, Gids: m}
 }
 
 // NeedsUserns reports whether the pod asks for a user namespace of its own (hostUsers: false).

@@ -110,13 +110,16 @@ func (cm *ContainerMemory) notePull(p *v1.Pod, o pod.Outcome, pol *Policy) {
 	cm.PulledImage = image
 	if o.Err == nil {
 		cm.Pulled, cm.ImageRef = true, o.ID
-		cm.PullDelay, cm.PullUntil = 0, time.Time{}
+		cm.PullDelay, cm.PullUntil, cm.PullFailed = 0, time.Time{}, ""
 		if PullReason(cm.WaitingReason) {
 			cm.WaitingReason, cm.WaitingMessage = "", ""
 		}
 		return
 	}
 	cm.Pulled = false
+	if cm.PullFailed = o.ID; o.ID == "" {
+		cm.PullFailed = image
+	}
 	cm.PullDelay = next(cm.PullDelay, pol.PullBackOffInitial, pol.PullBackOffMax)
 	cm.PullUntil = o.Ended.Add(cm.PullDelay)
 	cm.waiting(o, "ErrImagePull")

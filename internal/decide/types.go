@@ -150,6 +150,8 @@ type ContainerMemory struct {
 	ImageRef    string
 	PullDelay   time.Duration
 	PullUntil   time.Time
+	// PullFailed is the image that could not be pulled: the container's, or that of a volume.
+	PullFailed string
 	// Waiting is why it does not run, as the field says it: reason and message of the last failure.
 	WaitingReason  string
 	WaitingMessage string

@@ -57,6 +57,13 @@ type Objects interface {
 	Forget(uid types.UID)
 }
 
+// IDs gives pods user IDs of their own (hostUsers: false). A range is the pod's until Release, whatever happens to the
+// agent; both calls are idempotent.
+type IDs interface {
+	Range(uid types.UID) (first, length uint32, err error)
+	Release(uid types.UID) error
+}
+
 // Images makes sure of images.
 type Images interface {
 	Ensure(ctx context.Context, r image.Request) (image.Result, *image.Error)
@@ -80,6 +87,10 @@ type Facts struct {
 	Spec       crispec.Policy
 	// RecursiveReadOnly are the runtime handlers that can mount read-only recursively.
 	RecursiveReadOnly map[string]bool
+	// UserNamespaces are the runtime handlers that can give pods user namespaces.
+	UserNamespaces map[string]bool
+	// RuntimeName and RuntimeVersion tell what the runtime can do and does not say.
+	RuntimeName, RuntimeVersion string
 }
 
 // Config is what a Performer works with.
@@ -89,6 +100,7 @@ type Config struct {
 	Volumes  Volumes
 	Logs     Logs
 	Cgroups  Cgroups
+	IDs      IDs
 	Objects  Objects
 	Recorder Recorder
 	Facts    func() Facts

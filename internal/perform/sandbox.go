@@ -2,6 +2,7 @@ package perform
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,17 +14,39 @@ import (
 
 // sandboxConfig is the same for the sandbox and for each container in it: it depends on the pod and on facts that
 // do not change while the agent runs.
-func (x *Performer) sandboxConfig(job pod.Job, attempt uint32) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
+func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()
+	users, err := x.userns(job.Pod, handler, &facts)
+	if err != nil {
+		return nil, nil, err
+	}
 	dns, warnings := crispec.DNS(crispec.DNSInput{
 		Pod: job.Pod, ClusterDNS: facts.ClusterDNS, ClusterDomain: facts.Spec.ClusterDomain,
 		Host: facts.HostResolv, NodeIPs: facts.HostIPs,
 	})
 	cfg, err := crispec.Sandbox(crispec.SandboxInput{
 		Pod: job.Pod, Attempt: attempt, DNS: dns, LogDir: crispec.LogDir(facts.LogRoot, job.Pod),
-		CgroupParent: x.cfg.Cgroups.Parent(job.Pod), Policy: facts.Spec,
+		CgroupParent: x.cfg.Cgroups.Parent(job.Pod), Policy: facts.Spec, Userns: users,
 	})
 	return cfg, warnings, err
+}
+
+// userns is the user namespace of a pod that asks for one of its own; nil for others.
+func (x *Performer) userns(p *v1.Pod, handler string, facts *Facts) (*runtimeapi.UserNamespace, error) {
+	if !crispec.NeedsUserns(p) {
+		return nil, nil
+	}
+	if !facts.UserNamespaces[handler] {
+		if handler != "" {
+			return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		}
+		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	}
+	first, length, err := x.cfg.IDs.Range(p.UID)
+	if err != nil {
+		return nil, fmt.Errorf("create user namespace: %w", err)
+	}
+	return crispec.UserNamespace(first, length), nil
 }
 
 func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
@@ -39,16 +62,11 @@ func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
 
 func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	const reason = "FailedCreatePodSandBox"
-	if crispec.NeedsUserns(job.Pod) {
-		err := fmt.Errorf("spec.hostUsers is false: this node agent does not give pods a user namespace yet; set hostUsers to true or leave it out")
-		x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %v", err)
-		return failed(reason, err)
-	}
 	handler, err := x.handler(ctx, job.Pod)
 	if err == nil {
 		var cfg *runtimeapi.PodSandboxConfig
 		var warnings []crispec.Warning
-		cfg, warnings, err = x.sandboxConfig(job, job.Action.Attempt)
+		cfg, warnings, err = x.sandboxConfig(job, job.Action.Attempt, handler)
 		for _, w := range warnings {
 			x.event(job, v1.EventTypeWarning, w.Reason, "%s", w.Message)
 		}

@@ -46,7 +46,7 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 	if sandbox == nil {
 		return "", failed("CreateContainerError", errors.New("the pod has no sandbox"))
 	}
-	cfg, err := x.containerConfig(ctx, job, sandbox)
+	cfg, handler, err := x.containerConfig(ctx, job, sandbox)
 	if err != nil {
 		reason := crispec.ReasonContainerConfig
 		var ce *crispec.Error
@@ -55,7 +55,7 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 		}
 		return "", failed(reason, err)
 	}
-	sandboxCfg, _, err := x.sandboxConfig(job, sandbox.Attempt)
+	sandboxCfg, _, err := x.sandboxConfig(job, sandbox.Attempt, handler)
 	if err != nil {
 		return "", failed("CreateContainerError", err)
 	}
@@ -66,37 +66,41 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 	return id, pod.Outcome{}
 }
 
-// containerConfig gathers what the runtime must know of one attempt of a container.
-func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *pod.Sandbox) (*runtimeapi.ContainerConfig, error) {
+// containerConfig gathers what the runtime must know of one attempt of a container; handler is the pod's.
+func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *pod.Sandbox) (cfg *runtimeapi.ContainerConfig, handler string, err error) {
 	p, facts := job.Pod, x.cfg.Facts()
 	c, err := container(p, job.Action.Container)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	ips := podIPs(job.Observed, facts.HostIPs, p)
 	env, err := crispec.Env(x.envInput(ctx, p, c, ips, facts))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	img, err := x.cfg.CRI.ImageStatus(ctx, job.ImageRef)
 	if err == nil && img == nil {
 		err = errors.New("it is not present any more")
 	}
 	if err != nil {
-		return nil, &crispec.Error{Reason: "ImageInspectError", Message: fmt.Sprintf("failed to inspect image %q: %s", c.Image, cri.Message(err)), Err: err}
+		return nil, "", &crispec.Error{Reason: "ImageInspectError", Message: fmt.Sprintf("failed to inspect image %q: %s", c.Image, cri.Message(err)), Err: err}
 	}
-	handler, err := x.handler(ctx, p)
+	if handler, err = x.handler(ctx, p); err != nil {
+		return nil, "", err
+	}
+	users, err := x.userns(p, handler, &facts)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	mounts, err := x.mounts(ctx, job, volume.MountInput{Pod: p, Container: c, Env: env, RecursiveReadOnly: facts.RecursiveReadOnly[handler]}, ips)
+	mounts, err := x.mounts(ctx, job, volume.MountInput{Pod: p, Container: c, Env: env, RecursiveReadOnly: facts.RecursiveReadOnly[handler]}, ips, handler)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return crispec.Container(crispec.ContainerInput{
+	cfg, err = crispec.Container(crispec.ContainerInput{
 		Pod: p, Container: c, Attempt: job.Action.Attempt, ImageRef: job.ImageRef, Image: img, Env: env,
-		Mounts: mounts, TargetID: targetOf(p, c.Name, job.Observed), RuntimeHandler: handler, Policy: facts.Spec,
+		Mounts: mounts, TargetID: targetOf(p, c.Name, job.Observed), RuntimeHandler: handler, Policy: facts.Spec, Userns: users,
 	})
+	return cfg, handler, err
 }
 
 // services are those of the pod's namespace and of the API server's own.
@@ -129,7 +133,7 @@ func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ip
 }
 
 // mounts are the container's volumes, its hosts file and a file for its last words.
-func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInput, ips []string) ([]*runtimeapi.Mount, error) {
+func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInput, ips []string, handler string) ([]*runtimeapi.Mount, error) {
 	facts := x.cfg.Facts()
 	if len(ips) > 0 {
 		hosts, err := crispec.HostsFile(crispec.HostsInput{
@@ -138,6 +142,9 @@ func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInpu
 			return nil, err
 		}
 		in.Hosts = hosts
+	}
+	in.Image = func(vol *v1.Volume, sub string) (*runtimeapi.ImageSpec, error) {
+		return x.imageVolume(ctx, job.Pod, vol, sub, handler)
 	}
 	mounts, err := x.cfg.Volumes.Mounts(ctx, in)
 	if err != nil {

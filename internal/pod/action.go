@@ -116,7 +116,8 @@ type Outcome struct {
 	// RunContainerError, FailedCreatePodSandBox, FailedMount, PostStartHookError.
 	Reason  string
 	Message string
-	// ID is the sandbox or container that was created, or the image reference that was pulled.
+	// ID is the sandbox or container that was created, or the image reference that was pulled, or the image that could
+	// not be.
 	ID string
 }
 

@@ -283,7 +283,7 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 		!now.Before(cm.PullUntil.Add(decide.PullErrorShown-cm.PullDelay)) {
 		return &v1.ContainerStateWaiting{
 			Reason:  ReasonImagePullBackOff,
-			Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, cm.WaitingReason, cm.WaitingMessage),
+			Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", cmp.Or(cm.PullFailed, c.Image), cm.WaitingReason, cm.WaitingMessage),
 		}
 	}
 	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}

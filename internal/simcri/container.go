@@ -95,6 +95,11 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	if img == nil {
 		return status.Errorf(codes.NotFound, "failed to resolve image %q: not found", cfg.GetImage().GetImage())
 	}
+	for _, m := range cfg.Mounts {
+		if err := r.checkImageMount(m); err != nil {
+			return err
+		}
+	}
 	c := &container{
 		id: id, name: name, sb: s, meta: cfg.Metadata, spec: cfg.Image, image: img, labels: cfg.Labels,
 		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: cfg.GetLinux().GetResources(),
@@ -111,6 +116,20 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	r.containers[id] = c
 	s.containers = append(s.containers, c)
 	r.emit(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return nil
+}
+
+// checkImageMount refuses a mount of an image that cannot be. Called with the lock held.
+func (r *Runtime) checkImageMount(m *runtimeapi.Mount) error {
+	switch {
+	case m.GetImage() == nil:
+	case m.HostPath != "":
+		return status.Errorf(codes.Unknown, "hostpath must be empty while mount image: %v", m)
+	case !m.Readonly:
+		return status.Errorf(codes.Unknown, "readonly must be true while mount image: %v", m)
+	case r.resolve(m.Image.Image) == nil:
+		return status.Errorf(codes.NotFound, "failed to resolve image %q: not found", m.Image.Image)
+	}
 	return nil
 }
 

@@ -79,10 +79,33 @@ func (r *Runtime) create(name string, f *Fault, err error, do func() error) erro
 	return err
 }
 
+// checkUserns refuses mappings that no runtime takes.
+func checkUserns(u *runtimeapi.UserNamespace) error {
+	if u == nil {
+		return nil
+	}
+	switch users, groups := len(u.Uids), len(u.Gids); u.Mode {
+	case runtimeapi.NamespaceMode_NODE:
+		if users > 0 || groups > 0 {
+			return status.Errorf(codes.Unknown, "can't use user namespace mode %q with mappings", u.Mode)
+		}
+	case runtimeapi.NamespaceMode_POD:
+		if users != 1 || groups != 1 || u.Uids[0].GetLength() < 1 || u.Gids[0].GetLength() < 1 {
+			return status.Errorf(codes.Unknown, "user namespace mode %q takes one mapping of users and one of groups", u.Mode)
+		}
+	case runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_TARGET:
+		return status.Errorf(codes.Unknown, "unsupported user namespace mode: %q", u.Mode)
+	}
+	return nil
+}
+
 // makeSandbox adds the sandbox. Called with the lock held.
 func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig, handler string) error {
 	if handler != "" && !slices.Contains(r.cfg.RuntimeHandlers, handler) {
 		return status.Errorf(codes.Unknown, "unable to get OCI runtime for sandbox %q: no runtime for %q is configured", id, handler)
+	}
+	if err := checkUserns(cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()); err != nil {
+		return err
 	}
 	s := &sandbox{
 		id: id, name: name, meta: cfg.Metadata, labels: cfg.Labels, annotations: cfg.Annotations,

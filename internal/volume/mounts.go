@@ -24,8 +24,9 @@ type MountInput struct {
 	Hosts []byte
 	// RecursiveReadOnly is whether the runtime (handler) can mount read-only recursively.
 	RecursiveReadOnly bool
-	// Image resolves an image volume to the image that was pulled for it; nil where none can be.
-	Image func(volume string) (*runtimeapi.ImageSpec, error)
+	// Image resolves an image volume, of which subPath ("" is all) is mounted, to the image that was pulled for it; nil
+	// where none can be.
+	Image func(volume *v1.Volume, subPath string) (*runtimeapi.ImageSpec, error)
 }
 
 const hostsPath = "/etc/hosts"
@@ -115,7 +116,7 @@ func imageMount(m *runtimeapi.Mount, in *MountInput, vol *v1.Volume, sub string)
 	if in.Image == nil {
 		return fmt.Errorf("%w: image", ErrUnsupported)
 	}
-	image, err := in.Image(vol.Name)
+	image, err := in.Image(vol, sub)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", vol.Image.Reference, err)
 	}

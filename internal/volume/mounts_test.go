@@ -96,14 +96,14 @@ func TestImageVolumes(t *testing.T) {
 	in := volume.MountInput{Pod: p, Container: &p.Spec.Containers[0]}
 	_, err := f.Mounts(t.Context(), in)
 	wantError(t, err, "i", "not supported")
-	in.Image = func(name string) (*runtimeapi.ImageSpec, error) {
-		return &runtimeapi.ImageSpec{Image: "sha256:" + name}, nil
+	in.Image = func(vol *v1.Volume, sub string) (*runtimeapi.ImageSpec, error) {
+		return &runtimeapi.ImageSpec{Image: "sha256:" + vol.Name + sub}, nil
 	}
 	mounts, err := f.Mounts(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := mounts[0]; m.HostPath != "" || m.Image.GetImage() != "sha256:i" || m.ImageSubPath != "sub" || !m.Readonly {
+	if m := mounts[0]; m.HostPath != "" || m.Image.GetImage() != "sha256:isub" || m.ImageSubPath != "sub" || !m.Readonly {
 		t.Errorf("mount %v", m)
 	}
 }

@@ -52,6 +52,8 @@ func Cases() []Case {
 		{"Stats", stats},
 		{"Resources", resources},
 		{"Logs", logs},
+		{"UserNamespaces", userNamespaces},
+		{"ImageMounts", imageMounts},
 	}
 }
 

@@ -1,0 +1,203 @@
+package userns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func root(t *testing.T, pods ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range pods {
+		if err := os.MkdirAll(filepath.Join(dir, "pods", p), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func load(t *testing.T, cfg Config) *Ranges {
+	t.Helper()
+	r := New(cfg)
+	if err := r.Load(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func first(t *testing.T, r *Ranges, uid types.UID) uint32 {
+	t.Helper()
+	f, length, err := r.Range(uid)
+	if err != nil || length != r.cfg.Length {
+		t.Fatalf("range of %s: %d, %v", uid, length, err)
+	}
+	return f
+}
+
+// "The kubelet ... ensures that no two pods on the same node use the same mapping", and a pod keeps its own, also across
+// agents.
+func TestRanges(t *testing.T) {
+	t.Parallel()
+	dir := root(t, "a", "b", "c")
+	r := load(t, Config{RootDir: dir})
+	if a, b := first(t, r, "a"), first(t, r, "b"); a != 65536 || b != 131072 {
+		t.Errorf("the first ranges begin at %d and %d", a, b)
+	}
+	if again := first(t, r, "a"); again != 65536 {
+		t.Errorf("a got another range: %d", again)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "pods", "b", "userns"))
+	want := `{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`
+	if err != nil || string(raw) != want {
+		t.Errorf("the file of b is %s, %v; want %s", raw, err, want)
+	}
+
+	r = load(t, Config{RootDir: dir}) // another agent
+	if b, c := first(t, r, "b"), first(t, r, "c"); b != 131072 || c != 3*65536 {
+		t.Errorf("after a restart b has %d and c gets %d", b, c)
+	}
+	if err := errors.Join(r.Release("a"), r.Release("a"), r.Release("never had one")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pods", "a", "userns")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of a is still there: %v", err)
+	}
+	if got := fmt.Sprint(r.Pods()); got != "[b c]" {
+		t.Errorf("pods with a range: %s", got)
+	}
+}
+
+func TestExhausted(t *testing.T) {
+	t.Parallel()
+	r := load(t, Config{Length: 65536, Pool: func() (Pool, error) { return Pool{First: 1 << 20, Count: 3 * 65536}, nil }})
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		first(t, r, uid)
+	}
+	if _, _, err := r.Range("d"); err == nil || err.Error() != "all 3 ranges of 65536 user IDs are taken" {
+		t.Errorf("a fourth pod: %v", err)
+	}
+	if err := r.Release("b"); err != nil {
+		t.Fatal(err)
+	}
+	if d := first(t, r, "d"); d != 1<<20+65536 {
+		t.Errorf("the released range is not given again: %d", d)
+	}
+}
+
+// Many at once get ranges that do not overlap, to the last one of the pool.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	r := load(t, Config{})
+	var mu sync.Mutex
+	seen := map[uint32]bool{}
+	var wg sync.WaitGroup
+	for i := range 300 {
+		wg.Go(func() {
+			f, _, err := r.Range(types.UID(fmt.Sprint(i)))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || seen[f] || f%65536 != 0 || f == 0 {
+				t.Errorf("range %d, %v", f, err)
+			}
+			seen[f] = true
+		})
+	}
+	wg.Wait()
+	last := load(t, Config{Length: 1 << 31})
+	if f, _, err := last.Range("a"); err != nil || f != 1<<31 {
+		t.Errorf("the upper half: %d, %v", f, err)
+	}
+	if _, _, err := last.Range("b"); err == nil {
+		t.Error("there is no third half")
+	}
+}
+
+// idsPerPod may change while pods run: their ranges are kept, and new ones do not overlap them.
+func TestLengthChanges(t *testing.T) {
+	t.Parallel()
+	dir := root(t, "a", "b", "c")
+	first(t, load(t, Config{RootDir: dir}), "a") // 65536 - 131071
+	r := load(t, Config{RootDir: dir, Length: 131072})
+	if f, length, err := r.Range("a"); err != nil || f != 65536 || length != 65536 {
+		t.Errorf("a: %d %d %v", f, length, err)
+	}
+	if b := first(t, r, "b"); b != 131072 {
+		t.Errorf("b: %d", b)
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{
+		"cut short": `{"uidMappings":[{"hos`, "empty": "",
+		"two ranges":   `{"uidMappings":[{"hostId":65536,"length":1},{"hostId":1,"length":1}],"gidMappings":[]}`,
+		"other groups": `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
+		"root":         `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := root(t, "a", "b")
+			path := filepath.Join(dir, "pods", "a", "userns")
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := New(Config{RootDir: dir})
+			if err := r.Load(); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("load: %v", err)
+			}
+			if _, _, err := r.Range("b"); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("a range was given while one is unknown: %v", err)
+			}
+			if err := r.Release("a"); err != nil { // the pod is gone
+				t.Fatal(err)
+			}
+			first(t, r, "b")
+		})
+	}
+}
+
+func TestPool(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pool Pool
+		want string
+	}{
+		{Pool{}, ""}, {Pool{First: 131072, Count: 65536 * 10}, ""},
+		{Pool{First: 100000, Count: 65536}, "do not divide into ranges of 65536"},
+		{Pool{First: 131072, Count: 1000}, "do not divide into ranges of 65536"},
+		{Pool{First: 0, Count: 65536 * 2}, "must not get IDs below 65536"},
+		{Pool{First: 1 << 31, Count: 1 << 32}, "beyond 2^32"},
+	} {
+		err := New(Config{Pool: func() (Pool, error) { return c.pool, nil }}).Load()
+		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v, want %q", c.pool, err, c.want)
+		}
+	}
+	if _, _, err := New(Config{}).Range("a"); err == nil {
+		t.Error("a range was given before the ranges of pods on disk were known")
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	p, err := parse("0: kubelet 65536 7208960\n", "0: kubelet 65536 7208960\n")
+	if err != nil || p != (Pool{65536, 7208960}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for _, c := range [][2]string{
+		{"0: kubelet 65536 65536\n", "0: kubelet 131072 65536\n"}, {"", ""}, {"0: kubelet 65536\n", "0: kubelet 65536\n"},
+		{"0: kubelet 1 1\n1: kubelet 2 2\n", "0: kubelet 1 1\n1: kubelet 2 2\n"}, {"0: kubelet -1 5\n", "0: kubelet -1 5\n"},
+		{"0: kubelet 65536 x\n", "0: kubelet 65536 x\n"}, {"0: kubelet 5000000000 1\n", "0: kubelet 5000000000 1\n"},
+	} {
+		if p, err := parse(c[0], c[1]); err == nil {
+			t.Errorf("%q, %q: %+v", c[0], c[1], p)
+		}
+	}
+}
