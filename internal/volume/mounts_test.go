@@ -183,6 +183,24 @@ func (f *fixture) mount(t *testing.T, p *v1.Pod) (string, error) {
 	return mounts[0].HostPath, nil
 }
 
+// "the volume's mode" is all of it: a directory made in a tmpfs is sticky as the tmpfs is.
+func TestSubPathOfTmpfsHasItsWholeMode(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	p := subPathPod("sub")
+	p.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(123))}
+	setUp(t, f, p)
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(owner{os.ModeDir | os.ModeSetgid | os.ModeSticky | 0o777, 0, 123}, ownerOf(t, got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestSubPath(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

@@ -73,7 +73,7 @@ func (v *Volumes) openSubPath(s subPath) (*os.File, error) {
 	if err != nil {
 		return nil, v.hideHost(s, err)
 	}
-	f, err = v.cfg.Host.MkdirBeneath(s.root, s.path, root.Mode().Perm()|root.Mode()&fs.ModeSetgid)
+	f, err = v.cfg.Host.MkdirBeneath(s.root, s.path, root.Mode()&(fs.ModePerm|fs.ModeSetgid|fs.ModeSetuid|fs.ModeSticky))
 	if err != nil {
 		return nil, v.hideHost(s, err)
 	}

@@ -73,8 +73,8 @@ func Targets() []Target {
 			Makes: []string{"conformance/agnhost", "conformance/ginkgo", "conformance/nonewprivs", "conformance/regression-issue-74839", "conformance/resource-consumer"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/", "github.com/onsi/ginkgo/v2/ginkgo",
 				testImages + "agnhost", testImages + "nonewprivs", testImages + "regression-issue-74839", testImages + "resource-consumer"}},
-		{Name: "conformance curl", Module: "tools", Env: static, Makes: []string{"conformance/curl"}, OnDemand: true,
-			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/curl", "./images/curl"}},
+		{Name: "conformance applets", Module: "tools", Env: static, Makes: []string{"conformance/applets"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/conformance/applets", "./images/applets"}},
 		{Name: "kubelet", Module: "conformance", Env: static, Makes: []string{"conformance/kubelet"}, OnDemand: true,
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/conformance/kubelet", "k8s.io/kubernetes/cmd/kubelet"}},
 	}

@@ -62,6 +62,8 @@ func Images(bin string) ([]images.Image, error) {
 	for _, tag := range []string{"2.63.0", "2.55"} {
 		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
 	}
+	// Of Debian's tools in it, node tests use hostname, which busybox has.
+	add("glibc-dns-testing:2.0.0", base).Cmd = []string{"sh"}
 	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
 		add(name, agnhost, "/agnhost").Cmd = []string{"test-webserver"}
 	}
@@ -92,8 +94,7 @@ func Images(bin string) ([]images.Image, error) {
 	return set, nil
 }
 
-// system is busybox, with bash as its shell: Debian's busybox shell drops names such as data-1 from the environment. Its
-// nc knows no UDP, and it has no curl.
+// system is busybox, and what Debian's lacks: see images/applets. bash is for the scripts that ask for it by name.
 func system(bin string) ([]images.File, error) {
 	files, err := images.BusyboxFiles("/bin/busybox")
 	if err != nil {
@@ -106,17 +107,17 @@ func system(bin string) ([]images.File, error) {
 		}
 	}
 	p := programs{bin}
-	for _, program := range [][2]string{{"bin/bash", "conformance/bash-static"}, {"bin/curl", "conformance/curl"}} {
+	for _, program := range [][2]string{{"bin/bash", "conformance/bash-static"}, {"bin/applets", "conformance/applets"}} {
 		file, err := p.file(program[0], program[1], 0o755)
 		if err != nil {
 			return nil, err
 		}
 		kept = append(kept, file)
 	}
-	for _, link := range [][2]string{{"bin/sh", "bash"}, {"bin/nc", "curl"}, {"usr/bin/curl", "../../bin/curl"}} {
-		kept = append(kept, images.File{Path: link[0], Mode: os.ModeSymlink | 0o777, Link: link[1]})
+	for _, name := range []string{"sh", "nc", "curl"} {
+		kept = append(kept, images.File{Path: "bin/" + name, Mode: os.ModeSymlink | 0o777, Link: "applets"})
 	}
-	return kept, nil
+	return append(kept, images.File{Path: "usr/bin/curl", Mode: os.ModeSymlink | 0o777, Link: "../../bin/applets"}), nil
 }
 
 // agnhostFiles are the swiss knife of the tests, and the image that the registry inside of it serves.
@@ -130,12 +131,22 @@ func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, 
 	if err != nil {
 		return nil, images.Image{}, err
 	}
+	// What netexec serves HTTPS with; the tests' own, copied by Build.
+	certificate, err := p.file("localhost.crt", "conformance/localhost.crt", 0o644)
+	if err != nil {
+		return nil, images.Image{}, err
+	}
+	key, err := p.file("localhost.key", "conformance/localhost.key", 0o644)
+	if err != nil {
+		return nil, images.Image{}, err
+	}
 	pause := images.Image{
 		Reference: "registry.k8s.io/pause:3.10.2", Files: []images.File{program}, Entrypoint: []string{"/pause"},
 		Env: []string{images.SearchPath}, User: "65535:65535",
 	}
 	files := []images.File{
 		agnhost,
+		certificate, key,
 		{Path: "agnhost-2", Mode: os.ModeSymlink | 0o777, Link: "agnhost"},
 		{Path: "uploads", Mode: os.ModeDir | 0o755},
 		{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/home/user:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},

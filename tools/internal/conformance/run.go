@@ -48,7 +48,7 @@ func (o Options) bin(name string) string { return filepath.Join(o.Checkout, "bin
 // Build makes what a run needs and is not there.
 func Build(ctx context.Context, o Options) error {
 	names := []string{"wherry", "wherry-controlplane", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs",
-		"e2e.test", "conformance programs", "conformance curl"}
+		"e2e.test", "conformance programs", "conformance applets"}
 	if o.Node == "kubelet" {
 		names = append(names, "kubelet")
 	}
@@ -61,7 +61,30 @@ func Build(ctx context.Context, o Options) error {
 	if _, err := build.Images(ctx, o.Checkout); err != nil {
 		return err
 	}
+	if err := o.copyCertificate(ctx); err != nil {
+		return err
+	}
 	return debian.Program(ctx, "bash-static", "bin/bash-static", o.bin("conformance/bash-static"))
+}
+
+// copyCertificate copies what agnhost serves HTTPS with from the module of the tests.
+func (o Options) copyCertificate(ctx context.Context) error {
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "k8s.io/kubernetes/test/images/agnhost/porter")
+	list.Dir = filepath.Join(o.Checkout, "conformance")
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("find agnhost's sources: %w", err)
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), name))
+		if err == nil {
+			err = os.WriteFile(o.bin("conformance/"+name), data, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("copy agnhost's certificate: %w", err)
+		}
+	}
+	return nil
 }
 
 // Run brings everything up inside of the calling process' network namespace, which must be a new one, runs the tests,

@@ -1,8 +1,9 @@
-// Command curl is the little of curl and nc that Kubernetes' own tests use inside of their containers; what it is called
-// decides which it is. It is static, so that an image can hold it alone.
+// Command applets is the little of curl, nc and sh that Kubernetes' own tests use inside of their containers and that
+// Debian's busybox lacks; what it is called decides which it is. It is static, so that an image can hold it.
 //
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
 //	nc   [-utvzN] [-w SECONDS] HOST PORT
+//	sh   busybox', but for `sh -c env`: Debian's drops names such as data-1 from the environment
 package main
 
 import (
@@ -15,15 +16,20 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
 func main() {
 	run := curl
-	if filepath.Base(os.Args[0]) == "nc" {
+	switch filepath.Base(os.Args[0]) {
+	case "nc":
 		run = nc
+	case "sh":
+		run = sh
 	}
 	code, err := run(os.Args[1:])
 	if err != nil {
@@ -185,6 +191,14 @@ func codeOf(err error) int {
 		return timedOut
 	}
 	return noConnection
+}
+
+func sh(args []string) (int, error) {
+	argv := append([]string{os.Args[0]}, args...)
+	if slices.Equal(args, []string{"-c", "env"}) {
+		argv = []string{"env"}
+	}
+	return 127, syscall.Exec("/bin/busybox", argv, os.Environ())
 }
 
 func nc(args []string) (int, error) {
