@@ -1,0 +1,336 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// alone is a machine without a control plane: a runtime, and what wherry run makes of it.
+type alone struct {
+	*testing.T
+	env               *env
+	dir, rt           string
+	root, sock, group string
+	agent             *process
+	starts            *int
+}
+
+func newAlone(t *testing.T) *alone {
+	e := use(t)
+	a := &alone{T: t, env: e, starts: new(int), dir: filepath.Join(e.dir, "alone.logs"), rt: filepath.Join(e.dir, "rt-alone"), group: fmt.Sprintf("%s%d-alone", prefix, e.id)}
+	a.root, a.sock = filepath.Join(e.dir, "alone"), filepath.Join(e.dir, "alone.sock")
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	e.addRuntime(a.rt)
+	if err := e.runtimeUp(a.rt, e.subnet(5)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(a.root, "agent.log"))
+			t.Logf("the agent's log:\n%s", log[max(0, len(log)-6000):])
+		}
+	})
+	return a
+}
+
+// run starts wherry run, which starts an agent.
+func (a *alone) run(args ...string) {
+	a.Helper()
+	*a.starts++
+	var err error
+	a.agent, err = start(filepath.Join(a.dir, fmt.Sprintf("run-%d.log", *a.starts)), a.env.wherry, append([]string{"run", "--socket", a.sock, "--root-dir", a.root,
+		"--container-runtime-endpoint", "unix://" + a.rt + "/containerd.sock", "--cgroup-root", "/" + a.group}, args...)...)
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.Cleanup(a.agent.stop)
+}
+
+func (a *alone) said() string {
+	text, _ := os.ReadFile(a.agent.log)
+	return string(text)
+}
+
+// wherry runs a command against the agent.
+func (a *alone) wherry(args ...string) (string, error) {
+	cmd := exec.Command(a.env.wherry, args...)
+	cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
+	out, errOut, err := output(cmd)
+	if err != nil {
+		err = fmt.Errorf("wherry %s: %w: %s", strings.Join(args, " "), err, errOut)
+	}
+	return out, err
+}
+
+func (a *alone) must(args ...string) string {
+	a.Helper()
+	out, err := a.wherry(args...)
+	if err != nil {
+		a.Fatalf("%v\n%s", err, a.said())
+	}
+	return strings.TrimSpace(out)
+}
+
+func (a *alone) crictl(args ...string) string {
+	a.Helper()
+	endpoint := "unix://" + a.rt + "/containerd.sock"
+	out, errOut, err := output(exec.Command(a.env.tool("crictl"), append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
+	if err != nil {
+		a.Fatalf("crictl %v: %v %s", args, err, errOut)
+	}
+	return out
+}
+
+func (a *alone) eventually(what string, ask func() error) {
+	a.Helper()
+	if err := wait(patience, func() error {
+		if err := a.agent.alive(); err != nil {
+			return fatal{err}
+		}
+		return ask()
+	}); err != nil {
+		a.Fatalf("%s: %v\n%s", what, err, a.said())
+	}
+}
+
+// nothingLeft looks for what pods leave: in the runtime, in mounts, control groups and directories.
+func (a *alone) nothingLeft() {
+	a.Helper()
+	for what, args := range map[string][]string{"containers": {"ps", "-a", "-q"}, "sandboxes": {"pods", "-q"}} {
+		if out := a.crictl(args...); out != "" {
+			a.Errorf("left in the runtime, %s: %s", what, out)
+		}
+	}
+	if m := mountsBelow(a.root); len(m) > 0 {
+		a.Errorf("left mounts: %v", m)
+	}
+	_ = filepath.WalkDir(a.root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Base(path) != "agent.log" {
+			a.Errorf("left file: %s", path)
+		}
+		return nil
+	})
+	for _, dir := range []string{"pods", "logs", "pushed"} {
+		if left := list(filepath.Join(a.root, dir)); len(left) > 0 {
+			a.Errorf("left in %s: %v", dir, left)
+		}
+	}
+	for _, group := range cgroupDirs(a.group) {
+		if subs, _ := filepath.Glob(group + "/*/cgroup.procs"); len(subs) > 0 {
+			a.Errorf("left control groups: %v", subs)
+		}
+	}
+}
+
+// "Standalone: a pod with an init container, a sidecar, probes, a ConfigMap and a port runs from one command without a
+// control plane, survives the agent, and is removed without trace."
+func TestStandalone(t *testing.T) {
+	a := newAlone(t)
+	t.Run("survives", func(t *testing.T) { a.on(t).survives() })
+	t.Run("ends", func(t *testing.T) { a.on(t).ends() })
+}
+
+func (a *alone) on(t *testing.T) *alone {
+	b := *a
+	b.T = t
+	return &b
+}
+
+func (a *alone) survives() {
+	t := a.T
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "standalone", "web.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := filepath.Join(a.dir, "web.yaml")
+	write := func(greeting string) {
+		t.Helper()
+		s := strings.NewReplacer("hostPort: 18080", fmt.Sprintf("hostPort: %d", port), "hello from a pod without a cluster", greeting).Replace(string(text))
+		if err := os.WriteFile(manifest, []byte(s), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := func(want string) func() error {
+		return func() error {
+			fields := strings.Fields(a.must("ps", "web", "-o", "wide"))
+			ip := fields[len(fields)-4]
+			resp, err := http.Get("http://" + ip + ":8080/index.html")
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if body, _ := io.ReadAll(resp.Body); strings.TrimSpace(string(body)) != want {
+				return errorf("the page says %q, want %q", body, want)
+			}
+			return nil
+		}
+	}
+
+	write("one")
+	a.run(manifest)
+	a.eventually("the pod to be up", func() error {
+		if !strings.Contains(a.said(), "pod/web is up at ") {
+			return errorf("it is not")
+		}
+		return nil
+	})
+	for _, line := range []string{"configmap/page created", "pod/web created", "[prepare] prepared", "[refresh] refreshing", "[httpd] serving", "Running 2/2"} {
+		if !strings.Contains(a.said(), line) {
+			t.Errorf("wherry run does not say %q:\n%s", line, a.said())
+		}
+	}
+	a.eventually("the page", page("one"))
+	a.eventually("the host's port", func() error {
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	})
+	if fields := strings.Fields(a.must("ps")); len(fields) != 14 || fields[9] != "2/2" || fields[10] != "Running" {
+		t.Errorf("wherry ps: %q", fields)
+	}
+	if out := a.must("logs", "web", "-c", "prepare"); out != "prepared" {
+		t.Errorf("wherry logs: %q", out)
+	}
+	if out := a.must("exec", "web", "-c", "httpd", "--", "sh", "-c", "hostname"); out != "web" {
+		t.Errorf("wherry exec: %q", out)
+	}
+	var status *exec.ExitError
+	if _, err := a.wherry("exec", "web", "-c", "httpd", "--", "sh", "-c", "exit 42"); !errors.As(err, &status) || status.ExitCode() != 42 {
+		t.Errorf("the exit code of a command: %v, want 42", err)
+	}
+	if out := a.must("events", "web"); !containsAll(out, []string{"Started", "pod/web [httpd]"}) {
+		t.Errorf("wherry events: %s", out)
+	}
+	if out := a.must("explain", "web"); !strings.Contains(out, "start-container httpd") {
+		t.Errorf("wherry explain: %s", out)
+	}
+	if i, err := os.Stat(a.sock); err != nil || i.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has mode %v, want 0600: %v", i.Mode(), err)
+	}
+
+	// It survives the agent: a changed ConfigMap reaches it under the next one, and no container is another.
+	before := a.crictl("ps", "-q", "--no-trunc")
+	_ = a.agent.cmd.Process.Kill()
+	<-a.agent.ended
+	if _, err := a.wherry("ps"); err == nil || !strings.Contains(err.Error(), "no agent listens on "+a.sock) {
+		t.Errorf("wherry ps without an agent: %v", err)
+	}
+	write("two")
+	a.run("--keep", manifest)
+	a.eventually("the second agent", func() error {
+		if !containsAll(a.said(), []string{"configmap/page configured", "pod/web unchanged", "pod/web is up at "}) {
+			return errorf("it has not looked")
+		}
+		return nil
+	})
+	a.eventually("the changed page", page("two"))
+	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-a.agent.ended
+	if a.agent.err != nil || !strings.Contains(a.said(), "pod/web runs on") {
+		t.Errorf("wherry run --keep ended with %v:\n%s", a.agent.err, a.said())
+	}
+	if after := a.crictl("ps", "-q", "--no-trunc"); after != before {
+		t.Errorf("containers before: %q, after: %q", before, after)
+	}
+
+	// It is removed without trace.
+	a.run()
+	a.eventually("the third agent", func() error {
+		out, err := a.wherry("ps")
+		if err == nil && !strings.Contains(out, "2/2") {
+			err = errorf("%s", out)
+		}
+		return err
+	})
+	if _, err := a.wherry("rm", "web"); err == nil || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("wherry rm of a pod that runs: %v", err)
+	}
+	if out := a.must("stop", "web"); out != "web" {
+		t.Errorf("wherry stop: %q", out)
+	}
+	if out := a.must("ps"); !strings.Contains(out, "Stopped") {
+		t.Errorf("after stop: %s", out)
+	}
+	if out := a.must("logs", "web", "-c", "httpd"); out != "serving" {
+		t.Errorf("the log of a stopped pod: %q", out)
+	}
+	a.must("rm", "web")
+	a.nothingLeft()
+	if err := a.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-a.agent.ended
+	if left := list(a.root); len(left) > 1 { // agent.log may stay
+		t.Errorf("left in %s: %v", a.root, left)
+	}
+	for _, group := range cgroupDirs(a.group) {
+		if _, err := os.Stat(group); err == nil {
+			t.Errorf("left control group %s", group)
+		}
+	}
+	if _, err := os.Stat(a.sock); err == nil {
+		t.Error("the socket is left")
+	}
+}
+
+// A pod that runs to its end ends wherry run with its exit code; Ctrl-C stops pods with their grace and removes them.
+func (a *alone) ends() {
+	t := a.T
+	job := filepath.Join(a.dir, "job.yaml")
+	const pods = `apiVersion: v1
+kind: Pod
+metadata: {name: job}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: "docker.io/library/busybox:1.36", imagePullPolicy: IfNotPresent, command: [sh, -c, "echo from the job; exit 7"]}]
+`
+	if err := os.WriteFile(job, []byte(pods), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.run(job)
+	<-a.agent.ended
+	if code := a.agent.cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(a.said(), "from the job\n") {
+		t.Errorf("wherry run of a job that fails: %d, want 7:\n%s", code, a.said())
+	}
+	a.nothingLeft()
+
+	slow := filepath.Join(a.dir, "slow.yaml")
+	if err := os.WriteFile(slow, []byte(strings.NewReplacer("Never", "Always", "echo from the job; exit 7", "trap 'echo ending; exit 0' TERM; echo ready; while :; do sleep 0.1; done").Replace(pods)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.run(slow)
+	a.eventually("the pod to be up", func() error {
+		if !strings.Contains(a.said(), "pod/job is up at ") {
+			return errorf("it is not")
+		}
+		return nil
+	})
+	began := time.Now()
+	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-a.agent.ended
+	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") || time.Since(began) > 25*time.Second {
+		t.Errorf("Ctrl-C: %v after %s:\n%s", a.agent.err, time.Since(began), a.said())
+	}
+	a.nothingLeft()
+}
