@@ -575,7 +575,7 @@ func writeExplanation(w io.Writer, e explanation) error {
 			why += " (" + r.Cause + ")"
 		}
 		if r.Error != "" {
-			why += ": " + r.Error
+			why = strings.TrimPrefix(why+": "+r.Error, ": ")
 		}
 		took := ""
 		if r.Took > 0 {

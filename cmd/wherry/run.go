@@ -47,7 +47,7 @@ The same manifest again changes nothing while its pod runs. An edited one is a n
 ended. A changed ConfigMap or Secret is seen by the pods that mount it.`,
 		Example: `  wherry run web.yaml
   wherry run --detach -f web.yaml -f config/
-  kubectl get pod web -o yaml | wherry run -
+  generate-pod | wherry run -
   wherry run --container-runtime-endpoint simulated:// web.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = append(o.files, args...)
