@@ -435,8 +435,9 @@ func TestDeathIsSeen(t *testing.T) {
 func TestRuntimeLife(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-rough")
-	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt,
-		Config: "nodeStatusUpdateFrequency: 2s\nregisterWithTaints: [{key: rough, effect: NoSchedule}]\n"})
+	root := smallRoot(t, s.env, "rough")
+	n, err := s.env.startNode(nodeConfig{Name: "rough", Runtime: rt, // a full disk of pods is no reason to evict here
+		Config: "nodeStatusUpdateFrequency: 2s\nregisterWithTaints: [{key: rough, effect: NoSchedule}]\nevictionHard: {memory.available: 10Mi}\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,4 +509,5 @@ func TestRuntimeLife(t *testing.T) {
 			t.Errorf("event %s", ev)
 		}
 	}
+	diskFull(s, n, root)
 }
