@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
@@ -38,8 +39,12 @@ type Config struct {
 	KubeletVersion string
 	// LogLinkDir gets a link per container log (/var/log/containers); "": none.
 	LogLinkDir string
-	// DeadContainers is how many dead attempts of one container are kept for their logs; 1 when zero.
-	DeadContainers int
+	// DeadContainers is how many dead attempts of one container are kept for their logs; 1 when zero, all when negative.
+	// DeadContainerAge is how long each is kept in any case, and MaxDeadContainers how many of all are kept beside the newest
+	// of each container; nil: no limit.
+	DeadContainers    int
+	DeadContainerAge  time.Duration
+	MaxDeadContainers *int
 	// StartPlaces bounds how many pods are being started at once; a fitting number when zero.
 	StartPlaces int
 	// Flags are shown at /flagz.

@@ -59,7 +59,7 @@ func decidePolicy(cfg *Config) decide.Policy {
 		p.BackOffMax = m.Duration
 		p.BackOffInitial = min(p.BackOffInitial, m.Duration)
 	}
-	p.DeadContainersPerContainer = cfg.DeadContainers
+	p.DeadContainersPerContainer, p.DeadContainerAge = cfg.DeadContainers, cfg.DeadContainerAge
 	return p
 }
 

@@ -337,8 +337,13 @@ func (n *node) agentConfig(hostname string) agent.Config {
 	if n.cfg.HostnameOverride != "" {
 		hostname = n.name
 	}
+	var maxDead *int
+	if m := int(n.cfg.MaxDeadContainers); m >= 0 {
+		maxDead = &m
+	}
 	return agent.Config{
 		NodeName: n.name, Hostname: hostname, Kubelet: n.cfg.Kubelet, RootDir: n.cfg.RootDir, NodeIPs: n.cfg.NodeIPs,
 		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: link, DeadContainers: int(n.cfg.MaxDeadPerContainer), PushAPI: n.cfg.PushAPI,
+		DeadContainerAge: n.cfg.MinimumContainerTTL, MaxDeadContainers: maxDead,
 	}
 }

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/pod"
@@ -54,7 +56,14 @@ func (t *turn) prune() {
 		if newer == 0 || t.alive(c) || t.busyName(pod.OpStartContainer, c.Name) {
 			continue
 		}
-		if c.State == pod.StateCreated || dead >= t.in.Policy.DeadContainersPerContainer {
+		limit := t.in.Policy.DeadContainersPerContainer
+		switch {
+		case slices.Contains(t.in.Node.Excess, c.ID):
+			t.remove(pod.OpRemoveContainer, c.Name, c.ID, WhyExcess)
+		case c.State != pod.StateCreated && (limit < 0 || dead < limit):
+		case t.in.Now.Before(c.FinishedAt.Add(t.in.Policy.DeadContainerAge)):
+			t.wake(c.FinishedAt.Add(t.in.Policy.DeadContainerAge))
+		default:
 			t.remove(pod.OpRemoveContainer, c.Name, c.ID, WhyOldAttempt)
 		}
 	}

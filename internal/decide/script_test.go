@@ -162,6 +162,8 @@ func (s *script) podOption(opt string) {
 		s.pod.Status.Phase = v1.PodPhase(val)
 	case "keep":
 		s.pol.DeadContainersPerContainer = int(n)
+	case "keepAge":
+		s.pol.DeadContainerAge = time.Duration(n) * time.Second
 	case "notAdmitted":
 		s.mem.Admitted = false
 	default:
@@ -463,6 +465,10 @@ func (s *script) onNode(what string) {
 	case "predecessor-gone":
 		s.node.Predecessor = false
 	default:
+		if id, ok := strings.CutPrefix(what, "excess="); ok {
+			s.node.Excess = append(s.node.Excess, id)
+			return
+		}
 		s.fail("unknown node event %q", what)
 	}
 }

@@ -40,6 +40,9 @@ type Node struct {
 	SourcesReady bool
 	// Predecessor is set while another pod of the same full name still has something running or mounted here.
 	Predecessor bool
+	// Excess are dead containers of the pod that must go because the node holds too many. Only attempts that have been
+	// replaced are removed for it.
+	Excess []string
 }
 
 // Policy is configuration and feature gates, as values.
@@ -52,8 +55,10 @@ type Policy struct {
 	// SandboxBackOff and SetUpBackOff are waits after a sandbox or a volume set-up that failed; they double up
 	// to RetryMax.
 	RetryInitial, RetryMax time.Duration
-	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs.
+	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs; negative: all.
+	// DeadContainerAge is how long an attempt is kept in any case after its end.
 	DeadContainersPerContainer int
+	DeadContainerAge           time.Duration
 	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over or zero (2 s). A
 	// shorter period that was asked for stands where no preStop hook shares it.
 	MinGrace time.Duration

@@ -61,6 +61,7 @@ const (
 	WhyAllStopped       pod.Why = "nothing of the pod runs"
 	WhyTearDown         pod.Why = "everything has stopped"
 	WhyOldAttempt       pod.Why = "newer dead attempts are kept for their logs"
+	WhyExcess           pod.Why = "the node holds more dead containers than it may"
 	WhyOldSandbox       pod.Why = "a newer sandbox has replaced it"
 	WhyNothingRemembers pod.Why = "no source has the pod, so nothing of it is kept"
 	WhyGone             pod.Why = "nothing is left of the pod"

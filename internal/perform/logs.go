@@ -68,7 +68,8 @@ func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
 			}
 		}
 	}
-	return d.removeDeadLinks(ref, container)
+	log := filepath.Join(dir, filepath.Base(crispec.LogName(container, attempt)))
+	return d.removeLinks(ref, func(target string) bool { return target == log })
 }
 
 // RemovePod removes all logs of a pod.
@@ -82,14 +83,18 @@ func (d *LogDirs) RemovePod(ref pod.Ref) error {
 	if err := d.RemoveTree(crispec.LogDirOf(d.Root, ref)); err != nil {
 		return fmt.Errorf("remove log directory: %w", err)
 	}
-	return d.removeDeadLinks(ref, "")
+	dir := crispec.LogDirOf(d.Root, ref) + "/"
+	return d.removeLinks(ref, func(target string) bool { return strings.HasPrefix(target, dir) })
 }
 
-// Orphans lists the pods that left logs and that known does not know.
+// Orphans lists the pods that left logs and that known does not know, and removes links that lead to no pod's logs.
 func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	entries, err := os.ReadDir(d.Root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list log directories: %w", err)
+	}
+	if err := d.sweepLinks(); err != nil {
+		return nil, err
 	}
 	var orphans []types.UID
 	for _, e := range entries {
@@ -115,23 +120,48 @@ func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
 	return ref, nil
 }
 
-// removeDeadLinks removes the pod's links in LinkDir whose log is gone.
-func (d *LogDirs) removeDeadLinks(ref pod.Ref, container string) error {
+// removeLinks removes the pod's links in LinkDir to logs that are gone for good. That a log is missing is no sign: one that
+// is being rotated is, for a moment.
+func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error {
 	if d.LinkDir == "" || ref.Name == "" {
 		return nil
 	}
-	links, err := filepath.Glob(filepath.Join(d.LinkDir, fmt.Sprintf("%s_%s_%s*.log", ref.Name, ref.Namespace, container)))
+	links, err := filepath.Glob(filepath.Join(d.LinkDir, ref.Name+"_"+ref.Namespace+"_*.log"))
 	if err != nil {
 		return fmt.Errorf("list container log links: %w", err)
 	}
 	for _, l := range links {
-		if _, err := os.Stat(l); errors.Is(err, fs.ErrNotExist) {
-			if err := os.Remove(l); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove container log link: %w", err)
-			}
+		if target, err := os.Readlink(l); err != nil || !gone(target) {
+			continue
+		}
+		if err := os.Remove(l); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove container log link: %w", err)
 		}
 	}
 	return nil
+}
+
+// sweepLinks removes links to logs of pods that left no log directory: their removal was cut short, or somebody else's.
+func (d *LogDirs) sweepLinks() error {
+	if d.LinkDir == "" {
+		return nil
+	}
+	links, err := os.ReadDir(d.LinkDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list container log links: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		path := filepath.Join(d.LinkDir, l.Name())
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, filepath.Clean(d.Root)+"/") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Dir(filepath.Dir(target))); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // NoLogs is for simulated nodes, whose containers write none.

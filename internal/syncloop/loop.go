@@ -83,7 +83,9 @@ type Config struct {
 	Holds func(ctx context.Context, pods []*v1.Pod)
 	// StartPlaces bounds the pods that are being started at once.
 	StartPlaces int
-	// Housekeeping is how often leftovers are looked for (1 min).
+	// MaxDeadContainers is how many dead containers that have been replaced the node keeps altogether; nil: no limit.
+	MaxDeadContainers *int
+	// Housekeeping is how often leftovers and dead containers are looked for (1 min).
 	Housekeeping time.Duration
 	Log          *slog.Logger
 }
@@ -104,6 +106,8 @@ type Loop struct {
 	seq     int
 	network Network
 	early   map[types.UID]string // looks that came before Run
+
+	excess map[types.UID][]string // dead containers that must go, by pod
 
 	holds chan struct{} // the pods that hold a part of the node have changed
 }
@@ -153,6 +157,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			l.sweep()
+			l.limitDead()
 			l.holdsChanged()
 		case <-l.holds:
 			if l.cfg.Holds != nil {
@@ -321,6 +326,7 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 	n := decide.Node{SourcesReady: l.cfg.Pods.Ready() && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
 	l.mu.Lock()
 	n.NetworkReady, n.NetworkMessage = l.network.Ready, l.network.Message
+	n.Excess = l.excess[ref.UID]
 	l.mu.Unlock()
 	return n
 }
