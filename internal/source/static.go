@@ -40,6 +40,8 @@ func (o Origin) Static(p *v1.Pod) *v1.Pod {
 	if p.UID == "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%s\x00%s", o.NodeName, o.Source, o.Name, p.Namespace, p.Name, hash))
 		p.UID = types.UID(hex.EncodeToString(sum[:16]))
+		// "kubectl describe" looks for the events of a mirror under the UID that its annotation names.
+		p.Annotations[pod.AnnotationHash] = string(p.UID)
 	}
 	p.Annotations[pod.AnnotationSource] = o.Source.String()
 	p.Annotations[pod.AnnotationSeen] = o.Seen.Format(time.RFC3339Nano)
