@@ -15,11 +15,11 @@ import (
 
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/heartbeat"
+	"github.com/wherry-node/wherry/internal/mirror"
 	"github.com/wherry-node/wherry/internal/nodefacts"
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/perform"
 	"github.com/wherry-node/wherry/internal/pleg"
-	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podset"
 	"github.com/wherry-node/wherry/internal/probe"
 	"github.com/wherry-node/wherry/internal/server"
@@ -46,6 +46,7 @@ type Agent struct {
 	node      *nodefacts.Source
 	heartbeat *heartbeat.Heartbeat // nil when standalone
 	writer    *status.Writer       // nil when standalone
+	mirrors   *mirror.Mirrors      // nil when standalone
 	report    *syncloop.Report
 	loop      *syncloop.Loop
 	server    *server.Server
@@ -90,14 +91,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 
 // buildPods: what is wanted and what runs.
 func (a *Agent) buildPods() error {
-	var sources []pod.Source
-	if a.deps.Client != nil {
-		sources = append(sources, pod.SourceAPI)
-	}
-	if a.pushes() {
-		sources = append(sources, pod.SourcePush)
-	}
-	a.pods = podset.New(sources, func(uid types.UID) { a.loop.Look(uid, "source") })
+	a.pods = podset.New(a.sources(), func(uid types.UID) { a.loop.Look(uid, "source") })
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
 		Notify:   func(uid types.UID) { a.loop.Look(uid, "runtime") },
@@ -146,6 +140,7 @@ func (a *Agent) buildLoop() error {
 	if a.deps.Client != nil {
 		a.writer = status.New(status.Config{Client: a.deps.Client, Log: a.log, Synced: a.metrics.StatusSent})
 		rc.Writer = a.writer
+		a.buildMirrors()
 	}
 	a.report = syncloop.NewReport(rc)
 	performer := perform.New(perform.Config{
@@ -190,9 +185,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		parts = append(parts, part{"control", a.serveControl})
 	}
 	if a.deps.Client != nil {
-		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
-		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"source", api.Run})
+		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
 	}
+	parts = append(parts, a.sourceParts()...)
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
 	err := runAll(ctx, parts)
 	if errors.Is(err, context.Canceled) {

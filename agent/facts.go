@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/perform"
+	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/pressure"
 )
 
@@ -199,9 +200,11 @@ func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 const nodeKnownWithin = 30 * time.Second
 
 // nodeKnown: a pod must not be refused for labels that the Node has, but that an agent which has just begun has not
-// read yet. Where there is no Node, the one that would be registered stands for it.
+// read yet. Where there is no Node, the one that would be registered stands for it. Nor must a pod take the room of a
+// static pod whose manifest has not been read yet.
 func (a *Agent) nodeKnown() bool {
-	return a.heartbeat == nil || a.heartbeat.Node() != nil || time.Since(a.began) > nodeKnownWithin
+	known := a.heartbeat == nil || a.heartbeat.Node() != nil
+	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
 }
 
 // admit judges a pod against those that the node holds.

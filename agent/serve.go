@@ -26,7 +26,7 @@ func (a *Agent) buildServer() error {
 		return err
 	}
 	a.server, err = server.New(server.Config{
-		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, Runtime: server.CRI{Client: a.deps.Runtime},
+		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, MirrorUID: a.mirrorUID, Runtime: server.CRI{Client: a.deps.Runtime},
 		Enable: server.Enable{
 			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
 		},

@@ -14,8 +14,9 @@ func (in *Input) predicates() []Result {
 	fail := func(reason, description string) {
 		failed = append(failed, refuse(reason, messagePredicate, reason, description))
 	}
-	// A selector that does not parse matches nothing.
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); err != nil || !ok {
+	// A selector that does not parse matches nothing. A static pod was put here by hand: selectors and taints are not
+	// for it.
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); (err != nil || !ok) && !pod.IsStatic(in.Pod) {
 		fail(ReasonNodeAffinity, descriptionAffinity)
 	}
 	if n := in.Pod.Spec.NodeName; n != "" && n != in.Node.Name {

@@ -38,6 +38,8 @@ type Config struct {
 	Agent func(*agent.Config)
 	// Forgetful: the machine keeps no checkpoints across agents.
 	Forgetful bool
+	// Standalone: the agent has no API server.
+	Standalone bool
 }
 
 // World is one node: an agent, its runtime and its API server, in a bubble of their own time.
@@ -121,8 +123,12 @@ func (w *World) StartAgent() {
 		w.cfg.Agent(&cfg)
 	}
 	runtimes, images := w.Runtime.Clients()
+	client := w.node
+	if w.cfg.Standalone {
+		client = nil
+	}
 	a, err := agent.New(cfg, agent.Deps{
-		Client: w.node, Runtime: runtimes, Images: images, Dialer: w.Runtime, Machine: w.machine,
+		Client: client, Runtime: runtimes, Images: images, Dialer: w.Runtime, Machine: w.machine,
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	})
 	if err != nil {

@@ -113,8 +113,7 @@ volumeStatsAggPeriod: 0s
 		t.Errorf("file lost or defaults missing: %+v", kc)
 	}
 	want := "removed --container-runtime: removed from Kubernetes in 1.27, no effect: every runtime is remote now: --container-runtime-endpoint names its socket\n" +
-		"removed --pod-infra-container-image: removed from Kubernetes, no effect: set the sandbox image in the container runtime: sandbox of containerd's CRI plugin, pause_image of CRI-O\n" +
-		"not honoured staticPodPath: /etc/kubernetes/manifests has no effect: static pods are not run yet: their manifests are not read\n"
+		"removed --pod-infra-container-image: removed from Kubernetes, no effect: set the sandbox image in the container runtime: sandbox of containerd's CRI plugin, pause_image of CRI-O\n"
 	if diff := cmp.Diff(want, noticed(notices)); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}

@@ -31,13 +31,9 @@ var fields = map[string]fieldUse{
 	"kind": honoured, "apiVersion": honoured,
 
 	// Sources.
-	"staticPodPath":      ignored("static pods are not run yet: their manifests are not read"),
-	"fileCheckFrequency": ignored("static pods are not run yet: their manifests are not read"),
-	"httpCheckFrequency": ignored("static pods are not run yet: their manifests are not read"),
-	"staticPodURL":       ignored("static pods are not run yet: their manifests are not read"),
-	"staticPodURLHeader": ignored("static pods are not run yet: their manifests are not read"),
-	"syncFrequency":      ignored("a pod is looked at when something changes and when a timer is due, not periodically"),
-	"runOnce":            ignored("Kubernetes has withdrawn this mode", "false"),
+	"staticPodPath": honoured, "fileCheckFrequency": honoured, "httpCheckFrequency": honoured, "staticPodURL": honoured, "staticPodURLHeader": honoured,
+	"syncFrequency": ignored("a pod is looked at when something changes and when a timer is due, not periodically"),
+	"runOnce":       ignored("Kubernetes has withdrawn this mode", "false"),
 	"configMapAndSecretChangeDetectionStrategy": honoured,
 
 	// Server.

@@ -14,7 +14,8 @@ import (
 // Set is the merged set of desired pods. Create it with New.
 type Set struct {
 	notify func(types.UID)
-	none   bool // no source is configured
+	mirror func(fullName string) // nil: nobody mirrors
+	none   bool                  // no source is configured
 
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
@@ -37,10 +38,20 @@ func New(sources []pod.Source, notify func(types.UID)) *Set {
 	return s
 }
 
+// OnMirror has f called, outside the lock, with the full name of every static pod, and of every mirror pod, that came,
+// changed or went, and with "" when the set becomes Ready. It is called before the first source begins.
+func (s *Set) OnMirror(f func(fullName string)) { s.mirror = f }
+
+// changes are what has to be told once the lock is free.
+type changes struct {
+	uids  []types.UID
+	names []string // of static pods and mirrors
+}
+
 // Replace puts the whole state of one source: what it had and has no more is gone.
 func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	s.mu.Lock()
-	var changed []types.UID
+	var changed changes
 	keep := make(map[types.UID]bool, len(pods))
 	mirrors := map[string]bool{}
 	for _, p := range pods {
@@ -48,34 +59,34 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 		if src == pod.SourceAPI && pod.IsMirror(p) {
 			mirrors[pod.RefOf(p).FullName()] = true
 		}
-		changed = s.put(src, p, changed)
+		s.put(src, p, &changed)
 	}
 	for uid, h := range maps.All(s.pods) {
 		if h.source == src && !keep[uid] {
-			delete(s.pods, uid)
-			changed = append(changed, uid)
+			s.drop(uid, h, &changed)
 		}
 	}
 	if src == pod.SourceAPI {
 		for name := range maps.All(s.mirrors) {
 			if !mirrors[name] {
-				changed = s.dropMirror(name, changed)
+				s.dropMirror(name, &changed)
 			}
 		}
 	}
 	ready := s.waiting[src] && len(s.waiting) == 1
 	delete(s.waiting, src)
 	s.mu.Unlock()
-	s.tell(changed)
 	if ready {
-		s.notify("")
+		changed.uids, changed.names = append(changed.uids, ""), append(changed.names, "")
 	}
+	s.tell(changed)
 }
 
 // Upsert puts one pod of a source.
 func (s *Set) Upsert(src pod.Source, p *v1.Pod) {
 	s.mu.Lock()
-	changed := s.put(src, p, nil)
+	var changed changes
+	s.put(src, p, &changed)
 	s.mu.Unlock()
 	s.tell(changed)
 }
@@ -83,47 +94,88 @@ func (s *Set) Upsert(src pod.Source, p *v1.Pod) {
 // Delete removes one pod of a source. A pod that another source owns by now stays.
 func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 	s.mu.Lock()
-	var changed []types.UID
+	var changed changes
 	if h, ok := s.pods[p.UID]; ok && h.source == src {
-		delete(s.pods, p.UID)
-		changed = append(changed, p.UID)
+		s.drop(p.UID, h, &changed)
 	}
 	if name := pod.RefOf(p).FullName(); src == pod.SourceAPI && s.mirrors[name] != nil && s.mirrors[name].UID == p.UID {
-		changed = s.dropMirror(name, changed)
+		s.dropMirror(name, &changed)
 	}
 	s.mu.Unlock()
 	s.tell(changed)
 }
 
-// put and dropMirror are called with the lock held and return changed with the UIDs to notify appended.
-func (s *Set) put(src pod.Source, p *v1.Pod, changed []types.UID) []types.UID {
+// put, drop and dropMirror are called with the lock held.
+func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
+	name := pod.RefOf(p).FullName()
 	if src == pod.SourceAPI && pod.IsMirror(p) {
-		name := pod.RefOf(p).FullName()
 		s.mirrors[name] = p
-		return s.appendNamed(name, changed)
+		s.mirrorChanged(name, changed)
+		return
+	}
+	if h, ok := s.pods[p.UID]; ok && h.source < src {
+		return // of two sources that claim one UID the first counts: none may take over another's pod
+	}
+	if src != pod.SourceAPI {
+		p = withStatusOf(s.mirrors[name], p)
+		changed.names = append(changed.names, name)
 	}
 	s.pods[p.UID] = held{pod: p, source: src}
-	return append(changed, p.UID)
+	changed.uids = append(changed.uids, p.UID)
 }
 
-func (s *Set) dropMirror(name string, changed []types.UID) []types.UID {
-	delete(s.mirrors, name)
-	return s.appendNamed(name, changed)
-}
-
-// appendNamed appends the static pods that a mirror's name stands for.
-func (s *Set) appendNamed(name string, changed []types.UID) []types.UID {
-	for uid, h := range s.pods {
-		if h.source != pod.SourceAPI && pod.RefOf(h.pod).FullName() == name {
-			changed = append(changed, uid)
-		}
+func (s *Set) drop(uid types.UID, h held, changed *changes) {
+	delete(s.pods, uid)
+	changed.uids = append(changed.uids, uid)
+	if h.source != pod.SourceAPI {
+		changed.names = append(changed.names, pod.RefOf(h.pod).FullName())
 	}
-	return changed
 }
 
-func (s *Set) tell(uids []types.UID) {
-	for _, uid := range uids {
+func (s *Set) dropMirror(name string, changed *changes) {
+	delete(s.mirrors, name)
+	s.mirrorChanged(name, changed)
+}
+
+// mirrorChanged tells the static pods that a mirror's name stands for.
+func (s *Set) mirrorChanged(name string, changed *changes) {
+	changed.names = append(changed.names, name)
+	for uid, h := range s.pods {
+		if h.source == pod.SourceAPI || pod.RefOf(h.pod).FullName() != name {
+			continue
+		}
+		h.pod = withStatusOf(s.mirrors[name], h.pod)
+		s.pods[uid] = h
+		changed.uids = append(changed.uids, uid)
+	}
+}
+
+// withStatusOf gives a static pod what the API remembers of it: an agent that begins anew finds there since when the pod
+// has run and which containers were ready. The phase is not taken: what someone writes into a mirror ends no static pod.
+func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
+	if mirror == nil || mirror.Status.StartTime == nil || !Mirrors(mirror, p) {
+		return p
+	}
+	out := *p
+	out.Status = mirror.Status
+	out.Status.Phase, out.Status.Reason, out.Status.Message = v1.PodPending, "", ""
+	return &out
+}
+
+// Mirrors reports whether a mirror is of this very manifest.
+func Mirrors(mirror, static *v1.Pod) bool {
+	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
+}
+
+func (s *Set) tell(c changes) {
+	for _, uid := range c.uids {
 		s.notify(uid)
+	}
+	if s.mirror == nil {
+		return
+	}
+	for _, name := range c.names {
+		s.mirror(name)
 	}
 }
 
@@ -135,11 +187,49 @@ func (s *Set) Get(uid types.UID) (*v1.Pod, pod.Source) {
 	return h.pod, h.source
 }
 
-// Mirror returns the mirror of a static pod as the API has it, or nil.
+// Mirror returns the mirror of a static pod as the API has it, or nil: that of an earlier manifest is none.
 func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.mirrors[pod.RefOf(p).FullName()]
+	if m := s.mirrors[pod.RefOf(p).FullName()]; m != nil && Mirrors(m, p) {
+		return m
+	}
+	return nil
+}
+
+// Static returns the static pod and the mirror of a full name; each may be nil.
+func (s *Set) Static(fullName string) (static, mirror *v1.Pod) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, h := range s.pods {
+		if h.source != pod.SourceAPI && pod.RefOf(h.pod).FullName() == fullName && (static == nil || h.pod.UID < static.UID) {
+			static = h.pod
+		}
+	}
+	return static, s.mirrors[fullName]
+}
+
+// StaticNames are the full names of all static pods and mirrors.
+func (s *Set) StaticNames() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	names := map[string]bool{}
+	for name := range s.mirrors {
+		names[name] = true
+	}
+	for _, h := range s.pods {
+		if h.source != pod.SourceAPI {
+			names[pod.RefOf(h.pod).FullName()] = true
+		}
+	}
+	return slices.Collect(maps.Keys(names))
+}
+
+// Answered reports whether a source has answered, or is not configured.
+func (s *Set) Answered(src pod.Source) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return !s.waiting[src]
 }
 
 // List returns the desired pods, oldest first.

@@ -63,7 +63,7 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 	t.Parallel()
 	var told []types.UID
 	s := New([]pod.Source{pod.SourceAPI}, func(uid types.UID) { told = append(told, uid) })
-	static := object("f", "static", map[string]string{pod.AnnotationSource: "file"})
+	static := object("f", "static", map[string]string{pod.AnnotationSource: "file", pod.AnnotationHash: "x"})
 	s.Upsert(pod.SourceFile, static)
 	mirror := object("m", "static", map[string]string{pod.AnnotationMirror: "x"})
 	told = nil
@@ -80,5 +80,55 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 	}
 	if d := cmp.Diff([]types.UID{"f", "f"}, told); d != "" {
 		t.Errorf("the static pod is told of its mirror (-want +got):\n%s", d)
+	}
+}
+
+// What the API shows of an earlier manifest says nothing of this one, and what someone writes into a mirror ends nothing.
+func TestAStaticPodIsToldOfItsMirrorsStatus(t *testing.T) {
+	t.Parallel()
+	var named []string
+	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
+	s.OnMirror(func(name string) { named = append(named, name) })
+	static := object("f", "static", map[string]string{pod.AnnotationSource: "file", pod.AnnotationHash: "x"})
+	s.Replace(pod.SourceFile, []*v1.Pod{static})
+	began := metav1.Now()
+	show := func(hash string, phase v1.PodPhase) *v1.PodStatus {
+		m := object("m", "static", map[string]string{pod.AnnotationMirror: hash})
+		m.Status = v1.PodStatus{Phase: phase, Reason: "Evicted", StartTime: &began}
+		s.Upsert(pod.SourceAPI, m)
+		p, _ := s.Get("f")
+		return &p.Status
+	}
+	if st := show("y", v1.PodRunning); st.StartTime != nil || s.Mirror(static) != nil {
+		t.Errorf("another manifest's mirror is taken: %+v", st)
+	}
+	if st := show("x", v1.PodFailed); st.StartTime == nil || st.Phase != v1.PodPending || st.Reason != "" {
+		t.Errorf("status %+v", st)
+	}
+	if static.Status.StartTime != nil {
+		t.Error("the source's object was changed")
+	}
+	s.Replace(pod.SourceAPI, nil)
+	s.Replace(pod.SourceFile, nil)
+	full := "static_ns"
+	if d := cmp.Diff([]string{full, full, full, full, "", full}, named); d != "" {
+		t.Errorf("names told (-want +got):\n%s", d)
+	}
+	if p, m := s.Static(full); p != nil || m != nil || len(s.StaticNames()) != 0 {
+		t.Errorf("left: %v %v", p, m)
+	}
+}
+
+// A manifest that claims another pod's UID does not take it over.
+func TestNoSourceTakesAnothersUID(t *testing.T) {
+	t.Parallel()
+	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
+	s.Replace(pod.SourceAPI, []*v1.Pod{object("u", "web", nil)})
+	s.Replace(pod.SourceFile, []*v1.Pod{object("u", "static", map[string]string{pod.AnnotationSource: "file"})})
+	if p, src := s.Get("u"); p.Name != "web" || src != pod.SourceAPI {
+		t.Errorf("%s of %s has the UID", p.Name, src)
+	}
+	if !s.Answered(pod.SourceFile) || !s.Answered(pod.SourceURL) {
+		t.Error("not answered")
 	}
 }

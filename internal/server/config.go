@@ -26,6 +26,8 @@ type Config struct {
 	Authorizer    Authorizer
 	// Pods is what the node runs.
 	Pods Pods
+	// MirrorUID is the UID by which the API server knows a static pod; nil, or empty: it does not.
+	MirrorUID func(static *v1.Pod) types.UID
 	// Runtime does what the container runtime does for a user.
 	Runtime Runtime
 	// Enable are the switches of KubeletConfiguration.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -27,7 +28,7 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) 
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 		return nil, false
 	}
-	if uid := r.PathValue("uid"); uid != "" && uid != string(p.UID) {
+	if uid := types.UID(r.PathValue("uid")); uid != "" && uid != p.UID && (s.cfg.MirrorUID == nil || uid != s.cfg.MirrorUID(p)) {
 		http.Error(w, errUID.Error(), http.StatusNotFound)
 		return nil, false
 	}

@@ -40,6 +40,7 @@ func contract() map[string]func(*testing.T, *env) {
 		"a node's status is apart from its spec":                                  nodeStatus,
 		"a token is bound to its pod":                                             boundToken,
 		"an object with a finalizer is removed when that is gone":                 finalizer,
+		"a mirror pod has no service account, and none of its secrets":            mirrorPod,
 		"a name that is taken already exists, and a generated one is made unique": names,
 	}
 }
@@ -437,5 +438,29 @@ func names(t *testing.T, e *env) {
 	p := e.pod(t, "", func(p *v1.Pod) { p.GenerateName = "x-" })
 	if !strings.HasPrefix(p.Name, "x-") || len(p.Name) < 6 {
 		t.Errorf("generated name %q", p.Name)
+	}
+}
+
+func mirrorPod(t *testing.T, e *env) {
+	mirror := func(p *v1.Pod) { p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"} }
+	if p := e.pod(t, "a", mirror); p.Spec.ServiceAccountName != "" || len(p.Spec.Volumes) != 0 {
+		t.Errorf("service account %q, volumes %v", p.Spec.ServiceAccountName, p.Spec.Volumes)
+	}
+	for name, with := range map[string]func(*v1.Pod){
+		"account": func(p *v1.Pod) { p.Spec.ServiceAccountName = "default" },
+		"volume": func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}}}
+		},
+		"pull": func(p *v1.Pod) { p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "s"}} },
+		"env": func(p *v1.Pod) {
+			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}
+		},
+	} {
+		p := e.spec(name)
+		mirror(p)
+		with(p)
+		if _, err := e.CoreV1().Pods(e.ns).Create(t.Context(), p, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("a mirror with %s: %v, want forbidden", name, err)
+		}
 	}
 }

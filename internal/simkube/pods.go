@@ -1,10 +1,13 @@
 package simkube
 
 import (
+	"errors"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // defaultPod sets what an API server sets and a node agent relies on.
@@ -13,7 +16,10 @@ func (k *Kube) defaultPod(p *v1.Pod) {
 	setDefault(&s.RestartPolicy, v1.RestartPolicyAlways)
 	setDefault(&s.DNSPolicy, v1.DNSClusterFirst)
 	setDefault(&s.SchedulerName, v1.DefaultSchedulerName)
-	setDefault(&s.ServiceAccountName, "default")
+	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
+	if !mirror {
+		setDefault(&s.ServiceAccountName, "default")
+	}
 	s.DeprecatedServiceAccount = s.ServiceAccountName
 	if s.TerminationGracePeriodSeconds == nil {
 		s.TerminationGracePeriodSeconds = new(int64(v1.DefaultTerminationGracePeriodSeconds))
@@ -35,9 +41,40 @@ func (k *Kube) defaultPod(p *v1.Pod) {
 			src.EmptyDir = &v1.EmptyDirVolumeSource{}
 		}
 	}
-	if k.cfg.TokenVolumes && (s.AutomountServiceAccountToken == nil || *s.AutomountServiceAccountToken) {
+	if !mirror && k.cfg.TokenVolumes && (s.AutomountServiceAccountToken == nil || *s.AutomountServiceAccountToken) {
 		addTokenVolume(s, "kube-api-access-"+string(k.uid())[:5])
 	}
+}
+
+// refuseMirror is what the ServiceAccount and NodeRestriction admission plugins say to a mirror pod.
+func refuseMirror(p *v1.Pod) error {
+	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
+		return nil
+	}
+	refuse := func(why string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, p.Name, errors.New(why))
+	}
+	if p.Spec.ServiceAccountName != "" {
+		return refuse("a mirror pod may not reference service accounts")
+	}
+	secrets := len(p.Spec.ImagePullSecrets) > 0
+	for i := range p.Spec.Volumes {
+		secrets = secrets || p.Spec.Volumes[i].Secret != nil
+	}
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			for _, e := range list[i].Env {
+				secrets = secrets || e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil
+			}
+			for _, e := range list[i].EnvFrom {
+				secrets = secrets || e.SecretRef != nil
+			}
+		}
+	}
+	if secrets {
+		return refuse("a mirror pod may not reference secrets")
+	}
+	return nil
 }
 
 func setDefault[T comparable](v *T, d T) {

@@ -81,6 +81,9 @@ func (k *Kube) check(kd *kind, obj runtime.Object) error {
 				errs = append(errs, field.Required(field.NewPath("spec", "containers").Index(i).Child("name"), ""))
 			}
 		}
+		if err := refuseMirror(p); err != nil {
+			return err
+		}
 		if account := p.Spec.ServiceAccountName; account != "" && k.kinds["v1/serviceaccounts"].objects[key(p.Namespace, account)] == nil {
 			return apierrors.NewForbidden(kd.gr(), p.Name, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", p.Namespace, account, account))
 		}

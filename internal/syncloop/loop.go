@@ -356,6 +356,22 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 	return me.waits
 }
 
+// Ends reports whether a pod of a full name, other than the one of that UID, still has something here, as far as the node
+// knows yet.
+func (l *Loop) Ends(fullName string, but types.UID) bool {
+	if !l.cfg.Cache.Synced() {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid, o := range l.workers {
+		if uid != but && o.name == fullName && !o.idle {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *Loop) wakeWaiting() {
 	l.mu.Lock()
 	var waiting []*member
@@ -375,8 +391,8 @@ func (l *Loop) wakeWaiting() {
 func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	l.admission.Lock()
 	defer l.admission.Unlock()
-	if l.cfg.NodeKnown != nil && !l.cfg.NodeKnown() {
-		return nil, true
+	if l.cfg.NodeKnown != nil && !pod.IsStatic(p) && !l.cfg.NodeKnown() {
+		return nil, true // a static pod runs whatever the API has to say of the Node
 	}
 	r := l.cfg.Admit(p, l.admitted(p.UID))
 	if !r.OK && len(r.Preempt) > 0 {

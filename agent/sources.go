@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/mirror"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/source"
+)
+
+// sources are those that have to answer before anything is stopped for being unwanted.
+func (a *Agent) sources() []pod.Source {
+	var out []pod.Source
+	k := &a.cfg.Kubelet
+	if a.deps.Client != nil {
+		out = append(out, pod.SourceAPI)
+	}
+	if k.StaticPodPath != "" {
+		out = append(out, pod.SourceFile)
+	}
+	if k.StaticPodURL != "" {
+		out = append(out, pod.SourceURL)
+	}
+	if a.pushes() {
+		out = append(out, pod.SourcePush)
+	}
+	return out
+}
+
+// sourceParts are the same, to be run.
+func (a *Agent) sourceParts() []part {
+	var out []part
+	k := &a.cfg.Kubelet
+	if k.StaticPodPath != "" {
+		dir := &source.Dir{
+			Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.real,
+		}
+		out = append(out, part{"static pods", dir.Run})
+	}
+	if k.StaticPodURL != "" {
+		// One request in 20 s is worth no open connection.
+		transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
+		url := &source.URL{
+			Config: a.manifests(), URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Period: k.HTTPCheckFrequency.Duration, Transport: transport,
+		}
+		out = append(out, part{"static pods of a URL", url.Run})
+	}
+	if a.deps.Client != nil {
+		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
+		out = append(out, part{"source", api.Run})
+	}
+	return out
+}
+
+// manifests is what every source of static pods works with.
+func (a *Agent) manifests() source.Config {
+	return source.Config{NodeName: a.cfg.NodeName, Target: a.pods, Objects: a.ground.local, Wrong: a.wrongManifest, Log: a.log}
+}
+
+// wrongManifest tells those who look at the node from afar: there is no pod whose event it could be.
+func (a *Agent) wrongManifest(err error) {
+	a.events.NodeEvent(v1.EventTypeWarning, "InvalidStaticPod", err.Error())
+}
+
+func (a *Agent) buildMirrors() {
+	a.mirrors = mirror.New(mirror.Config{
+		Client: a.deps.Client, Pods: a.pods, Node: a.heartbeat.Node, Gone: a.writer.Forget, Log: a.log,
+		Ends: func(fullName string, but types.UID) bool { return a.loop.Ends(fullName, but) },
+	})
+	a.pods.OnMirror(a.mirrors.Look)
+}
+
+// mirrorUID is the UID by which the API knows a static pod.
+func (a *Agent) mirrorUID(p *v1.Pod) types.UID {
+	if m := a.pods.Mirror(p); pod.IsStatic(p) && m != nil {
+		return m.UID
+	}
+	return ""
+}

@@ -1,0 +1,14 @@
+// Package mirror shows static pods in the API: "the kubelet automatically tries to create a mirror pod on the Kubernetes
+// API server for each static pod. The Pods running on a node are visible on the API server, but cannot be controlled from
+// there."
+//
+// Contract: a level, not a stream. Look says that a name may have changed; what has to be done follows from what the
+// sources have and the API shows at that time. Nothing here touches a container.
+//
+// Invariants:
+//   - A mirror is made only while the Node is known, which owns it, and after every other pod of its name has ended here.
+//   - A mirror that someone deletes is let go at once and made again. One of another manifest is replaced.
+//   - A mirror without a static pod is removed once every source has answered and nothing of the pod runs.
+//   - Only mirrors are deleted, each by its UID.
+//   - What is told of (Config.Gone) is every mirror that has gone from the API.
+package mirror

@@ -1,0 +1,270 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// Pods are what the sources want and the API shows. Both calls are cheap and may come at any time.
+type Pods interface {
+	// Static returns the static pod and the mirror of a full name; each may be nil.
+	Static(fullName string) (static, mirror *v1.Pod)
+	// StaticNames are the full names of all static pods and mirrors.
+	StaticNames() []string
+	// Ready is true once every source has answered.
+	Ready() bool
+}
+
+// Config is what Mirrors work with.
+type Config struct {
+	Client kubernetes.Interface
+	Pods   Pods
+	// Node is the Node as the API has it; nil: not known.
+	Node func() *v1.Node
+	// Ends reports whether a pod of a full name, other than the one of that UID, still has something here.
+	Ends func(fullName string, but types.UID) bool
+	// Gone is told the UID of every mirror that was there and is no more.
+	Gone func(mirror types.UID)
+	Log  *slog.Logger
+}
+
+// The timings: of a request, of tries after one that failed, and of looks for what is waited for.
+const (
+	timeout      = 30 * time.Second
+	retryInitial = 500 * time.Millisecond
+	retryMax     = 30 * time.Second
+	waitAgain    = time.Second
+)
+
+// Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
+// block.
+type Mirrors struct {
+	cfg Config
+
+	mu      sync.Mutex
+	ctx     context.Context // nil unless Run runs
+	wg      sync.WaitGroup
+	names   map[string]*name
+	working bool
+}
+
+// name is one full name that has something to do, waits, or has a mirror.
+type name struct {
+	due      bool
+	timer    *time.Timer
+	failures int
+	said     string
+	last     types.UID // of the mirror that was last seen
+}
+
+// New returns Mirrors that do nothing until Run.
+func New(cfg Config) *Mirrors { return &Mirrors{cfg: cfg, names: map[string]*name{}} }
+
+// Run works until ctx ends. At rest it holds no goroutine but the caller's.
+func (m *Mirrors) Run(ctx context.Context) error {
+	m.mu.Lock()
+	m.ctx = ctx
+	m.mu.Unlock()
+	m.Look("")
+	<-ctx.Done()
+	m.mu.Lock()
+	for _, n := range m.names {
+		n.stop()
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}
+
+func (n *name) stop() {
+	if n.timer != nil {
+		n.timer.Stop()
+		n.timer = nil
+	}
+}
+
+// Look says that something of a full name may have changed; "" stands for all.
+func (m *Mirrors) Look(fullName string) {
+	all := []string{fullName}
+	if fullName == "" {
+		all = m.cfg.Pods.StaticNames()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range all {
+		n := m.names[f]
+		if n == nil {
+			n = &name{}
+			m.names[f] = n
+		}
+		n.due = true
+	}
+	m.spawn()
+}
+
+// spawn is called with the lock held.
+func (m *Mirrors) spawn() {
+	if m.working || m.ctx == nil || m.ctx.Err() != nil {
+		return
+	}
+	m.working = true
+	m.wg.Add(1)
+	go m.work()
+}
+
+// work does what is due, one name after another: static pods are few.
+func (m *Mirrors) work() {
+	defer m.wg.Done()
+	for {
+		m.mu.Lock()
+		fullName, n := "", (*name)(nil)
+		for f, o := range m.names {
+			if o.due {
+				fullName, n = f, o
+				break
+			}
+		}
+		if n == nil || m.ctx.Err() != nil {
+			m.working = false
+			m.mu.Unlock()
+			return
+		}
+		n.due = false
+		n.stop()
+		m.mu.Unlock()
+
+		static, mirror := m.cfg.Pods.Static(fullName)
+		if last := n.last; last != "" && (mirror == nil || mirror.UID != last) {
+			m.cfg.Gone(last)
+		}
+		n.last = ""
+		if mirror != nil {
+			n.last = mirror.UID
+		}
+		again, err := m.reconcile(fullName, static, mirror)
+
+		m.mu.Lock()
+		m.after(fullName, n, again, err)
+		if static == nil && mirror == nil && !n.due {
+			n.stop()
+			delete(m.names, fullName)
+		}
+		m.mu.Unlock()
+	}
+}
+
+// after arranges another look where something is waited for or failed. Called with the lock held.
+func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error) {
+	switch {
+	case m.ctx.Err() != nil:
+		return
+	case err != nil:
+		again = min(retryInitial<<min(n.failures, 10), retryMax)
+		n.failures++
+		if n.said != err.Error() {
+			n.said = err.Error()
+			m.cfg.Log.Warn("mirror pod not in step, will retry", "pod", fullName, "err", err)
+		}
+	default:
+		n.failures, n.said = 0, ""
+	}
+	if again > 0 {
+		n.timer = time.AfterFunc(again, func() { m.Look(fullName) })
+	}
+}
+
+// reconcile does the next step for one name. The watch tells when it is done, and the one after it is taken.
+func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time.Duration, err error) {
+	var uid types.UID
+	if static != nil {
+		uid = static.UID
+	}
+	switch {
+	case mirror == nil && static == nil:
+		return 0, nil
+	case mirror == nil:
+		if m.cfg.Ends(fullName, uid) {
+			return waitAgain, nil
+		}
+		return m.create(static)
+	case mirror.DeletionTimestamp != nil:
+		return 0, m.remove(mirror, "it was deleted")
+	case static == nil && !m.cfg.Pods.Ready():
+		return 0, nil // told when they are
+	case static != nil && current(mirror, static):
+		return 0, nil
+	case m.cfg.Ends(fullName, uid):
+		return waitAgain, nil // until then it shows the pod that ends
+	case static == nil:
+		return 0, m.remove(mirror, "its static pod is gone")
+	}
+	return 0, m.remove(mirror, "its static pod is another one")
+}
+
+// current reports whether a mirror is of this manifest.
+func current(mirror, static *v1.Pod) bool {
+	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
+}
+
+// create makes the mirror of a static pod.
+func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
+	node := m.cfg.Node()
+	if node == nil || node.DeletionTimestamp != nil {
+		return waitAgain, nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, timeout)
+	defer cancel()
+	made, err := m.cfg.Client.CoreV1().Pods(static.Namespace).Create(ctx, Of(static, node), metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return m.taken(ctx, static)
+	case err != nil:
+		return 0, fmt.Errorf("create mirror pod: %w", err)
+	}
+	m.cfg.Log.Info("mirror pod created", "pod", pod.RefOf(static), "mirror", made.UID)
+	return 0, nil
+}
+
+// taken finds out who has the name: a mirror that the watch has not shown yet, or a pod that is none.
+func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duration, err error) {
+	have, err := m.cfg.Client.CoreV1().Pods(static.Namespace).Get(ctx, static.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return waitAgain, nil
+	case err != nil:
+		return 0, fmt.Errorf("read the pod that has the mirror's name: %w", err)
+	case pod.IsMirror(have) && have.Spec.NodeName == static.Spec.NodeName:
+		return waitAgain, nil
+	}
+	return 0, errors.New("the API has another pod of this name: rename the static pod, or delete the other")
+}
+
+// remove deletes a mirror at once: there is nothing that a grace period would be for.
+func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
+	ctx, cancel := context.WithTimeout(m.ctx, timeout)
+	defer cancel()
+	now := int64(0)
+	err := m.cfg.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(mirror.UID)),
+	})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the watch will tell
+	case err != nil:
+		return fmt.Errorf("delete mirror pod: %w", err)
+	default:
+		m.cfg.Log.Info("mirror pod removed", "pod", pod.RefOf(mirror), "why", why)
+	}
+	return nil
+}
