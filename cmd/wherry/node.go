@@ -132,6 +132,9 @@ func (n *node) openRuntime(context.Context) error {
 		n.closes = append(n.closes, func() { _ = imageConn.Close() })
 	}
 	n.deps.Runtime, n.deps.Images = cri.Services(runtimeConn, imageConn)
+	if n.cfg.Owner != "" {
+		n.deps.Runtime = cri.Owned(n.deps.Runtime, n.cfg.Owner)
+	}
 	return nil
 }
 

@@ -82,7 +82,7 @@ func askRuntime(ctx context.Context, endpoint string) error {
 }
 
 // config is that of a node for one person: it takes no ports, evicts nothing, and keeps all that it has in one directory
-// and one control group of its own, so that it does not meet a kubelet on the same machine.
+// and one control group, under a name of its own at the runtime, so that it does not meet a kubelet on the same machine.
 func (o *ownAgent) config() (config.Config, error) {
 	args := []string{
 		"--container-runtime-endpoint=" + o.runtime, "--root-dir=" + o.root, "--cert-dir=" + filepath.Join(o.root, "pki"),
@@ -97,6 +97,7 @@ func (o *ownAgent) config() (config.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
+	cfg.Owner = "wherry run in " + o.root
 	k := &cfg.Kubelet
 	k.PodLogsDir = filepath.Join(o.root, "logs")
 	k.FailCgroupV1 = ptr.To(false)
@@ -127,9 +128,14 @@ type runningAgent struct {
 
 // start runs the agent until stop, or until it fails; ctx does not end it. It returns when its socket answers.
 func (o *ownAgent) start(ctx context.Context) (*runningAgent, error) {
-	if err := os.MkdirAll(o.root, 0o750); err != nil {
+	root, err := filepath.Abs(o.root)
+	if err == nil {
+		err = os.MkdirAll(root, 0o750)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make the agent's directory: %w", err)
 	}
+	o.root = root
 	cfg, err := o.config()
 	if err != nil {
 		return nil, err

@@ -53,6 +53,10 @@ type Config struct {
 	PushSocket string
 	PushAPI    bool
 
+	// Owner, where it is set, is the node's name at a runtime that it shares with others: it sees its own pods only. It has
+	// no flag: a kubelet owns its runtime.
+	Owner string
+
 	// RuntimeCgroups is the cgroup of the container runtime, for its statistics.
 	RuntimeCgroups string
 	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir name credential provider plugins.
