@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -217,12 +218,22 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 	if s, err := strconv.ParseInt(a[pod.AnnotationPodGracePeriod], 10, 64); err == nil && s >= 0 {
 		r.Grace = time.Duration(min(s, maxGrace)) * time.Second
 	}
+	if cutShort(&r) {
+		r.State, r.CutShort = pod.StateCreated, true
+	}
 	if r.State == pod.StateExited && c.cfg.ReadTermination != nil {
 		if m := c.cfg.ReadTermination(st); m != "" || r.ExitCode == 0 {
 			r.Message = m
 		}
 	}
 	return r
+}
+
+// cutShort tells a container whose start the runtime gave up because its caller was gone: an agent that was killed, a
+// connection that broke. containerd cancels what the caller asked for and keeps the container as one that exited with
+// 128. It never ran, so its end is nothing that a restart policy is about.
+func cutShort(r *pod.Container) bool {
+	return r.State == pod.StateExited && r.StartedAt.IsZero() && r.Reason == "StartError" && strings.HasSuffix(strings.TrimSpace(r.Message), "context canceled")
 }
 
 // maxGrace is the longest grace period in seconds that a Duration takes.

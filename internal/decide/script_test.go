@@ -327,8 +327,9 @@ func (s *script) event(f []string) {
 			n, _ := strconv.Atoi(arg(2))
 			s.exit(c, int32(n))
 		})
-	case "state": // state app unknown|created
+	case "state": // state app unknown|created|cut-short
 		s.onContainer(arg(1), func(c *pod.Container) {
+			c.CutShort = arg(2) == "cut-short"
 			c.State = map[string]pod.ContainerState{"unknown": pod.StateUnknown, "created": pod.StateCreated}[arg(2)]
 		})
 	case "zombie": // an older instance turns out to live beside the newest

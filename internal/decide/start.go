@@ -33,6 +33,9 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 	}
 	switch inst.State {
 	case pod.StateCreated:
+		if inst.CutShort {
+			return t.start(c, cm, WhyCutShort, hold)
+		}
 		if inst.ID == cm.StartFailedID || !t.inSandbox(inst) || t.changed(inst) {
 			return t.start(c, cm, WhyStartFailed, hold)
 		}

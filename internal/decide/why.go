@@ -28,6 +28,7 @@ const (
 	WhyLost           pod.Why = "the runtime has lost the container"
 	WhyCreated        pod.Why = "the container was created but not started"
 	WhyStartFailed    pod.Why = "the attempt before it could not be started"
+	WhyCutShort       pod.Why = "the start of the attempt before it was cut short"
 	WhyRestart        pod.Why = "the container has ended and its restart policy starts it again"
 	WhyRestartChanged pod.Why = "the container was stopped for its changed definition"
 	WhyNewSandbox     pod.Why = "init containers run again in a new sandbox"

@@ -82,6 +82,9 @@ type Container struct {
 	Attempt   uint32
 	SandboxID string
 	State     ContainerState
+	// CutShort: nobody waited any more for its start, so the runtime gave it up. It never ran and cannot be started; its
+	// state is StateCreated.
+	CutShort bool
 
 	CreatedAt  time.Time
 	StartedAt  time.Time // zero: never started

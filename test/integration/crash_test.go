@@ -18,7 +18,7 @@ import (
 // Flags of TestCrash: `make crash` runs it large, the other tests small.
 var (
 	crashes   = flag.Int("crash", 5, "how often TestCrash kills the agent")
-	crashPods = flag.Int("crash.pods", 12, "how many pods TestCrash keeps")
+	crashPods = flag.Int("crash.pods", 16, "how many pods TestCrash keeps")
 	crashSeed = flag.Uint64("crash.seed", 0, "what TestCrash draws from; 0: the time")
 )
 
@@ -155,7 +155,7 @@ func (c *crash) settle() {
 		}
 		return c.eyes.settled()
 	}); err != nil && !c.eyes.found() {
-		c.eyes.finding("", "the node does not settle: %v", err)
+		c.eyes.finding(c.eyes.unsettled, "the node does not settle: %v", err)
 	}
 }
 

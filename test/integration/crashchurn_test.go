@@ -154,7 +154,7 @@ func (ch *churn) pause() {
 
 func (ch *churn) step(alive []*v1.Pod) {
 	if len(alive) < *crashPods {
-		if ch.rng.IntN(8) == 0 {
+		if ch.rng.IntN(8) == 0 && ch.next >= len(ch.kinds) {
 			ch.deploy()
 		} else {
 			ch.create()
@@ -187,6 +187,9 @@ func (ch *churn) answered(err error) {
 
 func (ch *churn) create() {
 	kind := ch.kinds[ch.rng.IntN(len(ch.kinds))]
+	if ch.next < len(ch.kinds) { // each kind at least once
+		kind = ch.kinds[ch.next]
+	}
 	ch.next++
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", kind, ch.next), Labels: map[string]string{"kind": kind, "bare": "yes"}}, Spec: ch.podSpec(kind)}
 	p.Spec.NodeName = ch.node.Name

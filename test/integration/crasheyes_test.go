@@ -27,6 +27,8 @@ type eyes struct {
 	runtime runtimeapi.RuntimeServiceClient
 	store   cache.Store
 
+	unsettled string // UID of the pod that settled last found wanting
+
 	mu         sync.Mutex
 	seen       []finding
 	containers map[string]*instance // by ID, also those that are gone
@@ -393,6 +395,7 @@ func (e *eyes) settled() error {
 			return errorf("pod %s is on its way out", p.Name)
 		}
 		if err := asExpected(p, running[string(p.UID)]); err != nil {
+			e.unsettled = string(p.UID)
 			return fmt.Errorf("pod %s: %w", p.Name, err)
 		}
 		delete(running, string(p.UID))
@@ -407,6 +410,9 @@ func asExpected(p *v1.Pod, running map[string]*runtimeapi.Container) error {
 	expect := crashKinds[p.Labels["kind"]].expect
 	if expect == "" {
 		return nil
+	}
+	if ended(p) && p.Status.Phase != expect {
+		return fatal{errorf("it is %s for good, want %s: %s", p.Status.Phase, expect, summary(p))}
 	}
 	if p.Status.Phase != expect {
 		return errorf("it is %s, want %s: %s", p.Status.Phase, expect, summary(p))
