@@ -11,7 +11,7 @@
 //	plan := decide.Decide(&in)           // reads Memory, never writes it
 //	kept := decide.Remember(in.Memory, &plan)  // stores what the plan decided once and for all; true: checkpoint first
 //	... begin plan.Do, cancel plan.Cancel, look again at plan.WakeAt ...
-//	decide.Note(in.Memory, pod, outcome, policy) // for each outcome, when it comes
+//	kept := decide.Note(in.Memory, pod, outcome, policy) // for each outcome, when it comes
 //
 // Invariants (search_test.go walks every order of events of small pods and holds these):
 //

@@ -9,8 +9,9 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// Note folds the outcome of an action into memory. p may be nil.
-func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) {
+// Note folds the outcome of an action into memory, and reports whether anything that a checkpoint keeps has changed. p may
+// be nil.
+func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	switch o.Action.Op {
 	case pod.OpSetUp:
 		m.SetUp = o.Err == nil && !o.Unknown
@@ -43,10 +44,10 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) {
 	case pod.OpStartContainer:
 		m.Ensure(o.Action.Container).noteStart(o, pol)
 	case pod.OpPostStart:
-		m.Ensure(o.Action.Container).notePostStart(o)
+		kept = m.Ensure(o.Action.Container).notePostStart(o)
 	case pod.OpPreStop:
 		cm := m.Ensure(o.Action.Container)
-		cm.PreStoppedID, cm.PreStopTook = o.Action.ID, max(o.Ended.Sub(o.Began), 0)
+		cm.PreStoppedID, cm.PreStopTook, kept = o.Action.ID, max(o.Ended.Sub(o.Began), 0), true
 	case pod.OpStopContainer:
 		m.Ensure(o.Action.Container).noteStop(o, pol)
 	case pod.OpResize, pod.OpNone:
@@ -54,6 +55,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) {
 	if o.Action.Op.TouchesRuntime() && o.Ended.After(m.LastOutcome) {
 		m.LastOutcome = o.Ended
 	}
+	return kept
 }
 
 // noteRetry sets, or on success drops, the wait before the same verb on the same thing.
@@ -171,14 +173,15 @@ func (cm *ContainerMemory) noteStart(o pod.Outcome, pol *Policy) {
 	cm.waiting(o, fallback)
 }
 
-func (cm *ContainerMemory) notePostStart(o pod.Outcome) {
+func (cm *ContainerMemory) notePostStart(o pod.Outcome) (kept bool) {
 	if o.Canceled {
-		return
+		return false
 	}
 	cm.PostStartedID, cm.PostStartFailed = o.Action.ID, o.Err != nil
 	if o.Err != nil {
 		cm.waiting(o, "PostStartHookError")
 	}
+	return true
 }
 
 func (cm *ContainerMemory) noteStop(o pod.Outcome, pol *Policy) {
@@ -190,7 +193,4 @@ func (cm *ContainerMemory) noteStop(o pod.Outcome, pol *Policy) {
 	cm.Stopped = cm.Stopped || (o.Err == nil && !o.Unknown)
 	cm.StopDelay = next(cm.StopDelay, pol.RetryInitial, pol.RetryMax)
 	cm.StopUntil = o.Ended.Add(cm.StopDelay)
-	if o.Action.Why == WhyChanged {
-		cm.ReplacedID = id
-	}
 }

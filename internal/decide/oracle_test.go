@@ -301,7 +301,7 @@ func (w *world) mayEnd() bool {
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		r := w.record(c.Name)
-		done = done && r.ran && r.ended && !mayRunAgain(&p.Spec, c, r.code)
+		done = done && r.ran && r.ended && !r.replaced && !mayRunAgain(&p.Spec, c, r.code)
 	}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]

@@ -112,10 +112,8 @@ func plantedBugs() []planted {
 	const why = pod.Why("planted")
 	noted := func(op pod.Op) func(*brain) {
 		return func(b *brain) {
-			b.note = func(m *decide.Memory, p *v1.Pod, o pod.Outcome, pol *decide.Policy) {
-				if o.Action.Op != op {
-					decide.Note(m, p, o, pol)
-				}
+			b.note = func(m *decide.Memory, p *v1.Pod, o pod.Outcome, pol *decide.Policy) bool {
+				return o.Action.Op != op && decide.Note(m, p, o, pol)
 			}
 		}
 	}

@@ -165,7 +165,7 @@ func (s *script) podOption(opt string) {
 	case "keepAge":
 		s.pol.DeadContainerAge = time.Duration(n) * time.Second
 	case "notAdmitted":
-		s.mem.Admitted = false
+		s.mem.Admitted, s.saved.Admitted = false, false
 	default:
 		s.fail("unknown pod option %q", opt)
 	}
@@ -361,7 +361,7 @@ func (s *script) event(f []string) {
 	case "crash":
 		s.crash(arg(1) == "done")
 	case "admit":
-		s.mem.Admitted = true
+		s.mem.Admitted, s.saved.Admitted = true, true
 	case "status": // status app running|terminated CODE [restarts]
 		s.status(f)
 	case "inspect":
@@ -448,6 +448,7 @@ func (s *script) ending(f []string) {
 			d := time.Duration(*grace) * time.Second
 			s.mem.Stop.Grace = &d
 		}
+		s.saved = s.mem.Kept()
 	}
 }
 

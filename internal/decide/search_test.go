@@ -65,7 +65,7 @@ func TestSearch(t *testing.T) {
 				s := newSearch(sc, realBrain())
 				s.failed = &failed
 				if testing.Short() && !*deep {
-					s.most, s.part = 1000, true
+					s.most, s.part = 500, true
 				}
 				s.run(sc.first(realBrain()), left.array())
 				for _, f := range s.found {

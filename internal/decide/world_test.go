@@ -86,7 +86,7 @@ type searched struct {
 // brain is what the agent decides with: the real functions, or ones with a bug planted in them.
 type brain struct {
 	decide   func(*decide.Input) decide.Plan
-	note     func(*decide.Memory, *v1.Pod, pod.Outcome, *decide.Policy)
+	note     func(*decide.Memory, *v1.Pod, pod.Outcome, *decide.Policy) bool
 	remember func(*decide.Memory, *decide.Plan) bool
 	derive   func(podstatus.Input) v1.PodStatus
 }
@@ -110,6 +110,7 @@ func newWorld() *world {
 	w.brain = realBrain()
 	w.mem.Admitted = true
 	w.mem.StartTime = epoch
+	w.saved = w.mem.Kept()
 	return w
 }
 
@@ -254,7 +255,9 @@ func (w *world) hookEnded(f flight, how string) {
 
 func (w *world) note(f flight, out pod.Outcome) {
 	out.Action, out.Began, out.Ended = f.action, f.began, w.now
-	w.brain.note(&w.mem, w.pod, out, &w.pol)
+	if w.brain.note(&w.mem, w.pod, out, &w.pol) {
+		w.saved = w.mem.Kept()
+	}
 	w.old = w.old || f.action.Op.TouchesRuntime()
 	w.look()
 }
@@ -539,7 +542,7 @@ func (w *world) crash(done bool) {
 			w.apply(f)
 		}
 	}
-	mem := w.mem.Kept()
+	mem := w.saved.Clone()
 	for i := range w.mem.Containers { // what the API status tells while the container is the same
 		from := &w.mem.Containers[i]
 		to := mem.Ensure(from.Name)

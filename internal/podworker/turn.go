@@ -35,9 +35,13 @@ func (w *Worker) turn(look glance) (gone bool) {
 		return false
 	}
 	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
+	learnt := false
 	for _, o := range look.outcomes {
-		decide.Note(&w.memory, desired, o, w.cfg.Policy)
+		learnt = decide.Note(&w.memory, desired, o, w.cfg.Policy) || learnt
 		w.recordOutcome(o)
+	}
+	if learnt {
+		w.checkpoint()
 	}
 	if w.retold(desired) || look.refresh || w.due(desired, began) {
 		w.owed = true

@@ -21,6 +21,7 @@ import (
 // config is what the command line asks for.
 type config struct {
 	dir, pkg, known, only string
+	among                 string
 	stages                []string
 	args                  string
 	timeout               time.Duration
@@ -38,6 +39,7 @@ func main() {
 	flag.StringVar(&stages, "run", "^TestScripts$;^TestSearch$", "regular expressions of tests, run one after another, quick ones first")
 	flag.StringVar(&c.args, "args", "-test.short -test.failfast", "arguments of the test binary")
 	flag.DurationVar(&c.timeout, "timeout", 2*time.Minute, "time of one run of the tests; a mutant that exceeds it is noticed")
+	flag.StringVar(&c.among, "among", "", "file of names: only these mutants (lines of an earlier run's \"lived\")")
 	flag.BoolVar(&c.list, "list", false, "only list the mutants")
 	flag.IntVar(&c.from, "from", 1, "begin with this mutant")
 	flag.Parse()
@@ -116,8 +118,14 @@ func (c *config) compile(ctx context.Context, p *pkg, tmp string) (string, error
 // runAll runs the tests on each mutant, one after another, and names those that lived.
 func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (survivors []string, runs int, err error) {
 	began := time.Now()
+	var among []byte
+	if c.among != "" {
+		if among, err = os.ReadFile(c.among); err != nil {
+			return nil, 0, err
+		}
+	}
 	for i, m := range p.mutants {
-		if i+1 < c.from || !strings.Contains(m, c.only) {
+		if i+1 < c.from || !strings.Contains(m, c.only) || (c.among != "" && !bytes.Contains(among, []byte(" "+m+"\n"))) {
 			continue
 		}
 		runs++
@@ -168,7 +176,7 @@ func (c *config) verdict(survivors []string, runs int) error {
 			fresh = append(fresh, s)
 		}
 	}
-	if c.only == "" && c.from == 1 {
+	if c.only == "" && c.from == 1 && c.among == "" {
 		for name := range known {
 			if !slices.Contains(survivors, name) {
 				stale = append(stale, name)
