@@ -184,6 +184,9 @@ func (s *script) containerOption(c *v1.Container, opt string) {
 		c.Lifecycle.PreStop = hook
 	case "startup":
 		c.StartupProbe = &v1.Probe{}
+		if n, err := strconv.ParseInt(val, 10, 64); err == nil {
+			c.StartupProbe.TerminationGracePeriodSeconds = &n
+		}
 	case "liveness":
 		c.LivenessProbe = &v1.Probe{}
 		if n, err := strconv.ParseInt(val, 10, 64); err == nil {
@@ -192,16 +195,20 @@ func (s *script) containerOption(c *v1.Container, opt string) {
 	case "restartPolicy":
 		p := v1.ContainerRestartPolicy(val)
 		c.RestartPolicy = &p
-	case "restartOn", "restartAllOn": // exit code
+	case "restartOn", "restartOnNot", "restartAllOn": // exit code
 		n, _ := strconv.ParseInt(val, 10, 32)
 		action := v1.ContainerRestartRuleActionRestart
 		if key == "restartAllOn" {
 			action = v1.ContainerRestartRuleActionRestartAllContainers
 		}
+		op := v1.ContainerRestartRuleOnExitCodesOpIn
+		if key == "restartOnNot" {
+			op = v1.ContainerRestartRuleOnExitCodesOpNotIn
+		}
 		c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
 			Action: action,
 			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
-				Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{int32(n)},
+				Operator: op, Values: []int32{int32(n)},
 			},
 		})
 	default:
