@@ -46,12 +46,17 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 		KubeReserved: kube, SystemReserved: system, Thresholds: thresholds,
 		LocalStorageIsolation: *k.LocalStorageCapacityIsolation, MaxImages: int(*k.NodeStatusMaxImages),
 		Port: cfg.Port, KubeletVersion: cfg.KubeletVersion,
+		DeclaredFeatures: declaredFeatures(),
 	}
 	if !*k.EnableServer {
 		s.Port = 0
 	}
 	return s, nil
 }
+
+// declaredFeatures are what a scheduler has to know of a node before it gives it a pod that uses them: without its name
+// here, a pod with such a rule stays Pending.
+func declaredFeatures() []string { return []string{"RestartAllContainersOnContainerExits"} }
 
 // decidePolicy translates configuration for package decide.
 func decidePolicy(cfg *Config) decide.Policy {

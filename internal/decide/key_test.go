@@ -121,6 +121,7 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(c.CrashedID)
 		k.bools(c.Pulled, c.AttemptKnown, c.PostStartFailed, c.Stopped, c.Started, c.Ready, c.Unhealthy)
 		k.str(c.PulledImage)
+		k.str(c.PullFailed)
 		k.str(c.StartFailedID)
 		k.num(int64(c.HighestAttempt))
 		k.str(c.PostStartedID)

@@ -223,17 +223,21 @@ func fullMemory(grace time.Duration) decide.Memory {
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
 		for i := range v.NumField() {
+			n := 0 // a number of the field's own, whatever stands beside it
+			for _, b := range []byte(v.Type().Field(i).Name) {
+				n = (n*31 + int(b)) % 9973
+			}
 			switch f := v.Field(i); x := f.Addr().Interface().(type) {
 			case *bool:
 				*x = true
 			case *string:
 				*x = v.Type().Field(i).Name
 			case *time.Time:
-				*x = epoch.Add(time.Duration(i) * time.Second)
+				*x = epoch.Add(time.Duration(n) * time.Second)
 			case *time.Duration:
-				*x = time.Duration(i) * time.Second
+				*x = time.Duration(n) * time.Second
 			case *uint32:
-				*x = uint32(i)
+				*x = uint32(n)
 			case *pod.Op:
 				*x = pod.OpSetUp
 			case *[]string:
