@@ -14,7 +14,7 @@ PROCS    ?= 6
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim conformance conformance-ci crash bench check dev clean
+.PHONY: help up down status build test race lint golden fuzz sim prove mutate conformance conformance-ci crash bench check dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,12 @@ fuzz: ## every fuzz test for FUZZTIME (default 20s)
 
 sim: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
+
+prove: ## the exhaustive search over a pod's life with its large budgets (an hour)
+	go test ./internal/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'
+
+mutate: ## change one thing at a time in internal/decide and see whether its tests notice (half an hour)
+	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/decide -known ../internal/decide/testdata/mutants.txt -run "^Test(Scripts|Memory|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox)$$;^TestSearch$$"
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --list='$(LIST)'
