@@ -1,0 +1,35 @@
+// Command lease keeps a node Ready whose agent is away, by renewing its lease; with -ready it also writes the conditions of a
+// node that has been given up. It is what "wherry lease renew" does.
+//
+//	go run ./examples/labs/lease -kubeconfig .wherry/admin.kubeconfig -node NODE -ready
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"time"
+
+	"github.com/wherry-node/wherry/examples/labs/lab"
+	"github.com/wherry-node/wherry/internal/handtools"
+)
+
+func main() {
+	l := handtools.LeaseRenewal{Out: os.Stdout}
+	kubeconfig := flag.String("kubeconfig", "", "the cluster")
+	flag.StringVar(&l.Node, "node", "myjtthink", "the node")
+	flag.BoolVar(&l.Ready, "ready", false, "also write the conditions of a healthy node where they are not")
+	flag.DurationVar(&l.Interval, "interval", 10*time.Second, "time between two renewals")
+	lab.Main(func(ctx context.Context) error {
+		if *kubeconfig == "" {
+			return errors.New("name a cluster with -kubeconfig")
+		}
+		client, _, err := lab.Client(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		l.Client = client
+		return l.Run(ctx)
+	})
+}

@@ -1,0 +1,120 @@
+// Command podworker has one worker for one pod, and a pod cache that is set by hand. The worker starts nothing until the
+// cache says what the runtime has of the pod: without that nobody knows what is to be done.
+//
+//	go run ./examples/labs/podworker &
+//	curl 'localhost:8080/setcache?id=59367ef6-1bb2-4057-ba10-e71328a2c94e'
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/examples/labs/lab"
+	"github.com/wherry-node/wherry/internal/checkpoint"
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podworker"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:8080", "where to listen")
+	lab.Main(func(ctx context.Context) error {
+		l, err := net.Listen("tcp", *listen)
+		if err != nil {
+			return err
+		}
+		return run(ctx, os.Stdout, l)
+	})
+}
+
+// cache is a pod cache that knows nothing until it is told.
+type cache struct {
+	mu     sync.Mutex
+	stamps map[types.UID]time.Time
+}
+
+// Get returns a pod of which the runtime has nothing; the stamp says since when that is known.
+func (c *cache) Get(uid types.UID) (*pod.Observed, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &pod.Observed{Ref: pod.Ref{UID: uid}}, c.stamps[uid]
+}
+
+// Inspect does nothing: only a hand sets this cache.
+func (c *cache) Inspect(types.UID) time.Time { return time.Now() }
+
+func (c *cache) set(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stamps[uid] = time.Now()
+}
+
+// wanted is the one pod that somebody wants.
+type wanted struct{ *v1.Pod }
+
+func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
+	if uid != w.UID {
+		return nil, pod.SourceNone
+	}
+	return w.Pod, pod.SourceAPI
+}
+
+// node is what a worker asks of its node, and what it does there: it prints.
+type node struct{ out io.Writer }
+
+func (node) Node(pod.Ref) decide.Node                     { return decide.Node{NetworkReady: true, SourcesReady: true} }
+func (node) Admit(*v1.Pod) (*decide.Stop, bool)           { return nil, false }
+func (node) NextRefresh(*v1.Pod) time.Time                { return time.Time{} }
+func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
+func (node) Turn(*podworker.Turn)                         {}
+func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {
+	if job.Action.Op == pod.OpSetUp { // the first step of a start
+		fmt.Fprintf(n.out, "a makeshift syncPod function\nthe pod to be handled is %s\n", job.Ref.Name)
+	}
+	return pod.Outcome{Err: errors.New("nothing is done here"), Reason: "Lab"}
+}
+
+func run(ctx context.Context, out io.Writer, l net.Listener) error {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nginx-kubelet", UID: "59367ef6-1bb2-4057-ba10-e71328a2c94e"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "nginx", Image: "nginx"}}},
+	}
+	c, here, policy := &cache{stamps: map[types.UID]time.Time{}}, node{out}, decide.DefaultPolicy()
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	w := podworker.New(ctx, &wg, &podworker.Config{
+		Cache: c, Desired: wanted{p}, Performer: here, Reporter: here, Host: here, Checkpoints: checkpoint.Nowhere{},
+		Gate: podworker.NewGate(1, func(types.UID) {}), Policy: &policy,
+		Hash: func(*v1.Pod, *v1.Container) string { return "" },
+		Gone: func(types.UID) {}, Log: slog.New(slog.DiscardHandler),
+	}, pod.RefOf(p))
+	w.Look("source")
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /setcache", func(rw http.ResponseWriter, r *http.Request) {
+		uid := types.UID(r.URL.Query().Get("id"))
+		c.set(uid)
+		if uid == p.UID {
+			w.Look("runtime")
+		}
+		fmt.Fprintln(rw, "set")
+	})
+	err := lab.Serve(ctx, l, mux)
+	cancel()
+	w.Close()
+	wg.Wait()
+	return err
+}

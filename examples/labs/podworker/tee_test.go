@@ -1,0 +1,19 @@
+package main
+
+import (
+	"io"
+	"sync/atomic"
+)
+
+// tee remembers whether anything was written.
+type tee struct {
+	w   io.Writer
+	any atomic.Bool
+}
+
+func (t *tee) Write(b []byte) (int, error) {
+	t.any.Store(true)
+	return t.w.Write(b)
+}
+
+func (t *tee) begun() bool { return t.any.Load() }

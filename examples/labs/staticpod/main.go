@@ -1,0 +1,58 @@
+// Command staticpod makes a static pod by hand: a manifest becomes a pod of this node, and its mirror is created in the API,
+// where kubectl get pod shows it as Pending: nobody runs it. kubectl delete --force removes the mirror.
+//
+//	go run ./examples/labs/staticpod -kubeconfig .wherry/admin.kubeconfig -node NODE
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/wherry-node/wherry/examples/labs/lab"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/source"
+)
+
+func main() {
+	kubeconfig := flag.String("kubeconfig", "", "cluster; without it an API server in memory")
+	node := flag.String("node", "myjtthink", "the node")
+	lab.Main(func(ctx context.Context) error {
+		client, _, err := lab.Client(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		return run(ctx, os.Stdout, client, *node)
+	})
+}
+
+const manifest = `
+apiVersion: v1
+kind: Pod
+metadata: {name: kube-mystatic}
+spec:
+  containers: [{name: main, image: nginx}]
+`
+
+func run(ctx context.Context, out io.Writer, client kubernetes.Interface, node string) error {
+	m := source.Decode("mystatic.yaml", []byte(manifest))
+	if err := m.Err(); err != nil {
+		return err
+	}
+	p := source.Origin{Source: pod.SourceFile, Name: "mystatic.yaml", NodeName: node, Seen: time.Now()}.Static(m.Pods[0])
+	mirror := p.DeepCopy()
+	mirror.UID = "" // the API gives it one of its own
+	mirror.Annotations[pod.AnnotationMirror] = mirror.Annotations[pod.AnnotationHash]
+	got, err := client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create the mirror: %w", err)
+	}
+	fmt.Fprintf(out, "%-30s%-8s%s\n%-30s%-8s%s\n", "NAME", "READY", "STATUS", got.Name, fmt.Sprintf("0/%d", len(got.Spec.Containers)), got.Status.Phase)
+	return nil
+}

@@ -1,0 +1,125 @@
+// Command syncloop shows what makes a node look at a pod, one cause after the other: a source, the runtime, a probe, a
+// timer, the outcome of what it did itself. It runs a whole agent over a simulated runtime, with one pod whose probe begins to
+// fail, and prints the pod's timeline as it grows.
+//
+//	go run ./examples/labs/syncloop
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/examples/labs/lab"
+	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/timeline"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:8080", "where the agent's API listens: POST /pods, GET /explain/default/web, ...")
+	lab.Main(func(ctx context.Context) error {
+		l, err := net.Listen("tcp", *listen)
+		if err != nil {
+			return err
+		}
+		return run(ctx, os.Stdout, l)
+	})
+}
+
+const manifest = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web, annotations: {wherry.dev/sim-fail-after: 2s}}
+spec:
+  containers:
+  - name: main
+    image: nginx
+    livenessProbe: {exec: {command: [check]}, periodSeconds: 1, failureThreshold: 1}
+`
+
+func run(ctx context.Context, out io.Writer, l net.Listener) error {
+	r := simcri.New(simcri.Config{})
+	defer r.Close()
+	runtime, images := r.Clients()
+	kubelet := agent.DefaultConfiguration()
+	*kubelet.EnableServer = false
+	a, err := agent.New(agent.Config{NodeName: "lab", Kubelet: kubelet}, agent.Deps{
+		Runtime: runtime, Images: images, Dialer: r, Machine: agent.SimulatedMachine(agent.Shape{}), Control: l, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	base := "http://" + l.Addr().String()
+	if err := push(ctx, base); err != nil {
+		cancel()
+		<-ended
+		return err
+	}
+	for shown := 0; ctx.Err() == nil; {
+		records := explain(ctx, base)
+		for _, rec := range records[min(shown, len(records)):] {
+			if rec.Kind == timeline.KindDecision {
+				fmt.Fprintf(out, "%-28s %s\n", rec.Cause+":", rec.Why)
+			}
+		}
+		shown = len(records)
+		pause(ctx)
+	}
+	return <-ended
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// push hands the pod over as soon as the agent takes it.
+func push(ctx context.Context, base string) error {
+	for {
+		resp, err := http.Post(base+"/pods", "application/yaml", strings.NewReader(manifest))
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		if resp.StatusCode != http.StatusServiceUnavailable || ctx.Err() != nil {
+			return fmt.Errorf("push: %s", resp.Status)
+		}
+		pause(ctx)
+	}
+}
+
+// explain returns the pod's timeline, or nothing while there is none.
+func explain(ctx context.Context, base string) []timeline.Record {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/explain/default/web", nil)
+	if err != nil {
+		return nil
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	var e struct{ Records []timeline.Record }
+	if json.NewDecoder(resp.Body).Decode(&e) != nil {
+		return nil
+	}
+	return e.Records
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each kind of cause makes the node look at the pod, beginning with the source.
+func TestLab(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	read, write := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := run(ctx, write, l)
+		write.CloseWithError(io.EOF)
+		ended <- err
+	}()
+	missing := map[string]bool{"source": true, "outcome of set-up": true, "runtime": true, "probe": true}
+	first := true
+	for in := bufio.NewScanner(read); in.Scan(); {
+		cause, _, _ := strings.Cut(in.Text(), ": ")
+		if cause = strings.TrimSuffix(strings.TrimSpace(cause), ":"); first && cause != "source" {
+			t.Errorf("the first cause is %q, want source", cause)
+		}
+		first = false
+		delete(missing, cause)
+		if len(missing) == 0 {
+			cancel()
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if len(missing) > 0 {
+		t.Errorf("never seen: %v", missing)
+	}
+}
