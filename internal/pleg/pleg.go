@@ -32,7 +32,8 @@ type Config struct {
 	Runtime Runtime
 	// Unsupported tells an error of Watch that will not go away by trying again.
 	Unsupported func(error) bool
-	// Notify is called after an inspection that was asked for or that found a change. It must not block.
+	// Notify is called after an inspection that was asked for, that found a change, or that was a pod's first. It must not
+	// block.
 	Notify func(uid types.UID)
 	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
 	OnEvent func(Event)
@@ -308,7 +309,7 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
 	g.mu.Lock()
 	e := g.entry(uid)
-	asked := e.asked
+	asked, first := e.asked, e.stamp.IsZero() // those who looked before could be told nothing of the pod
 	e.inspecting, e.asked = time.Time{}, time.Time{}
 	g.running--
 	old, changed := e.obs, false
@@ -338,7 +339,7 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 			g.cfg.OnEvent(ev)
 		}
 	}
-	if (changed || !asked.IsZero()) && g.cfg.Notify != nil {
+	if (changed || first || !asked.IsZero()) && g.cfg.Notify != nil {
 		g.cfg.Notify(uid)
 	}
 }

@@ -98,7 +98,7 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
 			continue
 		}
-		if !e.obs.Empty() || !e.owed.IsZero() {
+		if !e.obs.Empty() || !e.owed.IsZero() || e.stamp.IsZero() {
 			gone = append(gone, e.obs)
 		}
 		delete(g.entries, uid)
