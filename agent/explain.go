@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/wherry-node/wherry/internal/podworker"
 	"github.com/wherry-node/wherry/internal/timeline"
 )
 
@@ -14,6 +15,8 @@ type explanation struct {
 	UID       string            `json:"uid"`
 	Dropped   int               `json:"dropped,omitempty"` // records older than the ring holds
 	Records   []timeline.Record `json:"records"`
+	// UnderWay are the actions that have begun and not ended, with how long each takes already.
+	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
 }
 
 // explain serves the timeline of a pod as JSON, oldest record first.
@@ -30,10 +33,14 @@ func (a *Agent) explain(view *podView) http.Handler {
 			http.Error(w, "pod "+ns+"/"+name+" has no worker yet", http.StatusNotFound)
 			return
 		}
+		var underWay []podworker.UnderWay
+		if worker := a.loop.Worker(p.UID); worker != nil {
+			underWay = worker.UnderWay()
+		}
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		// The client may have gone; there is nobody to tell.
-		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records})
+		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records, UnderWay: underWay})
 	})
 }

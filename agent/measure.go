@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/cgroup"
@@ -11,6 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/stats"
+	"github.com/wherry-node/wherry/internal/volume"
 )
 
 // observed is what runs, for those who measure it.
@@ -92,4 +94,13 @@ func (a *Agent) relisted(took time.Duration, err error) {
 	if err == nil {
 		a.metrics.Relisted(time.Now(), took, a.pleg.Interval())
 	}
+}
+
+// storage measures volumes for the sake of their limits: "localStorageCapacityIsolation". Nil on a simulated machine, where
+// nothing is written.
+func (a *Agent) storage() func(context.Context, *v1.Pod) ([]volume.Usage, error) {
+	if !a.deps.Machine.real || !*a.cfg.Kubelet.LocalStorageCapacityIsolation {
+		return nil
+	}
+	return a.ground.volumes.Usage
 }

@@ -10,5 +10,7 @@
 //   - One pull per image, runtime handler and set of credentials at a time; all that want it share it. It is
 //     cancelled when the last of them has gone, and has ended when that Ensure returns.
 //   - At most MaxParallel pulls at once, first come first served.
+//   - CRI tells nothing of a pull before it has ended: no bytes, no layers. What is shown of its progress is that it
+//     goes on and for how long; its size and times come with the Result.
 //   - Credentials are found again for every pull: a secret that was changed counts at once.
 package image

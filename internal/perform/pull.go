@@ -32,10 +32,12 @@ func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	}
 	for _, vol := range x.imageVolumes(job.Pod, c) {
 		src := vol.Image
-		if o := x.ensure(ctx, job, image.Request{Image: src.Reference, Policy: src.PullPolicy, RuntimeHandler: handler}, ""); o.Err != nil {
+		o := x.ensure(ctx, job, image.Request{Image: src.Reference, Policy: src.PullPolicy, RuntimeHandler: handler}, "")
+		if o.Err != nil {
 			o.Message = fmt.Sprintf("volume %q: %s", vol.Name, o.Message)
 			return o
 		}
+		out.Message += "; " + o.Message
 	}
 	return out
 }
@@ -60,7 +62,16 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 	} else {
 		event(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine", r.Image)
 	}
-	return pod.Outcome{ID: res.Ref}
+	return pod.Outcome{ID: res.Ref, Message: brought(r.Image, &res)}
+}
+
+// brought says for the timeline what a pull has brought, and where its time went.
+func brought(name string, res *image.Result) string {
+	if !res.Pulled {
+		return fmt.Sprintf("%s was present", name)
+	}
+	return fmt.Sprintf("%s: %d bytes in %v, after a wait of %v", name, res.Image.GetSize(),
+		res.Took.Truncate(time.Millisecond), (res.Waited - res.Took).Truncate(time.Millisecond))
 }
 
 func (x *Performer) pullFailed(job pod.Job, name string, ierr *image.Error, event func(eventType, reason, format string, args ...any)) pod.Outcome {

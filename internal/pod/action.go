@@ -115,7 +115,7 @@ type Outcome struct {
 	// InvalidImageName, ErrImageNeverPull, CreateContainerConfigError, CreateContainerError,
 	// RunContainerError, FailedCreatePodSandBox, FailedMount, PostStartHookError.
 	Reason  string
-	Message string
+	Message string // also of a success, where there is something to tell (what a pull has brought)
 	// ID is the sandbox or container that was created, or the image reference that was pulled, or the image that could
 	// not be.
 	ID string

@@ -82,7 +82,7 @@ func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 			job.ImageRef = c.ImageRef
 		}
 		ctx, cancel := w.flightContext(a.Op)
-		w.flights = append(w.flights, flight{action: a.Key(), cancel: cancel})
+		w.flights = append(w.flights, flight{action: a.Key(), began: time.Now(), cancel: cancel})
 		w.wg.Add(1)
 		go w.perform(ctx, cancel, job)
 	}

@@ -49,6 +49,8 @@ func (w *Worker) recordOutcome(o pod.Outcome) {
 	r := timeline.Record{At: o.Ended, Kind: timeline.KindEnded, What: o.Action.Key().String(), Took: o.Ended.Sub(o.Began)}
 	if o.Err != nil {
 		r.Error = o.Err.Error()
+	} else {
+		r.Why = o.Message
 	}
 	w.ring.Add(r)
 }

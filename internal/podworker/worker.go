@@ -138,6 +138,7 @@ type Worker struct {
 // flight is an action that has begun and has no outcome yet.
 type flight struct {
 	action   pod.Action // its key
+	began    time.Time
 	canceled bool
 	cancel   context.CancelFunc
 }
@@ -156,6 +157,25 @@ func (w *Worker) Ref() pod.Ref {
 
 // Timeline returns the pod's record of decisions, oldest first, and how many older ones were dropped.
 func (w *Worker) Timeline() ([]timeline.Record, int) { return w.ring.Records() }
+
+// UnderWay is an action that has begun and not ended.
+type UnderWay struct {
+	What  string    `json:"what"`
+	Began time.Time `json:"began"`
+	For   string    `json:"for"` // how long it takes already
+}
+
+// UnderWay lists the actions that have begun and not ended, oldest first: an image pull tells nothing else of its progress
+// before it ends, as the runtime tells none.
+func (w *Worker) UnderWay() []UnderWay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []UnderWay
+	for _, f := range w.flights {
+		out = append(out, UnderWay{What: f.action.String(), Began: f.began, For: time.Since(f.began).Round(time.Millisecond).String()})
+	}
+	return out
+}
 
 // Look makes the worker look again. It never blocks; cause is for the timeline.
 func (w *Worker) Look(cause string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/volume"
 )
 
 // Pods are what the sources want.
@@ -83,6 +84,8 @@ type Config struct {
 	Holds func(ctx context.Context, pods []*v1.Pod)
 	// StartPlaces bounds the pods that are being started at once.
 	StartPlaces int
+	// Storage measures the volumes of a pod; nil: their limits are not enforced. It may take its time.
+	Storage func(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
 	// MaxDeadContainers is how many dead containers that have been replaced the node keeps altogether; nil: no limit.
 	MaxDeadContainers *int
 	// Housekeeping is how often leftovers and dead containers are looked for (1 min).
@@ -121,7 +124,7 @@ type member struct {
 	ended    bool // holds no resources of the node any more
 	idle     bool // nothing runs and nothing is mounted
 	waits    bool // for a predecessor, or for others to make room
-	told     bool // to make room
+	told     bool // to make room, or to go for what it holds
 }
 
 // New returns a Loop; it starts nothing.
@@ -150,6 +153,11 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	t := time.NewTicker(l.cfg.Housekeeping)
 	defer t.Stop()
+	if l.cfg.Storage != nil {
+		var storage sync.WaitGroup
+		defer storage.Wait()
+		storage.Go(func() { l.watchStorage(ctx) })
+	}
 	for {
 		select {
 		case <-ctx.Done():
