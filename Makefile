@@ -69,10 +69,10 @@ fuzz: ## every fuzz test for FUZZTIME (default 20s)
 sim: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
 
-prove: ## the exhaustive search over a pod's life with its large budgets (an hour)
+prove: ## the exhaustive search over a pod's life with its large budgets (long)
 	go test ./internal/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'
 
-mutate: ## change one thing at a time in internal/decide and see whether its tests notice (half an hour)
+mutate: ## change one thing at a time in internal/decide and see whether its tests notice (long)
 	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/decide -known ../internal/decide/testdata/mutants.txt -run "^Test(Scripts|Memory|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox)$$;^TestSearch$$"
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS=
