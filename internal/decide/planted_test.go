@@ -351,7 +351,7 @@ func TestPlantedBugs(t *testing.T) {
 			}
 			b := realBrain()
 			p.plant(&b)
-			s := newSearch(all[i], b)
+			s := newSearch()
 			s.until, s.most = p.finds, 20_000
 			s.run(all[i].first(b), all[i].budget.array())
 			if !slices.Contains(s.broken, p.finds) {

@@ -62,7 +62,7 @@ func TestSearch(t *testing.T) {
 				if *deep {
 					left = sc.deep
 				}
-				s := newSearch(sc, realBrain())
+				s := newSearch()
 				s.failed = &failed
 				if testing.Short() && !*deep {
 					s.most, s.part = 500, true
@@ -104,7 +104,7 @@ type search struct {
 	buf    []byte
 }
 
-func newSearch(sc scope, _ brain) *search {
+func newSearch() *search {
 	return &search{
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, most: 50_000_000,
 		seen: map[mark]struct{}{}, calm: map[mark]struct{}{},
