@@ -210,7 +210,9 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 		"--report-dir="+report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true", "--allowed-not-ready-nodes=0",
 		"--kubectl-path="+o.bin("kubectl"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0")
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	// As a terminal does it: each process ends its own tests, and ginkgo sums up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 2 * time.Minute
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, o.dir("logs")
 	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
