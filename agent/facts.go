@@ -13,6 +13,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/admit"
 	"github.com/wherry-node/wherry/internal/cgroup"
+	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/nodestatus"
@@ -45,8 +46,7 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 		NodeIPs: cfg.NodeIPs, TrustNodeIPs: !m.real, MaxPods: int(k.MaxPods), PodsPerCore: int(k.PodsPerCore),
 		KubeReserved: kube, SystemReserved: system, Thresholds: thresholds,
 		LocalStorageIsolation: *k.LocalStorageCapacityIsolation, MaxImages: int(*k.NodeStatusMaxImages),
-		Port: cfg.Port, KubeletVersion: cfg.KubeletVersion,
-		DeclaredFeatures: declaredFeatures(),
+		Port: cfg.Port, KubeletVersion: cfg.KubeletVersion, DeclaredFeatures: declaredFeatures(cfg),
 	}
 	if !*k.EnableServer {
 		s.Port = 0
@@ -54,9 +54,21 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 	return s, nil
 }
 
-// declaredFeatures are what a scheduler has to know of a node before it gives it a pod that uses them: without its name
-// here, a pod with such a rule stays Pending.
-func declaredFeatures() []string { return []string{"RestartAllContainersOnContainerExits"} }
+// declaredFeatures are those of the features that Kubernetes wants a node to declare (status.declaredFeatures; package
+// nodedeclaredfeatures of component-helpers names them) that Wherry has: the scheduler sends a pod that needs one to no
+// other node, and the API server passes WebSockets on as they are.
+func declaredFeatures(cfg *Config) (names []string) {
+	gates, _ := config.NewGates(cfg.Kubelet.FeatureGates) // checked when the configuration was read
+	if !gates.Enabled("NodeDeclaredFeatures") {
+		return nil
+	}
+	for _, name := range []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"} {
+		if gates.Enabled(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // decidePolicy translates configuration for package decide.
 func decidePolicy(cfg *Config) decide.Policy {

@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,18 @@ func TestNodeReady(t *testing.T) {
 		}
 		if n := w.Kube.Total() - before; n > 130 {
 			t.Errorf("%d requests of an idle node in 10 minutes, want one renewal of the lease and one look at the Node in 10 s", n)
+		}
+	})
+}
+
+// "the scheduler ... only nodes that declare all the features a Pod requires": a node that declares none gets no such pod.
+func TestDeclaredFeatures(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
+		want := []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"}
+		if got := w.Kube.Node(NodeName).Status.DeclaredFeatures; !slices.Equal(got, want) {
+			t.Errorf("declared features %q, want %q", got, want)
 		}
 	})
 }

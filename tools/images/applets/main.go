@@ -1,4 +1,4 @@
-// Command applets is the little of curl, nc and sh that Kubernetes' own tests use inside of their containers and that
+// Command applets is the little of curl, nc, printenv and sh that Kubernetes' own tests use inside of their containers and that
 // Debian's busybox lacks; what it is called decides which it is. It is static, so that an image can hold it.
 //
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
@@ -30,6 +30,8 @@ func main() {
 		run = nc
 	case "sh":
 		run = sh
+	case "printenv":
+		run = printenv
 	}
 	code, err := run(os.Args[1:])
 	if err != nil {
@@ -191,6 +193,21 @@ func codeOf(err error) int {
 		return timedOut
 	}
 	return noConnection
+}
+
+func printenv(names []string) (int, error) {
+	code := 0
+	for _, name := range names {
+		if value, ok := os.LookupEnv(name); ok {
+			fmt.Println(value)
+		} else {
+			code = 1
+		}
+	}
+	if len(names) == 0 {
+		fmt.Println(strings.Join(os.Environ(), "\n"))
+	}
+	return code, nil
 }
 
 func sh(args []string) (int, error) {

@@ -208,7 +208,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 	}
 	args = append(args, o.bin("conformance/e2e.test"), "--", "--provider=skeleton", "--kubeconfig="+env.Kubeconfig(),
 		"--report-dir="+report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true", "--allowed-not-ready-nodes=0",
-		"--kubectl-path="+o.bin("kubectl"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0")
+		"--kubectl-path="+o.bin("kubectl"), "--kubelet-root-dir="+o.dir("node", "root"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0")
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
 	// As a terminal does it: each process ends its own tests, and ginkgo sums up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
