@@ -132,6 +132,7 @@ func (a *Agent) buildLoop() error {
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly,
 		Started:           func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
+		ContainerEnded:    func(kind string, code int32, reason string) { a.metrics.ContainerEnded(kind, code, reason) },
 	}
 	if a.pushes() {
 		a.buildPush()

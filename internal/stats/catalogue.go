@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -41,6 +42,7 @@ type Metrics struct {
 	sandboxErrors                           *prometheus.CounterVec
 	startedPods, startedPodErrors           prometheus.Counter
 	startedContainers, startedContainerErrs *prometheus.CounterVec
+	endedContainers                         *prometheus.CounterVec
 	pull                                    *prometheus.HistogramVec
 	evictions, rejections, restarted        *prometheus.CounterVec
 }
@@ -53,7 +55,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedContainers,
-		m.startedContainerErrs, m.pull, m.evictions, m.rejections, m.restarted, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.evictions, m.rejections, m.restarted, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
@@ -80,6 +82,7 @@ func (m *Metrics) makePods() {
 	m.startedPodErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started"})
 	m.startedContainers = counters("kubelet_started_containers_total", "Containers started", "container_type")
 	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
+	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds of an image pull, by size of the image",
 		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
 	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
@@ -217,6 +220,13 @@ func (m *Metrics) ContainerStarted(kind, reason string) {
 	m.startedContainers.WithLabelValues(kind).Inc()
 	if reason != "" {
 		m.startedContainerErrs.WithLabelValues(kind, reason).Inc()
+	}
+}
+
+// ContainerEnded notes a container that ended, with the reason that its status has, such as Completed or OOMKilled.
+func (m *Metrics) ContainerEnded(kind string, exitCode int32, reason string) {
+	if m != nil {
+		m.endedContainers.WithLabelValues(kind, strconv.Itoa(int(exitCode)), reason).Inc()
 	}
 }
 

@@ -29,6 +29,7 @@ func TestCatalogue(t *testing.T) {
 		use.SandboxStarted("runc", time.Second, errors.New("no"))
 		use.ContainerStarted("container", "")
 		use.ContainerStarted("container", "CreateContainerError")
+		use.ContainerEnded("init_container", 137, "OOMKilled")
 		use.ImagePulled(20<<20, time.Second)
 		use.Evicted("memory.available")
 		use.Rejected("OutOfcpu")

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,9 @@ type ReportConfig struct {
 	RecursiveReadOnly func(p *v1.Pod) bool
 	// Started, when set, is told how long a pod took from its first sight to running.
 	Started func(p *v1.Pod, took time.Duration)
+	// ContainerEnded, when set, is told of each end of a container that a status shows, once: whether it is a container, an
+	// init_container or an ephemeral_container, and what its status says of the end. It must not block.
+	ContainerEnded func(kind string, exitCode int32, reason string)
 	// Ended, when set, is told, again with each turn, that nothing runs any more of a pod with a deletion timestamp. It
 	// must not block.
 	Ended func(uid types.UID)
@@ -84,6 +88,15 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	r.mu.Unlock()
 	r.events(t, rep)
+	if r.cfg.ContainerEnded != nil {
+		before := &t.Pod.Status
+		if old != nil {
+			before = old
+		}
+		countEnds(before.ContainerStatuses, st.ContainerStatuses, "container", r.cfg.ContainerEnded)
+		countEnds(before.InitContainerStatuses, st.InitContainerStatuses, "init_container", r.cfg.ContainerEnded)
+		countEnds(before.EphemeralContainerStatuses, st.EphemeralContainerStatuses, "ephemeral_container", r.cfg.ContainerEnded)
+	}
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
 		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
 	}
@@ -100,6 +113,30 @@ func (r *Report) Turn(t *podworker.Turn) {
 		}
 	}
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Final: t.Plan.Phase >= decide.PhaseStopped})
+}
+
+// countEnds tells of the ends in after that before does not have. A container that runs again at once shows its end only
+// as its last state.
+func countEnds(before, after []v1.ContainerStatus, kind string, tell func(kind string, exitCode int32, reason string)) {
+	for i := range after {
+		was := slices.IndexFunc(before, func(s v1.ContainerStatus) bool { return s.Name == after[i].Name })
+		for _, end := range []*v1.ContainerStateTerminated{after[i].LastTerminationState.Terminated, after[i].State.Terminated} {
+			if end == nil || end.ContainerID == "" || was >= 0 && has(&before[was], end.ContainerID) {
+				continue
+			}
+			tell(kind, end.ExitCode, end.Reason)
+		}
+	}
+}
+
+// has reports whether a status already shows the end of the container with the ID.
+func has(s *v1.ContainerStatus, id string) bool {
+	for _, end := range []*v1.ContainerStateTerminated{s.LastTerminationState.Terminated, s.State.Terminated} {
+		if end != nil && end.ContainerID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // forget drops what is known of a pod that no source has.

@@ -17,7 +17,7 @@ func conformanceCommand() *cobra.Command {
 	var inside, noBuild bool
 	cmd := &cobra.Command{
 		Use: "conformance", Args: cobra.NoArgs,
-		Short: "Run upstream's tests on a node of its own, in a network namespace of its own",
+		Short: "Run upstream's tests on a node of its own, in namespaces of its own",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root, err := checkout()
 			if err != nil {
@@ -44,9 +44,9 @@ func conformanceCommand() *cobra.Command {
 			}
 			again := exec.Command(self, append(os.Args[1:], "--inside")...)
 			again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
-			again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+			again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
 			if err := again.Start(); err != nil {
-				return fmt.Errorf("enter a new network namespace: %w", err)
+				return fmt.Errorf("enter new namespaces: %w", err)
 			}
 			go func() { // a terminal's interrupt reaches both; SIGTERM only this one
 				<-cmd.Context().Done()

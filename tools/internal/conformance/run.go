@@ -87,11 +87,17 @@ func (o Options) copyCertificate(ctx context.Context) error {
 	return nil
 }
 
-// Run brings everything up inside of the calling process' network namespace, which must be a new one, runs the tests,
+// Run brings everything up inside of the calling process' network and mount namespaces, which must be new, runs the tests,
 // prints the table and ends everything.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := prepareNetwork(ctx); err != nil {
 		return err
+	}
+	// As systemd leaves it: a container's mounts may spread from and to the node.
+	for _, flag := range []uintptr{syscall.MS_PRIVATE, syscall.MS_SHARED} {
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|flag, ""); err != nil {
+			return fmt.Errorf("share the mounts of the new namespace: %w", err)
+		}
 	}
 	set, err := Images(filepath.Join(o.Checkout, "bin"))
 	if err != nil {
