@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -255,7 +256,7 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 	}
 	if o.Node == "kubelet" {
 		fmt.Fprint(o.Progress, strings.Replace(Table(ran, nil), "Wherry", "kubelet", 1))
-		return writeReference(o.dir("upstream.txt"), ran)
+		return o.writeReference(ran)
 	}
 	table := Table(ran, reference)
 	fmt.Fprintf(o.Progress, "%swall time %.0f s\n", table, took.Seconds())
@@ -268,10 +269,17 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 	return testErr
 }
 
-func writeReference(path string, ran Results) error {
+// writeReference writes what upstream's kubelet did, as conformance/upstream.txt wants it.
+func (o Options) writeReference(ran Results) error {
+	version, err := exec.Command(o.bin("conformance/kubelet"), "--version").Output()
+	if err != nil {
+		return fmt.Errorf("ask the kubelet for its version: %w", err)
+	}
 	var b strings.Builder
+	fmt.Fprintf(&b, "# upstream's kubelet: %s, %d processors, %d tests at a time, %s\n",
+		strings.TrimSpace(string(version)), runtime.NumCPU(), o.Procs, time.Now().Format(time.DateOnly))
 	for _, name := range ran.Names() {
 		fmt.Fprintf(&b, "%s\t%.1f\t%s\n", ran[name].Status, ran[name].Seconds, name)
 	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
+	return os.WriteFile(o.dir("upstream.txt"), []byte(b.String()), 0o644)
 }
