@@ -182,12 +182,16 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 }
 
 func (o Options) environment(archive string) (*dev.Env, error) {
-	agent := []string{o.bin("wherry"), "kubelet"}
+	// Some tests look for a process of the name kubelet; a node that had one before has wherry under that name too.
+	agent, program := o.dir("bin", "kubelet"), o.bin("wherry")
 	if o.Node == "kubelet" {
-		agent = []string{o.bin("conformance/kubelet")}
+		program = o.bin("conformance/kubelet")
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(agent), 0o755), os.RemoveAll(agent), os.Symlink(program, agent)); err != nil {
+		return nil, err
 	}
 	return dev.New(dev.Options{
-		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: "node", SkipExample: true, Bare: true, Agent: agent,
+		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: "node", SkipExample: true, Bare: true, Agent: []string{agent},
 		Registries: o.dir("registries"), Archives: []string{archive}, Progress: o.Progress,
 	})
 }
