@@ -148,3 +148,14 @@ func TestParseResolvConf(t *testing.T) {
 		t.Errorf("a nameserver without an address: got %v", err)
 	}
 }
+
+// Upstream's text of the event: it names the pod, since the node gets one too.
+func TestMissingClusterDNSNamesThePod(t *testing.T) {
+	t.Parallel()
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u1"}, Spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}}
+	_, warnings := DNS(DNSInput{Pod: p})
+	want := `pod: "web_ns(u1)". kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+	if len(warnings) != 1 || warnings[0].Message != want {
+		t.Errorf("warnings %+v, want %q", warnings, want)
+	}
+}
