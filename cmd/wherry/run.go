@@ -83,6 +83,7 @@ type runner struct {
 	pods    []source.Pushed
 	several bool              // pods were given
 	seen    map[string]string // what was last said of each pod
+	events  string            // up to where they have been said
 	logs    sync.WaitGroup
 }
 
@@ -100,6 +101,7 @@ func (o *runOptions) run(cmd *cobra.Command) error {
 		defer r.agent.forgetNode()
 		defer r.mine.stop()
 	}
+	r.sayEvents(ctx) // what was before is no news
 	if err := r.push(ctx, m); err != nil {
 		return err
 	}
@@ -236,9 +238,8 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 		defer cancel()
 	}
 	up := false
-	events := ""
 	for {
-		events = r.sayEvents(ctx, events)
+		r.sayEvents(ctx)
 		pods, err := r.current(ctx)
 		if err != nil {
 			return 0, err
@@ -326,15 +327,16 @@ func (r *runner) sayPod(p *v1.Pod) {
 	r.progress("pod/%s %s", p.Name, line)
 }
 
-// sayEvents says warnings about our pods.
-func (r *runner) sayEvents(ctx context.Context, after string) string {
-	if after == "" {
-		after = "0"
+// sayEvents says what is new about our pods and worth it: warnings and pulls.
+func (r *runner) sayEvents(ctx context.Context) {
+	if r.events == "" {
+		r.events = "0"
 	}
-	events, next, err := r.client.events(ctx, after, 0)
+	events, next, err := r.client.events(ctx, r.events, 0)
 	if err != nil { // a node of a cluster has none here
-		return after
+		return
 	}
+	r.events = next
 	for i := range events {
 		e := &events[i]
 		mine := slices.ContainsFunc(r.pods, func(p source.Pushed) bool { return p.UID == e.InvolvedObject.UID })
@@ -342,7 +344,6 @@ func (r *runner) sayEvents(ctx context.Context, after string) string {
 			r.progress("pod/%s %s: %s", e.InvolvedObject.Name, e.Reason, strings.TrimSpace(e.Message))
 		}
 	}
-	return next
 }
 
 func (r *runner) sayUp(pods []*v1.Pod) {
@@ -355,7 +356,8 @@ func (r *runner) sayUp(pods []*v1.Pod) {
 			r.progress("pod/%s is up at %s", p.Name, where)
 		}
 	}
-	if r.keep {
+	theirs := func(p source.Pushed) bool { return p.Result == source.PushUnchanged && r.mine == nil }
+	if r.keep || !slices.ContainsFunc(r.pods, func(p source.Pushed) bool { return !theirs(p) }) {
 		r.progress("Ctrl-C leaves them running.")
 		return
 	}
