@@ -21,6 +21,7 @@ type Set struct {
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
 	mirrors map[string]*v1.Pod // by full name
+	removed map[types.UID]bool // by their own source, before all have answered; nil afterwards
 }
 
 type held struct {
@@ -31,7 +32,7 @@ type held struct {
 // New returns a Set that becomes Ready when each of the sources has answered once. notify is called, outside the
 // lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}}
+	s := &Set{notify: notify, none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -75,10 +76,11 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	}
 	ready := s.waiting[src] && len(s.waiting) == 1
 	delete(s.waiting, src)
-	s.mu.Unlock()
 	if ready {
+		s.removed = nil
 		changed.uids, changed.names = append(changed.uids, ""), append(changed.names, "")
 	}
+	s.mu.Unlock()
 	s.tell(changed)
 }
 
@@ -120,12 +122,16 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 		p = withStatusOf(s.mirrors[name], p)
 		changed.names = append(changed.names, name)
 	}
+	delete(s.removed, p.UID)
 	s.pods[p.UID] = held{pod: p, source: src}
 	changed.uids = append(changed.uids, p.UID)
 }
 
 func (s *Set) drop(uid types.UID, h held, changed *changes) {
 	delete(s.pods, uid)
+	if s.removed != nil {
+		s.removed[uid] = true
+	}
 	changed.uids = append(changed.uids, uid)
 	if h.source != pod.SourceAPI {
 		changed.names = append(changed.names, pod.RefOf(h.pod).FullName())
@@ -223,6 +229,14 @@ func (s *Set) StaticNames() []string {
 		}
 	}
 	return slices.Collect(maps.Keys(names))
+}
+
+// Unwanted reports whether a pod that is not in the set may be stopped for it: every source has answered, or the source
+// that had it said that it is gone.
+func (s *Set) Unwanted(uid types.UID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.removed[uid] || !s.none && len(s.waiting) == 0
 }
 
 // Answered reports whether a source has answered, or is not configured.

@@ -132,3 +132,22 @@ func TestNoSourceTakesAnothersUID(t *testing.T) {
 		t.Error("not answered")
 	}
 }
+
+// A source that cannot be reached keeps nothing alive that another source has taken out.
+func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
+	t.Parallel()
+	s := New([]pod.Source{pod.SourceFile, pod.SourceURL}, func(types.UID) {})
+	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
+	s.Replace(pod.SourceFile, []*v1.Pod{object("b", "b", nil)})
+	if !s.Unwanted("a") || s.Unwanted("never-seen") || s.Ready() {
+		t.Errorf("a %v, one that nobody knows %v, ready %v", s.Unwanted("a"), s.Unwanted("never-seen"), s.Ready())
+	}
+	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil)})
+	if s.Unwanted("a") {
+		t.Error("it is wanted again")
+	}
+	s.Replace(pod.SourceURL, nil)
+	if !s.Unwanted("never-seen") {
+		t.Error("all have answered")
+	}
+}

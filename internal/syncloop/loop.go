@@ -24,6 +24,8 @@ type Pods interface {
 	Mirror(p *v1.Pod) *v1.Pod
 	// Ready is true once every source has answered.
 	Ready() bool
+	// Unwanted reports whether a pod that no source has may be stopped for it.
+	Unwanted(uid types.UID) bool
 }
 
 // Cache is the pod cache.
@@ -125,6 +127,7 @@ type member struct {
 	idle     bool // nothing runs and nothing is mounted
 	waits    bool // for a predecessor, or for others to make room
 	told     bool // to make room, or to go for what it holds
+	met      bool // those of its name that the runtime has
 }
 
 // New returns a Loop; it starts nothing.
@@ -331,7 +334,7 @@ var (
 
 // Node is the node as one pod must see it.
 func (l *Loop) Node(ref pod.Ref) decide.Node {
-	n := decide.Node{SourcesReady: l.cfg.Pods.Ready() && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
+	n := decide.Node{SourcesReady: l.cfg.Pods.Unwanted(ref.UID) && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
 	l.mu.Lock()
 	n.NetworkReady, n.NetworkMessage = l.network.Ready, l.network.Message
 	n.Excess = l.excess[ref.UID]
@@ -339,9 +342,35 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 	return n
 }
 
+// meet makes the workers of pods of the same name that the runtime has and that nobody has looked at yet: those of an
+// agent that has just begun come in no order.
+func (l *Loop) meet(ref pod.Ref) {
+	l.mu.Lock()
+	me := l.workers[ref.UID]
+	met := me == nil || me.met || ref.Name == ""
+	l.mu.Unlock()
+	if met || !l.cfg.Cache.Synced() {
+		return
+	}
+	for _, o := range l.cfg.Cache.List() {
+		if o.Ref.UID != ref.UID && o.Ref.FullName() == ref.FullName() && !o.Empty() {
+			l.Look(o.Ref.UID, "another pod has its name")
+			l.mu.Lock()
+			if m := l.workers[o.Ref.UID]; m != nil {
+				l.rename(m, o.Ref)
+			}
+			l.mu.Unlock()
+		}
+	}
+	l.mu.Lock()
+	me.met = true
+	l.mu.Unlock()
+}
+
 // predecessor reports whether another pod of the same full name still has something here: one that no source has
 // any more, or one that was here first.
 func (l *Loop) predecessor(ref pod.Ref) bool {
+	l.meet(ref)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	me := l.workers[ref.UID]

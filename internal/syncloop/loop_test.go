@@ -3,6 +3,7 @@ package syncloop
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,13 +27,23 @@ type bare struct {
 	events []string
 	node   bool
 	fits   func(p *v1.Pod, others []*v1.Pod) admit.Result
+	holds  []*pod.Observed // what the runtime has
 }
 
 func (b *bare) Get(uid types.UID) (*pod.Observed, time.Time) {
+	for _, o := range b.List() {
+		if o.Ref.UID == uid {
+			return o, time.Now().Add(time.Hour)
+		}
+	}
 	return &pod.Observed{Ref: pod.Ref{UID: uid}}, time.Now().Add(time.Hour)
 }
-func (b *bare) Inspect(types.UID) time.Time                   { return time.Now() }
-func (b *bare) List() []*pod.Observed                         { return nil }
+func (b *bare) Inspect(types.UID) time.Time { return time.Now() }
+func (b *bare) List() []*pod.Observed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.holds)
+}
 func (b *bare) Synced() bool                                  { return true }
 func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory)   {}
 func (b *bare) Forget(types.UID)                              {}
@@ -174,6 +185,30 @@ func TestSameUIDComesBack(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if b.count(&b.done, "set-up web") <= before {
 			t.Errorf("did not begin anew: %q", b.done)
+		}
+	})
+}
+
+// An agent that has just begun may look at a pod before it looks at the one whose name it takes: it waits all the same.
+func TestPredecessorThatNobodyLookedAt(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
+	next := named("web")
+	old := &pod.Observed{Ref: pod.Ref{Namespace: next.Namespace, Name: "web", UID: "old"}, Began: time.Now(),
+		Sandboxes: []pod.Sandbox{{ID: "s", Ready: true}}, Containers: []pod.Container{{ID: "c", Name: "main", SandboxID: "s", State: pod.StateRunning}}}
+	b.holds = []*pod.Observed{old}
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{next})
+		time.Sleep(time.Minute)
+		if b.count(&b.done, "run-sandbox web") != 0 || b.count(&b.done, "stop-container web") == 0 {
+			t.Errorf("done %q while the old one runs", b.done[:min(len(b.done), 10)])
+		}
+		b.mu.Lock()
+		b.holds = nil
+		b.mu.Unlock()
+		time.Sleep(time.Hour)
+		if b.count(&b.done, "run-sandbox web") == 0 {
+			t.Errorf("the old one is gone and the new one waits: done %q", b.done[:min(len(b.done), 20)])
 		}
 	})
 }
