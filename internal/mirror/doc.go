@@ -8,7 +8,8 @@
 // Invariants:
 //   - A mirror is made only while the Node is known, which owns it, and after every other pod of its name has ended here.
 //   - A mirror that someone deletes is let go at once and made again. One of another manifest is replaced.
-//   - A mirror without a static pod is removed once every source has answered and nothing of the pod runs.
+//   - A mirror without a static pod is removed once its source, or every source, has said that there is none, and nothing
+//     of the pod runs.
 //   - Only mirrors are deleted, each by its UID.
 //   - What is told of (Config.Gone) is every mirror that has gone from the API.
 package mirror

@@ -23,8 +23,8 @@ type Pods interface {
 	Static(fullName string) (static, mirror *v1.Pod)
 	// StaticNames are the full names of all static pods and mirrors.
 	StaticNames() []string
-	// Ready is true once every source has answered.
-	Ready() bool
+	// Unwanted reports whether a pod that no source has is known to be wanted by none.
+	Unwanted(uid types.UID) bool
 }
 
 // Config is what Mirrors work with.
@@ -201,8 +201,8 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 		return m.create(static)
 	case mirror.DeletionTimestamp != nil:
 		return 0, m.remove(mirror, "it was deleted")
-	case static == nil && !m.cfg.Pods.Ready():
-		return 0, nil // told when they are
+	case static == nil && !m.cfg.Pods.Unwanted(types.UID(mirror.Annotations[pod.AnnotationMirror])):
+		return 0, nil // told when every source has answered
 	case static != nil && current(mirror, static):
 		return 0, nil
 	case m.cfg.Ends(fullName, uid):
