@@ -196,10 +196,14 @@ func TestPredecessorThatNobodyLookedAt(t *testing.T) {
 	next := named("web")
 	old := &pod.Observed{Ref: pod.Ref{Namespace: next.Namespace, Name: "web", UID: "old"}, Began: time.Now(),
 		Sandboxes: []pod.Sandbox{{ID: "s", Ready: true}}, Containers: []pod.Container{{ID: "c", Name: "main", SandboxID: "s", State: pod.StateRunning}}}
-	b.holds = []*pod.Observed{old}
 	run(t, b, func(set *podset.Set) {
-		set.Replace(pod.SourceAPI, []*v1.Pod{next})
-		time.Sleep(time.Minute)
+		set.Replace(pod.SourceAPI, nil)
+		synctest.Wait()
+		b.mu.Lock()
+		b.holds = []*pod.Observed{old} // published, and nobody was told yet
+		b.mu.Unlock()
+		set.Upsert(pod.SourceAPI, next)
+		time.Sleep(30 * time.Second)
 		if b.count(&b.done, "run-sandbox web") != 0 || b.count(&b.done, "stop-container web") == 0 {
 			t.Errorf("done %q while the old one runs", b.done[:min(len(b.done), 10)])
 		}
