@@ -46,10 +46,10 @@ func (t *turn) inits() bool {
 			t.wait(WhyInitFirst)
 			return false
 		}
-		if t.drive(c, inst, WhyInit, false) != stepDone {
-			t.wait(WhyInitFirst)
-			return false
-		}
+		// Also one that has failed for good lets nothing come after it, until the pod is found to have failed.
+		t.drive(c, inst, WhyInit, false)
+		t.wait(WhyInitFirst)
+		return false
 	}
 	return true
 }
