@@ -121,13 +121,14 @@ func (g *Generator) Get(uid types.UID) (*pod.Observed, time.Time) {
 	return &pod.Observed{Ref: pod.Ref{UID: uid}, Began: g.relisted}, g.relisted
 }
 
-// List returns the newest inspection of every pod that the runtime holds.
+// List returns the newest inspection of every pod that the runtime holds, empty but for its name where there was none
+// yet.
 func (g *Generator) List() []*pod.Observed {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := make([]*pod.Observed, 0, len(g.entries))
 	for _, e := range g.entries {
-		if !e.obs.Empty() {
+		if !e.obs.Empty() || e.obs.Ref.Name != "" {
 			out = append(out, e.obs)
 		}
 	}

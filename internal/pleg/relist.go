@@ -92,13 +92,16 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 			}
 			continue
 		}
+		if e.obs.Empty() && e.obs.Ref.Name == "" { // its name is known before it is inspected
+			e.obs = &pod.Observed{Ref: pods[i].Ref, Began: e.obs.Began}
+		}
 		g.mark(uid, time.Time{})
 	}
 	for uid, e := range maps.All(g.entries) {
 		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
 			continue
 		}
-		if !e.obs.Empty() || !e.owed.IsZero() || e.stamp.IsZero() {
+		if !e.obs.Empty() || !e.owed.IsZero() || e.stamp.IsZero() || e.obs.Ref.Name != "" {
 			gone = append(gone, e.obs)
 		}
 		delete(g.entries, uid)

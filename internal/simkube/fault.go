@@ -29,9 +29,11 @@ const (
 type Fault struct {
 	// Verb, Resource ("pods", "pods/status"), Namespace and Name say which requests; "" is all.
 	Verb, Resource, Namespace, Name string
-	Effect                          Effect
-	Err                             error
-	Delay                           time.Duration
+	// Agent is the User-Agent of those whom it concerns; "" is all.
+	Agent  string
+	Effect Effect
+	Err    error
+	Delay  time.Duration
 	// Times is how often it happens; 0 is always.
 	Times int
 }
@@ -76,7 +78,7 @@ func (k *Kube) fault(req *request) *Fault {
 	}
 	for _, f := range k.faults {
 		if (f.Verb != "" && f.Verb != req.verb) || (f.Resource != "" && f.Resource != resource) ||
-			(f.Namespace != "" && f.Namespace != req.namespace) || (f.Name != "" && f.Name != req.name) {
+			(f.Namespace != "" && f.Namespace != req.namespace) || (f.Agent != "" && f.Agent != req.agent) || (f.Name != "" && f.Name != req.name) {
 			continue
 		}
 		if f.Times > 0 {

@@ -223,6 +223,13 @@ func (k *Kube) Pod(namespace, name string) *v1.Pod {
 	return nil
 }
 
+// Restore puts a pod back as it was, with its UID, as the restoring of a backup does. There must be none of its name.
+func (k *Kube) Restore(p *v1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.commit(k.kinds["v1/pods"], nil, p.DeepCopy())
+}
+
 // Pods returns all pods by UID, read only.
 func (k *Kube) Pods() map[types.UID]*v1.Pod {
 	k.mu.Lock()

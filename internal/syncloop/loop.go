@@ -31,6 +31,7 @@ type Pods interface {
 // Cache is the pod cache.
 type Cache interface {
 	podworker.Cache
+	// List is every pod that the runtime holds, also those that have yet to be inspected.
 	List() []*pod.Observed
 	// Synced is true once the runtime has been listed.
 	Synced() bool
@@ -111,6 +112,7 @@ type Loop struct {
 	seq     int
 	network Network
 	early   map[types.UID]string // looks that came before Run
+	met     bool                 // every pod of the runtime's first listing has its worker
 
 	excess map[types.UID][]string // dead containers that must go, by pod
 
@@ -248,10 +250,12 @@ func (l *Loop) lookAll(cause string) {
 			l.Look(p.UID, cause)
 		}
 	}
+	synced := l.cfg.Cache.Synced()
 	for _, o := range l.cfg.Cache.List() {
-		l.Look(o.Ref.UID, cause)
+		l.look(o.Ref, cause, true)
 	}
 	l.mu.Lock()
+	l.met = l.met || synced && l.ctx != nil
 	uids := make([]types.UID, 0, len(l.workers))
 	for uid := range l.workers {
 		uids = append(uids, uid)
@@ -378,6 +382,9 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 		return false
 	}
 	l.rename(me, ref)
+	if !l.met { // who was here before is not known: all are looked at when it is
+		return true
+	}
 	me.waits = false
 	if l.names[me.name] < 2 {
 		return false
