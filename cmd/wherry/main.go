@@ -54,7 +54,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newKubelet(), newVersion())
+	root.AddCommand(newKubelet(), newCRI(), newVersion())
 	root.AddCommand(newPodCommands()...)
 	root.AddCommand(newTools()...)
 	return root

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wherry-node/wherry/internal/simcri"
+)
+
+// newCRI serves the simulated runtime by itself.
+func newCRI() *cobra.Command {
+	var listen string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "cri",
+		Short: "Serve a simulated container runtime over CRI, for crictl, critest and any node agent; nothing runs in it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			return serveCRI(cmd.Context(), listen, log)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "unix:///run/wherry-cri.sock", "where to listen: unix:///PATH")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log each change")
+	return cmd
+}
+
+// serveCRI serves until ctx ends. A socket that an earlier process left is replaced; one that answers is not.
+func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok || !strings.HasPrefix(path, "/") {
+		return fmt.Errorf("--listen=%q: it must be unix:// and the absolute path of a socket", endpoint)
+	}
+	var dialer net.Dialer
+	if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("--listen=%s: another process serves there: end it, or choose another path", endpoint)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--listen=%s: %w", endpoint, err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("--listen=%s: %w", endpoint, err)
+	}
+	r := simcri.New(simcri.Config{WriteLogs: true, KeepEnv: true, Log: log})
+	defer r.Close()
+	log.Info("the simulated runtime listens", "endpoint", endpoint)
+	return r.Serve(ctx, l)
+}
