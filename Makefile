@@ -10,11 +10,12 @@ SKIP     ?=
 LIST     ?=
 NODE     ?= wherry
 PROCS    ?= 6
+SEEDS    ?= 1000
 # Root and a quiet machine are needed for the tests that start containers and look for what is left behind.
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim prove mutate conformance conformance-ci crash bench check dev clean
+.PHONY: help up down status build test race lint golden fuzz sim many prove mutate conformance conformance-ci crash bench check dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,12 +41,13 @@ build: dev ## build our programs, the pinned ones of others and the images into 
 test: dev ## all tests: of every module; as root also on a real control plane and a real containerd
 ifneq ($(ROOT),)
 	@$(DEV) packages
-	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl kubectl "image programs"
+	@$(DEV) build wherry wherry-controlplane runc containerd "CNI plugins" crictl critest kubectl "image programs"
 	@$(DEV) images
 else
 	@echo "not root: the tests on real containers are skipped"
 endif
 	go test ./...
+	$(MAKE) --no-print-directory sim
 	cd controlplane && go test ./...
 	cd tools && $(if $(ROOT),WHERRY_UPDOWN=1) go test -timeout 15m ./...
 
@@ -66,7 +68,10 @@ fuzz: ## every fuzz test for FUZZTIME (default 20s)
 	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' agent internal cmd | while IFS=: read -r file f; do \
 	  echo "fuzz $$(dirname $$file) $${f#func }"; go test ./$$(dirname $$file) -run '^$$' -fuzz "^$${f#func }$$" -fuzztime $(FUZZTIME) || exit 1; done
 
-sim: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
+sim: ## SEEDS (1000) seeded runs of a whole agent with faults and kills, each from SEED (1) on; SEEDS=1 SEED=n repeats one
+	GOGC=400 go test ./internal/agenttest -run '^TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -seed $(or $(SEED),1) -v | grep -v -e '^ *=== ' -e '^ *--- PASS'; exit $${PIPESTATUS[0]}
+
+many: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
 
 prove: ## the exhaustive search over a pod's life with its large budgets (long)

@@ -26,7 +26,7 @@ type Machine struct {
 	proc  hostfs.Machine
 	shape Shape
 	// kept is the part of a simulated machine's disk that outlives an agent; nil: nothing does.
-	kept *checkpoint.InMemory
+	kept Disk
 }
 
 // RealMachine is the machine that the process runs on. Pods get directories, mounts and cgroups there.
@@ -44,6 +44,17 @@ type Shape struct {
 	Logs bool
 	// Keep makes the machine remember what agents checkpoint, for an agent that is restarted on the same Machine.
 	Keep bool
+	// Disk is where they are remembered instead; for tests, whose disks fail.
+	Disk Disk
+}
+
+// Disk is the part of a simulated machine's disk that outlives agents: the checkpoint of each pod. Calls may be
+// concurrent.
+type Disk interface {
+	podworker.Checkpoints
+	Remove(uid types.UID)
+	// UIDs are the pods that have a checkpoint.
+	UIDs() []types.UID
 }
 
 // SimulatedMachine is a machine that does not exist: pods leave nothing on the host.
@@ -60,8 +71,8 @@ func SimulatedMachine(s Shape) *Machine {
 	if !s.Address.IsValid() {
 		s.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	m := &Machine{shape: s}
-	if s.Keep {
+	m := &Machine{shape: s, kept: s.Disk}
+	if s.Keep && m.kept == nil {
 		m.kept = &checkpoint.InMemory{}
 	}
 	return m
@@ -99,7 +110,7 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 // the next agent.
 type keptVolumes struct {
 	volumes
-	kept *checkpoint.InMemory
+	kept Disk
 }
 
 // Remove removes whatever TearDown left.

@@ -10,13 +10,9 @@
 // Contract: Run ends the agent and fails the test if a goroutine of it is left, or if the Witness saw an invariant
 // broken. Nothing is scheduled: pods are created with the node's name.
 //
-// What the Witness holds against every run, from the outside of the agent:
+// An agent is killed by cutting its line (CrashAgent, CrashAfter): from that instant nothing that it asks for happens.
+// TestSim runs seeds with faults of everything around the agent; TestPlanted shows that each rule finds a bug that breaks
+// it; what a seed found is kept as a scenario.
 //
-//   - a container never has two live instances, a pod never two ready sandboxes
-//   - attempts only grow
-//   - nothing starts in a pod whose deletion the agent must know of, and no main container before its init containers
-//   - two pods of one name are never alive at once
-//   - a container is not killed before its grace period is over
-//   - in the API, a terminal phase is never left, restart counts never fall, and a pod is removed only when nothing of
-//     it runs
+// What the Witness holds against every run, from the outside of the agent, is the list of Rules.
 package agenttest

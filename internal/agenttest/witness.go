@@ -17,8 +17,41 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// outageSettles is how long after the API or the agent came back the agent may not know of a deletion yet.
-const outageSettles = 90 * time.Second
+// outageSettles is how long after the API or the agent came back the agent may not know of a deletion yet: it asks again
+// after a back-off.
+const outageSettles = 60 * time.Second
+
+// Rule is an invariant that the Witness holds.
+type Rule string
+
+// The rules, in the order of the design.
+const (
+	RuleOneInstance  Rule = "a container never has two live instances"
+	RuleEnding       Rule = "nothing starts while a pod ends"
+	RuleInits        Rule = "main containers start after the init containers"
+	RuleAttempts     Rule = "attempts and restart counts only grow"
+	RuleNames        Rule = "two pods of one name never overlap"
+	RuleTerminal     Rule = "a terminal phase is never left"
+	RuleGrace        Rule = "grace periods are honoured"
+	RuleTerm         Rule = "TERM comes before KILL"
+	RuleStopped      Rule = "a pod leaves the API when nothing of it runs"
+	RuleConverges    Rule = "the API comes to say what the runtime does"
+	RuleNothingStays Rule = "nothing of a deleted pod stays"
+	RuleReadiness    Rule = "readiness does not flap"
+	RuleEvents       Rule = "an event tells of what has happened, once"
+)
+
+// Violation is a rule that broke.
+type Violation struct {
+	Rule Rule
+	At   time.Time
+	What string
+}
+
+// String is the violation on one line.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s %s: %s", v.At.Format("15:04:05.000"), v.Rule, v.What)
+}
 
 // Instance is a container of the runtime as the Witness saw it.
 type Instance struct {
@@ -33,13 +66,15 @@ type Instance struct {
 // change at the moment of the change.
 type Witness struct {
 	// KnownWithin is how long after a deletion something may still start in the pod: the watch has to tell of it, and
-	// calls that were under way run to their end. To be set before anything happens.
+	// an action that was under way has to ask for the image first. To be set before anything happens.
 	KnownWithin time.Duration
+	// KnowsAgainWithin is the same after an outage of the API, or the start of an agent.
+	KnowsAgainWithin time.Duration
 	// onBroken is called at the first violation.
 	onBroken func()
 
 	mu         sync.Mutex
-	violations []string
+	violations []Violation
 	containers map[string]*Instance
 	sandboxes  map[string]*sandboxSeen
 	highest    map[string]uint32 // attempt by uid/container
@@ -51,6 +86,10 @@ type Witness struct {
 	starts     int
 	startsOf   map[string][]time.Time // by uid/container, at most maxStarts
 	exits      map[string]int32       // the last exit code by uid/container
+	startsAll  map[string]int         // by uid
+	termed     map[string]bool        // container IDs that were asked to end with time to do so
+	told       map[types.UID]int32    // events of starts: the count of each
+	toldOf     map[string]int         // and their sum, by the pod's uid
 }
 
 const maxStarts = 64
@@ -67,25 +106,35 @@ type podSeen struct {
 	deletedAt time.Time // first asked for
 	mayKillAt time.Time // the earliest end of its grace period
 	forced    bool
-	gone      bool
+	readyAt   time.Time // when the API came to say so
+	trouble   time.Time // when last a container or the sandbox of it ended
 }
 
 func newWitness() *Witness {
-	return &Witness{KnownWithin: 5 * time.Second, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
-		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{}}
+	return &Witness{KnownWithin: 5 * time.Second, KnowsAgainWithin: outageSettles, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
+		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{},
+		startsAll: map[string]int{}, termed: map[string]bool{}, told: map[types.UID]int32{}, toldOf: map[string]int{}}
 }
 
-func (w *Witness) broken(format string, args ...any) {
+// broken is called with the lock held.
+func (w *Witness) broken(rule Rule, format string, args ...any) {
 	if len(w.violations) == 0 && w.onBroken != nil {
 		w.onBroken()
 	}
 	if len(w.violations) < 20 {
-		w.violations = append(w.violations, time.Now().Format("15:04:05.000")+" "+fmt.Sprintf(format, args...))
+		w.violations = append(w.violations, Violation{rule, time.Now(), fmt.Sprintf(format, args...)})
 	}
 }
 
+// note writes down what was found by other means.
+func (w *Witness) note(rule Rule, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken(rule, format, args...)
+}
+
 // Violations are the invariants that broke.
-func (w *Witness) Violations() []string {
+func (w *Witness) Violations() []Violation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.violations)
@@ -150,14 +199,26 @@ func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	s.forced = s.forced || seconds == 0
 }
 
+// force says that a pod may leave the API whatever runs of it: somebody makes it do so.
+func (w *Witness) force(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.pods[uid]; s != nil {
+		s.forced = true
+	}
+}
+
 // apiChanged sees every change in the API.
 func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e, ok := obj.(*v1.Event); ok && typ != watch.Deleted {
+		w.event(e)
+	}
 	p, ok := obj.(*v1.Pod)
 	if !ok {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	s := w.pods[p.UID]
 	if s == nil {
 		s = &podSeen{}
@@ -165,10 +226,9 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	}
 	s.pod = p
 	if typ == watch.Deleted {
-		s.gone = true
 		for _, c := range w.containers {
 			if c.UID == p.UID && c.Running && !s.forced {
-				w.broken("pod %s was removed from the API while its container %s runs", p.Name, c.Name)
+				w.broken(RuleStopped, "pod %s was removed from the API while its container %s runs", p.Name, c.Name)
 			}
 		}
 		return
@@ -177,17 +237,94 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 		return
 	}
 	w.judgeStatus(old.(*v1.Pod), p)
+	w.judgeReadiness(s, old.(*v1.Pod), p)
+}
+
+// judgeReadiness: where no probe is asked, only the end of a container, or of the pod, takes readiness away. What ended
+// up to a minute before the API said ready may be told of late.
+func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
+	switch {
+	case Ready(was) == Ready(is):
+	case Ready(is):
+		s.readyAt = time.Now()
+	case is.DeletionTimestamp != nil || is.Spec.ActiveDeadlineSeconds != nil || probed(&is.Spec) || len(is.Spec.ReadinessGates) > 0:
+	case s.trouble.Before(s.readyAt.Add(-time.Minute)):
+		w.broken(RuleReadiness, "pod %s is not ready any more, though nothing of it has ended since %s", is.Name, s.trouble.Format(time.TimeOnly))
+	}
+}
+
+func probed(s *v1.PodSpec) bool {
+	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
+		if slices.ContainsFunc(list, func(c v1.Container) bool {
+			return c.LivenessProbe != nil || c.StartupProbe != nil || c.ReadinessProbe != nil
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// event: no more starts are told of than there were.
+func (w *Witness) event(e *v1.Event) {
+	uid := string(e.InvolvedObject.UID)
+	if e.Reason != "Started" || e.InvolvedObject.Kind != "Pod" {
+		return
+	}
+	n := max(e.Count, 1)
+	w.toldOf[uid] += int(n - w.told[e.UID])
+	w.told[e.UID] = n
+	if w.toldOf[uid] > w.startsAll[uid] {
+		w.broken(RuleEvents, "pod %s: events tell of %d started containers, there were %d", e.InvolvedObject.Name, w.toldOf[uid], w.startsAll[uid])
+	}
+}
+
+// asked sees what the agent asks of the runtime, before it is done.
+func (w *Witness) asked(in any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch r := in.(type) {
+	case *runtimeapi.RunPodSandboxRequest:
+		w.mayStart(types.UID(r.GetConfig().GetMetadata().GetUid()), "a sandbox")
+	case *runtimeapi.CreateContainerRequest:
+		w.mayStart(types.UID(r.GetSandboxConfig().GetMetadata().GetUid()), "container "+r.GetConfig().GetMetadata().GetName())
+	case *runtimeapi.StopContainerRequest:
+		if r.Timeout > 0 {
+			w.termed[r.ContainerId] = true
+			return
+		}
+		w.mustBeDead(r.ContainerId, "is killed")
+	case *runtimeapi.RemoveContainerRequest:
+		w.mustBeDead(r.ContainerId, "is removed")
+	case *runtimeapi.StopPodSandboxRequest:
+		w.sandboxMustBeDead(r.PodSandboxId)
+	case *runtimeapi.RemovePodSandboxRequest:
+		w.sandboxMustBeDead(r.PodSandboxId)
+	}
+}
+
+func (w *Witness) mustBeDead(id, what string) {
+	if c := w.containers[id]; c != nil && c.Running && !w.termed[id] {
+		w.broken(RuleTerm, "pod %s: container %s %s without being asked to end", c.Pod, c.Name, what)
+	}
+}
+
+func (w *Witness) sandboxMustBeDead(id string) {
+	for _, c := range w.containers {
+		if c.Sandbox == id {
+			w.mustBeDead(c.ID, "loses its sandbox")
+		}
+	}
 }
 
 func (w *Witness) judgeStatus(was, is *v1.Pod) {
 	if (was.Status.Phase == v1.PodFailed || was.Status.Phase == v1.PodSucceeded) && is.Status.Phase != was.Status.Phase {
-		w.broken("pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
+		w.broken(RuleTerminal, "pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
 	}
 	for i := range was.Status.ContainerStatuses {
 		a := &was.Status.ContainerStatuses[i]
 		for j := range is.Status.ContainerStatuses {
 			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount {
-				w.broken("pod %s: the restart count of %s fell from %d to %d", is.Name, a.Name, a.RestartCount, b.RestartCount)
+				w.broken(RuleAttempts, "pod %s: the restart count of %s fell from %d to %d", is.Name, a.Name, a.RestartCount, b.RestartCount)
 			}
 		}
 	}
@@ -221,10 +358,13 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 	if s == nil {
 		s = &sandboxSeen{uid: uid, name: st.Metadata.Namespace + "/" + st.Metadata.Name}
 		w.sandboxes[st.Id] = s
-		w.mayStart(uid, "a sandbox")
 	}
+	was := s.ready
 	s.ready = st.State == runtimeapi.PodSandboxState_SANDBOX_READY
 	if !s.ready {
+		if was {
+			w.troubled(uid)
+		}
 		return
 	}
 	for id, o := range w.sandboxes {
@@ -233,9 +373,9 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 		}
 		switch {
 		case o.uid == uid:
-			w.broken("pod %s has two ready sandboxes", s.name)
+			w.broken(RuleOneInstance, "pod %s has two ready sandboxes", s.name)
 		case o.name == s.name:
-			w.broken("two pods named %s are alive at once", s.name)
+			w.broken(RuleNames, "two pods named %s are alive at once", s.name)
 		}
 	}
 }
@@ -248,7 +388,7 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 		w.containers[c.Id] = in
 		key := string(uid) + "/" + name
 		if most, ok := w.highest[key]; ok && in.Attempt <= most {
-			w.broken("pod %s: container %s was created with attempt %d after %d", in.Pod, name, in.Attempt, most)
+			w.broken(RuleAttempts, "pod %s: container %s was created with attempt %d after %d", in.Pod, name, in.Attempt, most)
 		}
 		w.highest[key] = in.Attempt
 	}
@@ -269,10 +409,10 @@ func (w *Witness) started(in *Instance) {
 	}
 	for _, o := range w.containers {
 		if o != in && o.Running && o.UID == in.UID && o.Name == in.Name {
-			w.broken("pod %s: container %s has two live instances, attempts %d and %d", in.Pod, in.Name, o.Attempt, in.Attempt)
+			w.broken(RuleOneInstance, "pod %s: container %s has two live instances, attempts %d and %d", in.Pod, in.Name, o.Attempt, in.Attempt)
 		}
 	}
-	w.mayStart(in.UID, "container "+in.Name)
+	w.startsAll[string(in.UID)]++
 	s := w.pods[in.UID]
 	if s == nil || !slices.ContainsFunc(s.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == in.Name }) {
 		return
@@ -280,12 +420,19 @@ func (w *Witness) started(in *Instance) {
 	for i := range s.pod.Spec.InitContainers {
 		init := &s.pod.Spec.InitContainers[i]
 		if init.RestartPolicy == nil && !w.initDone[in.Sandbox+"/"+init.Name] {
-			w.broken("pod %s: container %s started before its init container %s was done", in.Pod, in.Name, init.Name)
+			w.broken(RuleInits, "pod %s: container %s started before its init container %s was done: %v", in.Pod, in.Name, init.Name, w.newest(in.UID, init.Name))
 		}
 	}
 }
 
+func (w *Witness) troubled(uid types.UID) {
+	if s := w.pods[uid]; s != nil {
+		s.trouble = time.Now()
+	}
+}
+
 func (w *Witness) ended(in *Instance) {
+	w.troubled(in.UID)
 	w.exits[string(in.UID)+"/"+in.Name] = in.ExitCode
 	if in.ExitCode == 0 {
 		w.initDone[in.Sandbox+"/"+in.Name] = true
@@ -295,35 +442,32 @@ func (w *Witness) ended(in *Instance) {
 		return
 	}
 	if early := s.mayKillAt.Sub(time.Now()); early > 1500*time.Millisecond {
-		w.broken("pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
+		w.broken(RuleGrace, "pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
 	}
 }
 
 // endsItself: the pod may have been on its way out, or its container, for reasons of its own before it was deleted.
 func endsItself(s *v1.PodSpec) bool {
-	return s.ActiveDeadlineSeconds != nil || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
+	return s.ActiveDeadlineSeconds != nil || s.RestartPolicy != v1.RestartPolicyAlways || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
 		return c.LivenessProbe != nil || c.StartupProbe != nil || (c.Lifecycle != nil && c.Lifecycle.PostStart != nil)
 	})
 }
 
-// mayStart holds that the agent starts nothing in a pod that it must know to be on its way out.
+// mayStart holds that the agent asks for nothing in a pod that it must know to be on its way out.
 func (w *Witness) mayStart(uid types.UID, what string) {
 	s := w.pods[uid]
 	if s == nil {
 		if strings.Contains(string(uid), "-") { // a static pod's UID, which the node makes, has none
-			w.broken("%s started for a pod that the API never had: %s", what, uid)
+			w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 		}
 		return
 	}
 	now := time.Now()
-	if w.noAgent {
-		w.broken("pod %s: %s started while no agent runs", s.pod.Name, what)
-	}
-	if s.deletedAt.IsZero() || w.down || now.Sub(w.backAt) < outageSettles {
+	if s.deletedAt.IsZero() || w.down || now.Sub(w.backAt) < w.KnowsAgainWithin {
 		return
 	}
 	if late := now.Sub(s.deletedAt); late > w.KnownWithin {
-		w.broken("pod %s: %s started %s after the deletion", s.pod.Name, what, late)
+		w.broken(RuleEnding, "pod %s: %s is asked for %s after the deletion", s.pod.Name, what, late)
 	}
 }
 
@@ -343,6 +487,11 @@ func (w *Witness) Running(namespace, podName, container string) string {
 func (w *Witness) Newest(uid types.UID, name string) *Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.newest(uid, name)
+}
+
+// newest is called with the lock held.
+func (w *Witness) newest(uid types.UID, name string) *Instance {
 	var found *Instance
 	for _, c := range w.containers {
 		if c.UID == uid && c.Name == name && (found == nil || c.Attempt > found.Attempt) {

@@ -3,10 +3,13 @@ package agenttest
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/checkpoint"
 	"github.com/wherry-node/wherry/internal/simcri"
 	"github.com/wherry-node/wherry/internal/simkube"
 )
@@ -28,6 +33,9 @@ const NodeName = "node-1"
 
 // Namespace is where pods are, unless they say otherwise.
 const Namespace = "default"
+
+// agentName is the User-Agent of agents, to the API server.
+const agentName = "agent"
 
 // Config says what a World is like. The zero value is one where everything answers at once.
 type Config struct {
@@ -40,6 +48,8 @@ type Config struct {
 	Forgetful bool
 	// Standalone: the agent has no API server.
 	Standalone bool
+	// Plant is a defect that the Witness has to find.
+	Plant *Bug
 }
 
 // World is one node: an agent, its runtime and its API server, in a bubble of their own time.
@@ -52,12 +62,19 @@ type World struct {
 	Witness *Witness
 
 	cfg     Config
-	node    kubernetes.Interface
-	machine *agent.Machine
+	disk    *checkpoint.InMemory
 	log     *tail
 	atFirst string // the log when the first invariant broke
-	end     context.CancelFunc
-	ended   chan error
+	// The agent that runs, if one does.
+	line  *line
+	end   context.CancelFunc
+	ended chan error
+	// Agents that were killed: what they had under way may go on for a while.
+	ghosts []chan error
+
+	diskFull atomic.Bool
+	crashes  int
+	quiet    bool // what the Witness found is not told
 }
 
 // Run runs f in a bubble with a running agent. When f returns, the agent is ended; whatever the Witness saw fails the
@@ -72,8 +89,39 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 	})
 }
 
+// givenUp is what a planted World panics with where another would fail.
+type givenUp struct{}
+
+// runPlanted is Run with a defect: it returns what the Witness found instead of failing.
+func runPlanted(t *testing.T, cfg Config, f func(w *World)) (found []Violation) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, cfg)
+		defer func() {
+			w.quiet = true
+			w.close()
+			found = w.Witness.Violations()
+		}()
+		defer func() {
+			if p := recover(); p != nil && p != (givenUp{}) {
+				panic(p)
+			}
+		}()
+		w.StartAgent()
+		f(w)
+	})
+	return found
+}
+
 func newWorld(t testing.TB, cfg Config) *World {
-	w := &World{TB: t, cfg: cfg, Witness: newWitness(), log: &tail{}}
+	w := &World{TB: t, cfg: cfg, Witness: newWitness(), log: &tail{}, disk: &checkpoint.InMemory{}}
+	if path := os.Getenv(logFile); path != "" {
+		f, err := os.Create(path) //nolint:gosec // the user's own choice
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.log.all = f
+	}
 	w.Witness.onBroken = func() { w.atFirst = w.log.String() }
 	cfg.Kube.Seed, cfg.Runtime.Seed = cfg.Seed, cfg.Seed
 	also := cfg.Kube.OnChange
@@ -85,12 +133,8 @@ func newWorld(t testing.TB, cfg Config) *World {
 	}
 	cfg.Runtime.Observe = w.Witness.runtimeChanged
 	w.Kube, w.Runtime = simkube.New(cfg.Kube), simcri.New(cfg.Runtime)
-	w.machine = agent.SimulatedMachine(agent.Shape{Keep: !cfg.Forgetful})
 	var err error
 	if w.Admin, err = w.Kube.Client("admin"); err != nil {
-		t.Fatal(err)
-	}
-	if w.node, err = w.Kube.Client("agent"); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -98,7 +142,13 @@ func newWorld(t testing.TB, cfg Config) *World {
 
 func (w *World) close() {
 	w.StopAgent()
+	for _, g := range w.ghosts {
+		<-g
+	}
 	w.Runtime.Close()
+	if w.quiet {
+		return
+	}
 	for _, v := range w.Witness.Violations() {
 		w.Errorf("invariant: %s", v)
 	}
@@ -113,7 +163,7 @@ func (w *World) close() {
 // StartAgent starts an agent on what its predecessor left.
 func (w *World) StartAgent() {
 	w.Helper()
-	if w.end != nil {
+	if w.Alive() {
 		w.Fatal("an agent is running")
 	}
 	kubelet := agent.DefaultConfiguration()
@@ -122,29 +172,47 @@ func (w *World) StartAgent() {
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}
-	runtimes, images := w.Runtime.Clients()
-	client := w.node
+	ctx, cancel := context.WithCancel(context.Background())
+	l := newLine(w, func() {
+		cancel()
+		w.Witness.agent(false)
+	})
+	reached, err := kubernetes.NewForConfig(&rest.Config{Host: "http://simkube", Transport: l, UserAgent: agentName, QPS: -1})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var client kubernetes.Interface = reached
 	if w.cfg.Standalone {
 		client = nil
 	}
+	shape := agent.Shape{}
+	if !w.cfg.Forgetful {
+		shape.Disk = disk{w.disk, l}
+	}
 	a, err := agent.New(cfg, agent.Deps{
-		Client: client, Runtime: runtimes, Images: images, Dialer: w.Runtime, Machine: w.machine,
+		Client: client, Runtime: l, Images: l, Dialer: w.Runtime, Machine: agent.SimulatedMachine(shape),
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	})
 	if err != nil {
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	w.end, w.ended = cancel, ended
+	w.line, w.end, w.ended = l, cancel, ended
 	w.Witness.agent(true)
 	go func() { ended <- a.Run(ctx) }()
 }
 
-// StopAgent ends the agent and waits until it has.
+// Alive reports whether an agent runs; a fuse (CrashAfter) may have ended it.
+func (w *World) Alive() bool { return w.line != nil && !w.line.isCut() }
+
+// StopAgent ends the agent, as SIGTERM does, and waits until it has ended.
 func (w *World) StopAgent() {
 	w.Helper()
-	if w.end == nil {
+	if w.line == nil {
+		return
+	}
+	if w.line.isCut() {
+		w.bury()
 		return
 	}
 	w.end()
@@ -152,7 +220,52 @@ func (w *World) StopAgent() {
 		w.Errorf("the agent ended with %v", err)
 	}
 	w.Witness.agent(false)
-	w.end = nil
+	w.line.end()
+	w.line = nil
+}
+
+// CrashAgent kills the agent, as SIGKILL does: nothing that it wanted to do happens any more. What the runtime has under
+// way for it goes on, or is dropped.
+func (w *World) CrashAgent(goesOn bool) {
+	if w.Alive() {
+		w.line.cut(goesOn)
+	}
+	w.bury()
+}
+
+// CrashAfter kills the agent at its n-th action on the runtime from now: before it is done, or when it is done and the
+// agent does not know it yet.
+func (w *World) CrashAfter(n int, done, goesOn bool) {
+	if w.Alive() {
+		w.line.light(n, done, goesOn)
+	}
+}
+
+// bury leaves a killed agent's goroutines to end in their own time.
+func (w *World) bury() {
+	if w.line != nil {
+		w.ghosts = append(w.ghosts, w.ended)
+		w.line = nil
+		w.crashes++
+	}
+}
+
+// SetDiskFull makes writing of checkpoints fail, or succeed again.
+func (w *World) SetDiskFull(full bool) { w.diskFull.Store(full) }
+
+// MoveClock moves the machine's clock while no agent runs, as far as a bubble can: what the disk keeps becomes older by
+// d. The clock itself goes on evenly, and the API server's and the runtime's with it.
+func (w *World) MoveClock(d time.Duration) {
+	for _, uid := range w.disk.UIDs() {
+		m, err := w.disk.Load(uid)
+		if err != nil || m == nil {
+			w.Fatalf("load the checkpoint of %s: %v, %v", uid, m, err)
+		}
+		shiftTimes(m, d)
+		if err := w.disk.Save(uid, m); err != nil {
+			w.Fatal(err)
+		}
+	}
 }
 
 // RestartAgent ends the agent and, after the pause, starts another.
@@ -238,14 +351,25 @@ func (w *World) KillSandboxes() {
 // Await waits, at most for d, until the condition holds, and looks every 20 ms.
 func (w *World) Await(what string, d time.Duration, ok func() bool) {
 	w.Helper()
+	w.await(RuleConverges, what, d, ok)
+}
+
+// await is Await for a rule that breaks where it is in vain.
+func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
+	w.Helper()
 	for end := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
 		synctest.Wait()
 		if ok() {
 			return
 		}
-		if !time.Now().Before(end) {
-			w.Fatalf("after %s not yet: %s\n%s", d, what, w.Describe())
+		if time.Now().Before(end) {
+			continue
 		}
+		if w.cfg.Plant != nil {
+			w.Witness.note(rule, "after %s not yet: %s", d, what)
+			panic(givenUp{})
+		}
+		w.Fatalf("after %s not yet: %s\n%s", d, what, w.Describe())
 	}
 }
 
@@ -375,14 +499,21 @@ func (w *World) Differences() []string {
 type tail struct {
 	mu    sync.Mutex
 	lines []string
+	all   io.WriteCloser // nil: nobody wants all of it
 }
 
 const tailLines = 150
+
+// logFile names a file that gets all that agents say; for one who looks into a failure.
+const logFile = "WHERRY_SIM_LOG"
 
 // Write takes one line.
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.all != nil {
+		_, _ = t.all.Write(b) // a help for one who reads along
+	}
 	if len(t.lines) == tailLines {
 		t.lines = slices.Delete(t.lines, 0, tailLines/3)
 	}
@@ -398,4 +529,4 @@ func (t *tail) String() string {
 }
 
 // MachineHolds is how many pods left something on the machine.
-func (w *World) MachineHolds() int { return w.machine.Kept() }
+func (w *World) MachineHolds() int { return len(w.disk.UIDs()) }

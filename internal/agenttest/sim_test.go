@@ -1,0 +1,268 @@
+package agenttest
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/simkube"
+)
+
+// Flags of TestSim; a failing seed prints the command that repeats it.
+//
+//nolint:gochecknoglobals // flags of a test binary
+var (
+	seeds     = flag.Int("seeds", 10, "how many seeds TestSim runs")
+	firstSeed = flag.Uint64("seed", 1, "the first of them")
+)
+
+// TestSim lets seeded users, runtimes, networks, disks and kills loose on an agent, while the Witness looks; then
+// everything is well again, the API must come to say what the runtime does, and what is deleted must be gone.
+//
+// A seed repeats what happens to the agent and when. The order in which goroutines that wake at one instant run is the
+// Go scheduler's, so that a rare run may not repeat; nearly all do.
+func TestSim(t *testing.T) {
+	t.Parallel()
+	var all tally
+	t.Cleanup(func() { t.Logf("proved: %s", &all) })
+	for i := range *seeds {
+		seed := *firstSeed + uint64(i)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			defer func() {
+				if t.Failed() {
+					t.Logf("to repeat: make sim SEEDS=1 SEED=%d", seed)
+				}
+			}()
+			Run(t, simConfig(seed), func(w *World) {
+				s := newSim(w, seed)
+				defer func() { all.add(&s.tally) }()
+				s.run()
+			})
+		})
+	}
+}
+
+// simConfig is the world of a seed.
+func simConfig(seed uint64) Config {
+	return Config{
+		Seed:    seed,
+		Agent:   func(c *agent.Config) { c.DeadContainers = int(1 + seed%2) },
+		Runtime: simcri.Config{Latency: latencies(), NoEvents: seed%5 == 0},
+		Kube:    simkube.Config{Latency: 4 * time.Millisecond, WatchLatency: 8 * time.Millisecond},
+	}
+}
+
+// sim is one seeded run.
+type sim struct {
+	*World
+	rng    *rand.Rand
+	names  []string
+	next   int
+	faults []func()
+	tally  tally
+}
+
+func newSim(w *World, seed uint64) *sim {
+	return &sim{World: w, rng: rand.New(rand.NewPCG(seed, 7))}
+}
+
+const (
+	simFor  = 2 * time.Minute
+	simPods = 8
+	slowest = 10 * time.Second // call of the runtime, by a fault
+)
+
+func (s *sim) run() {
+	began := time.Now()
+	s.Witness.KnownWithin = 2*slowest + 5*time.Second // an action asks for the image, then for the container
+	for time.Since(began) < simFor {
+		if !s.Alive() {
+			s.withoutAgent()
+		}
+		s.step()
+		time.Sleep(s.between(50*time.Millisecond, 4*time.Second))
+	}
+	s.settle()
+	s.tally.virtual += time.Since(began)
+	s.tally.seeds++
+	s.tally.crashes += s.crashes
+	s.tally.containers += s.Witness.Starts()
+}
+
+// settle ends all that troubles the node, and looks whether all comes to be well.
+func (s *sim) settle() {
+	for _, remove := range s.faults {
+		remove()
+	}
+	s.SetDiskFull(false)
+	s.CrashAfter(0, false, false)
+	if !s.Alive() {
+		s.withoutAgent()
+	}
+	s.WaitConverged(8 * time.Minute)
+	for _, name := range s.alive() {
+		s.Delete(name, 1)
+	}
+	s.await(RuleNothingStays, "nothing is left of deleted pods", 8*time.Minute, func() bool {
+		return len(s.Kube.Pods()) == 0 && len(s.Witness.Containers()) == 0 && len(s.Witness.Sandboxes()) == 0 && s.MachineHolds() == 0
+	})
+	s.Await("the node is Ready", 5*time.Minute, func() bool { return s.NodeReady().Status == v1.ConditionTrue })
+}
+
+// withoutAgent is what happens to a node between two agents; then the next one starts.
+func (s *sim) withoutAgent() {
+	s.StopAgent()
+	if s.rng.IntN(3) == 0 {
+		for range s.rng.IntN(3) {
+			s.deleteOne(-1, 0)
+			s.exit()
+		}
+	}
+	if s.rng.IntN(3) == 0 {
+		s.remake()
+	}
+	if s.rng.IntN(10) == 0 {
+		s.tally.count("machine: reboot")
+		s.KillSandboxes()
+	}
+	time.Sleep(s.between(0, time.Minute))
+	s.StartAgent()
+}
+
+func (s *sim) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(s.rng.Int64N(int64(high-low)))
+}
+
+// chance is true in so many cases of a hundred.
+func (s *sim) chance(percent int) bool { return s.rng.IntN(100) < percent }
+
+// one picks one of several.
+func one[T any](s *sim, of ...T) T { return of[s.rng.IntN(len(of))] }
+
+// alive are the names of pods in the API, in an order that a seed repeats.
+func (s *sim) alive() []string {
+	s.names = slices.DeleteFunc(s.names, func(n string) bool { return s.Kube.Pod(Namespace, n) == nil })
+	return slices.Clone(s.names)
+}
+
+func (s *sim) pick() string {
+	if names := s.alive(); len(names) > 0 {
+		return names[s.rng.IntN(len(names))]
+	}
+	return ""
+}
+
+// step does one thing that happens to nodes.
+func (s *sim) step() {
+	n := s.rng.IntN(100)
+	s.said("step %d", n)
+	switch {
+	case n < 36:
+		s.create()
+	case n < 52:
+		s.deleteOne(-1, -1, 0, 1, 5, 30)
+	case n < 54:
+		s.remake()
+	case n < 57:
+		s.debug()
+	case n < 66:
+		s.exit()
+	case n < 69:
+		s.loseSandbox()
+	case n < 80:
+		s.runtimeFault()
+	case n < 83:
+		s.tally.count("API: outage")
+		s.Outage(s.between(time.Second, 40*time.Second))
+	case n < 85:
+		s.tally.count("API: watch cut")
+		s.Kube.CutWatches()
+		if s.chance(50) {
+			s.Kube.Compact()
+		}
+	case n < 90:
+		s.apiFault()
+	case n < 92:
+		s.tally.count("disk: full")
+		s.SetDiskFull(true)
+		s.faults = append(s.faults, func() { s.SetDiskFull(false) })
+	default:
+		s.endAgent()
+	}
+}
+
+// said notes for a reader of the log what the world does.
+func (s *sim) said(format string, args ...any) {
+	if s.log.all != nil {
+		_, _ = fmt.Fprintf(s.log, "time=%s WORLD "+format+"\n", append([]any{time.Now().UTC().Format("2006-01-02T15:04:05.000Z")}, args...)...)
+	}
+}
+
+// endAgent stops or kills the agent: now, or at one of its next actions.
+func (s *sim) endAgent() {
+	switch s.rng.IntN(4) {
+	case 0:
+		s.tally.count("agent: stopped")
+		s.StopAgent()
+	case 1:
+		s.CrashAgent(s.chance(50))
+	default:
+		s.CrashAfter(1+s.rng.IntN(6), s.chance(50), s.chance(50))
+	}
+}
+
+// tally is the size of a proof.
+type tally struct {
+	mu         sync.Mutex
+	seeds      int
+	pods       int
+	containers int
+	crashes    int
+	virtual    time.Duration
+	faults     map[string]int
+}
+
+func (t *tally) count(fault string) {
+	if t.faults == nil {
+		t.faults = map[string]int{}
+	}
+	t.faults[fault]++
+}
+
+func (t *tally) add(o *tally) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seeds, t.pods, t.containers, t.crashes = t.seeds+o.seeds, t.pods+o.pods, t.containers+o.containers, t.crashes+o.crashes
+	t.virtual += o.virtual
+	if t.faults == nil {
+		t.faults = map[string]int{}
+	}
+	for k, n := range o.faults {
+		t.faults[k] += n
+	}
+}
+
+// String is the tally, faults by kind.
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b strings.Builder
+	total := 0
+	for _, k := range slices.Sorted(maps.Keys(t.faults)) {
+		fmt.Fprintf(&b, "\n  %6d %s", t.faults[k], k)
+		total += t.faults[k]
+	}
+	return fmt.Sprintf("%d seeds, %d pods, %d container starts, %d agents killed, %d faults injected, %s of the nodes' time%s",
+		t.seeds, t.pods, t.containers, t.crashes, total, t.virtual.Round(time.Minute), b.String())
+}
