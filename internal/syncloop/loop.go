@@ -245,6 +245,13 @@ func (l *Loop) rename(m *member, ref pod.Ref) {
 }
 
 func (l *Loop) lookAll(cause string) {
+	l.mu.Lock()
+	if l.ctx == nil && l.early != nil { // all are looked at when Run begins
+		l.early[""] = cause
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
 	for _, p := range l.cfg.Pods.List() {
 		if p.UID != "" { // that would be all again
 			l.Look(p.UID, cause)
@@ -255,7 +262,7 @@ func (l *Loop) lookAll(cause string) {
 		l.look(o.Ref, cause, true)
 	}
 	l.mu.Lock()
-	l.met = l.met || synced && l.ctx != nil
+	l.met = l.met || synced
 	uids := make([]types.UID, 0, len(l.workers))
 	for uid := range l.workers {
 		uids = append(uids, uid)
