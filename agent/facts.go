@@ -244,6 +244,20 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	return admit.Admit(in)
 }
 
+// resize judges what a pod asks for beyond what it has against the pods that the node holds.
+func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult {
+	k := &a.cfg.Kubelet
+	swaps := false
+	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok && k.MemorySwap.SwapBehavior == "LimitedSwap" {
+		swap, err := groups.SwapController()
+		swaps = err == nil && swap
+	}
+	return admit.Resize(admit.ResizeInput{
+		Pod: p, Allocated: allocated, Others: others, Node: a.nodeObject(), LimitedSwap: swaps,
+		PinnedCPUs: k.CPUManagerPolicy == "static", PinnedMemory: k.MemoryManagerPolicy == "Static",
+	})
+}
+
 // Addresses are the node's, as the Node object has them; none before it is known.
 func (a *Agent) Addresses() []v1.NodeAddress {
 	if a.heartbeat == nil {

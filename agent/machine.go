@@ -133,12 +133,14 @@ func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 // noCgroups stands in where pods have no cgroups: simulated nodes, and cgroupsPerQOS false without a root.
 type noCgroups struct{}
 
-func (noCgroups) EnsurePod(context.Context, *v1.Pod) (string, error) { return "", nil }
-func (noCgroups) Parent(*v1.Pod) string                              { return "" }
-func (noCgroups) RemovePod(context.Context, types.UID) error         { return nil }
-func (noCgroups) PodCgroups() ([]types.UID, error)                   { return nil, nil }
-func (noCgroups) SetUpNode(context.Context, v1.ResourceList) error   { return nil }
-func (noCgroups) UpdateQOS(context.Context, []*v1.Pod) error         { return nil }
+func (noCgroups) EnsurePod(context.Context, *v1.Pod, pod.Size) (string, error) {
+	return "", nil
+}
+func (noCgroups) Parent(*v1.Pod) string                            { return "" }
+func (noCgroups) RemovePod(context.Context, types.UID) error       { return nil }
+func (noCgroups) PodCgroups() ([]types.UID, error)                 { return nil, nil }
+func (noCgroups) SetUpNode(context.Context, v1.ResourceList) error { return nil }
+func (noCgroups) UpdateQOS(context.Context, []*v1.Pod) error       { return nil }
 
 // makeRoot makes the directories that a real node keeps its state in.
 func makeRoot(dirs ...string) error {

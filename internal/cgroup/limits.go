@@ -8,6 +8,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // unlimited is what the kernel's files take for no limit.
@@ -23,46 +24,27 @@ type Limits struct {
 	HugePages map[string]int64 // bytes by page size, 2MB
 }
 
-// PodLimits are the limits of a pod's group. A burstable pod is limited where all of its containers are, or the
-// pod itself is; a best-effort pod has the least weight and no limit.
-func PodLimits(p *v1.Pod, config *Config) Limits {
+// PodLimits are the limits of a pod's group that is given a size. What is not limited is said too: the group may exist
+// from before a resize.
+func PodLimits(p *v1.Pod, size pod.Size, config *Config) Limits {
 	var l Limits
-	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-	cpuLimited, memoryLimited := true, true
-	limits := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{
-		ContainerFn: func(r v1.ResourceList, _ resourcehelper.ContainerType) {
-			cpuLimited = cpuLimited && !r.Cpu().IsZero()
-			memoryLimited = memoryLimited && !r.Memory().IsZero()
-		},
-	})
-	if p.Spec.Resources != nil {
-		cpuLimited = cpuLimited || !p.Spec.Resources.Limits.Cpu().IsZero()
-		memoryLimited = memoryLimited || !p.Spec.Resources.Limits.Memory().IsZero()
-	}
 	period := int64(config.CPUCFSPeriod / time.Microsecond)
 	if period <= 0 {
 		period = crispec.DefaultCPUPeriod.Microseconds()
 	}
-	// What is not limited is said too: the group may exist from before a resize.
-	shares, quota, memory := crispec.CPUShares(requests.Cpu().MilliValue()), int64(unlimited), int64(unlimited)
-	switch class := crispec.QOS(p); class {
-	case v1.PodQOSBestEffort:
-		shares = crispec.MinShares
-	default:
-		whole := class == v1.PodQOSGuaranteed
-		if milli := limits.Cpu().MilliValue(); config.CPUCFSQuota && milli > 0 && (whole || cpuLimited) {
-			quota = crispec.CPUQuota(milli, period)
-		}
-		if bytes := limits.Memory().Value(); bytes > 0 && (whole || memoryLimited) {
-			memory = bytes
-		}
+	shares, quota, memory := crispec.CPUShares(size.CPURequest), int64(unlimited), int64(unlimited)
+	if config.CPUCFSQuota && size.CPULimit > 0 {
+		quota = crispec.CPUQuota(size.CPULimit, period)
+	}
+	if size.MemoryLimit > 0 {
+		memory = size.MemoryLimit
 	}
 	l.CPUShares, l.CPUQuota, l.CPUPeriod, l.Memory = &shares, &quota, &period, &memory
 	if config.PodPidsLimit > 0 {
 		pids := config.PodPidsLimit
 		l.Pids = &pids
 	}
-	l.HugePages = hugePages(requests)
+	l.HugePages = hugePages(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))
 	return l
 }
 

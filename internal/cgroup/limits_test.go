@@ -10,6 +10,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/internal/crispec"
 )
 
 // list parses "cpu=1 memory=1Gi".
@@ -91,7 +93,7 @@ func TestPodLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, PodLimits(tc.p, &tc.config).String()); diff != "" {
+			if diff := cmp.Diff(tc.want, PodLimits(tc.p, crispec.PodSize(tc.p), &tc.config).String()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

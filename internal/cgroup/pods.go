@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // classes in which a pod's group may lie.
@@ -33,11 +34,11 @@ func (c *Cgroups) Parent(p *v1.Pod) string {
 	return c.names.pod(crispec.QOS(p), p.UID)
 }
 
-// EnsurePod makes a pod's group if it does not exist and sets its limits to what the spec says. It returns Parent.
+// EnsurePod makes a pod's group if it does not exist and gives it a size (crispec.PodSize). It returns Parent.
 //
-// A resize calls it before the containers change, so that they may grow, and again after, so that the pod shrinks
-// with them: on v1 a group's CPU quota cannot go below its children's, and stays at theirs until then.
-func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err error) {
+// A resize gives the larger size before the containers change, so that they may grow, and the new one after, so that
+// the pod shrinks with them: on v1 a group's CPU quota cannot go below its children's, and stays at theirs until then.
+func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error) {
 	group := c.Parent(p)
 	if !c.config.PerQOS {
 		return group, nil
@@ -55,7 +56,7 @@ func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err 
 	if err := c.create(h, group); err != nil {
 		return "", err
 	}
-	limits := PodLimits(p, &c.config)
+	limits := PodLimits(p, size, &c.config)
 	if q := *limits.CPUQuota; q != unlimited && !h.v2 {
 		q = max(q, h.childQuota(group, *limits.CPUPeriod))
 		limits.CPUQuota = &q

@@ -16,6 +16,9 @@ import (
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // realRoot makes a group of the test's own on this machine's hierarchies, and removes it with all below.
@@ -85,7 +88,7 @@ func TestRealLifeOfAPod(t *testing.T) {
 	}
 
 	p := uidPod("u-1", needs("cpu=250m memory=32Mi", "cpu=500m memory=64Mi hugepages-2Mi=2Mi"))
-	parent, err := c.EnsurePod(ctx, p)
+	parent, err := c.EnsurePod(ctx, p, crispec.PodSize(p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,7 @@ func TestRealLifeOfAPod(t *testing.T) {
 	}
 
 	p.Spec.Containers[0].Resources = needs("cpu=250m memory=32Mi", "cpu=500m memory=128Mi")
-	if _, err := c.EnsurePod(ctx, p); err != nil {
+	if _, err := c.EnsurePod(ctx, p, crispec.PodSize(p)); err != nil {
 		t.Fatalf("resize: %v", err)
 	}
 	if got := h.read(t, "memory", parent, "memory.limit_in_bytes", "memory.max"); got != "134217728" {
@@ -149,17 +152,17 @@ func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	}
 	set(25000) // half a CPU
 	p.Spec.Containers[0].Resources.Limits[v1.ResourceCPU] = list("cpu=300m")[v1.ResourceCPU]
-	if _, err := c.EnsurePod(ctx, p); err != nil {
+	if _, err := c.EnsurePod(ctx, p, crispec.PodSize(p)); err != nil {
 		t.Fatalf("before the container shrank: %v", err)
 	}
 	quota(parent, "50000")
 	set(15000)
-	if _, err := c.EnsurePod(ctx, p); err != nil {
+	if _, err := c.EnsurePod(ctx, p, crispec.PodSize(p)); err != nil {
 		t.Fatalf("after the container shrank: %v", err)
 	}
 	quota(parent, "30000")
 	p.Spec.Containers[0].Resources.Limits = nil
-	if _, err := c.EnsurePod(ctx, p); err != nil {
+	if _, err := c.EnsurePod(ctx, p, crispec.PodSize(p)); err != nil {
 		t.Fatalf("without limits: %v", err)
 	}
 	quota(parent, "-1")
@@ -286,7 +289,7 @@ func TestUIDThatIsNoName(t *testing.T) {
 	t.Parallel()
 	c := New(Config{Driver: DriverCgroupfs, PerQOS: true, Root: "/wherry-test-none"}) // were one made, it would be here
 	for _, uid := range []string{"", "..", "a/b", "/", "a\n"} {
-		if _, err := c.EnsurePod(context.Background(), uidPod(uid, needs("", ""))); err == nil {
+		if _, err := c.EnsurePod(context.Background(), uidPod(uid, needs("", "")), pod.Size{}); err == nil {
 			t.Errorf("uid %q was used as a directory name", uid)
 		}
 		if err := c.RemovePod(context.Background(), types.UID(uid)); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -71,6 +72,11 @@ type Config struct {
 // Client calls one runtime.
 type Client struct {
 	cfg Config
+
+	mu sync.Mutex
+	// resized are containers whose resources changed since their status was last read: what was observed of them before
+	// does not stand.
+	resized map[string]bool
 }
 
 // New returns a Client. It makes no call.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -185,7 +186,8 @@ func sandboxByID(o *pod.Observed, id string) *pod.Sandbox {
 func (c *Client) fillContainers(ctx context.Context, in []pod.Container, prev *pod.Observed) ([]pod.Container, error) {
 	out := in[:0]
 	for _, r := range in {
-		if p := prev.ByID(r.ID); p != nil && p.State == r.State && (r.State == pod.StateRunning || r.State == pod.StateExited) {
+		resized := c.untouch(r.ID)
+		if p := prev.ByID(r.ID); p != nil && !resized && p.State == r.State && (r.State == pod.StateRunning || r.State == pod.StateExited) {
 			out = append(out, *p)
 			continue
 		}
@@ -194,6 +196,9 @@ func (c *Client) fillContainers(ctx context.Context, in []pod.Container, prev *p
 			continue
 		}
 		if err != nil {
+			if resized {
+				c.touch(r.ID)
+			}
 			return nil, err
 		}
 		out = append(out, c.container(st, &r))
@@ -211,6 +216,7 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
 		Image: st.GetImage().GetImage(), ImageRef: st.GetImageRef(), ImageID: st.GetImageId(),
 		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
+		Actual: crispec.ActualSize(st.GetResources().GetLinux()),
 	}
 	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
 		r.Image = spec

@@ -146,6 +146,7 @@ func wholeSeconds(d time.Duration) int64 { return int64(plus(d, time.Second-1) /
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
+	c.untouch(id)
 	_, err := c.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	if err != nil && !IsNotFound(err) {
 		return fmt.Errorf("remove container %s: %w", id, err)
@@ -157,11 +158,49 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
+	defer c.touch(id) // also after an error: it may have been done in part
 	_, err := c.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: res})
 	if err != nil {
 		return fmt.Errorf("update resources of container %s: %w", id, err)
 	}
 	return nil
+}
+
+// touch notes that the next inspection has to read a container's status, though its state is what it was.
+func (c *Client) touch(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.resized == nil {
+		c.resized = map[string]bool{}
+	}
+	c.resized[id] = true
+}
+
+// untouch reports whether a container was resized since, once.
+func (c *Client) untouch(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.resized[id]
+	delete(c.resized, id)
+	return was
+}
+
+// MemoryUsage is what a container uses of memory, in bytes; false: the runtime does not say.
+func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, bool) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	r, err := c.cfg.Runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
+	if err != nil {
+		return 0, false
+	}
+	m := r.GetStats().GetMemory()
+	switch {
+	case m.GetUsageBytes() != nil:
+		return int64(m.UsageBytes.Value), true
+	case m.GetWorkingSetBytes() != nil:
+		return int64(m.WorkingSetBytes.Value), true
+	}
+	return 0, false
 }
 
 // ReopenLog makes the runtime reopen a container's log file after rotation.

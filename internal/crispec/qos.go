@@ -17,6 +17,11 @@ func QOS(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
+	return SpecQOS(p)
+}
+
+// SpecQOS is the class that the spec says, whatever the status does.
+func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 	all := []*v1.ResourceRequirements{p.Spec.Resources}
 	if p.Spec.Resources == nil {
 		all = all[:0]

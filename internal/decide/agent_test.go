@@ -172,6 +172,9 @@ func (w *world) ended(c *pod.Container, r *record) {
 	changed := w.hashes[c.Name] != "" && c.SpecHash != "" && c.SpecHash != w.hashes[c.Name]
 	r.replaced = changed && f.termed
 	r.ends++
+	if f.resized {
+		r.ends-- // that is no crash
+	}
 	spec := w.spec(c.Name)
 	init := w.pod != nil && slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
 	if changed || !w.sandboxRight() || (init && c.ExitCode == 0 && !decide.IsSidecar(spec)) {

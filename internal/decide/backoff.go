@@ -32,6 +32,9 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	if cm.CrashedID == c.ID {
 		return cm.CrashUntil
 	}
+	if cm.ReplacedID == c.ID { // it was ended to be resized: that is no crash
+		return from
+	}
 	delay := min(cm.CrashDelay, pol.BackOffMax)
 	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
 		delay = 0

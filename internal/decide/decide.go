@@ -53,6 +53,7 @@ func (t *turn) active() {
 	default:
 		t.stopStrays()
 		t.containers()
+		t.resize()
 		t.prune()
 	}
 	t.sayWhy()

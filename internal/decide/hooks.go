@@ -13,6 +13,8 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	switch {
 	case t.changed(inst):
 		why = WhyChanged
+	case t.resizeRestarts(c, inst):
+		why = WhyResizeRestart
 	case cm.ProbedID == inst.ID && cm.Unhealthy:
 		why = WhyLiveness
 		if !cm.Started && c.StartupProbe != nil {

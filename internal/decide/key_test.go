@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ func (w *world) clone() *world {
 	c.mem = w.mem.Clone()
 	c.sandboxes, c.containers, c.flights = slices.Clone(w.sandboxes), slices.Clone(w.containers), slices.Clone(w.flights)
 	c.records, c.fates, c.health = slices.Clone(w.records), slices.Clone(w.fates), slices.Clone(w.health)
+	c.given = maps.Clone(w.given)
 	c.broken = nil
 	return &c
 }
@@ -36,8 +38,12 @@ func (k *keyer) world(w *world) {
 	if w.dirty {
 		k.runtime(w.observed.Sandboxes, w.observed.Containers)
 	}
+	if w.sized {
+		k.sizes(w)
+	}
 	for _, f := range w.flights {
 		a := f.action
+		k.size(a.Size)
 		k.num(int64(a.Op))
 		k.str(a.Container)
 		k.str(a.ID)
@@ -55,6 +61,25 @@ func (k *keyer) world(w *world) {
 	k.memory(&w.mem)
 	k.memory(&w.saved)
 	k.books(w)
+}
+
+func (k *keyer) size(s pod.Size) {
+	for _, n := range [...]int64{s.CPURequest, s.CPULimit, s.MemoryRequest, s.MemoryLimit} {
+		k.num(n)
+	}
+}
+
+func (k *keyer) sizes(w *world) {
+	k.size(w.group)
+	for _, s := range w.sizes() {
+		k.size(s.Size)
+	}
+	for i := range w.containers {
+		k.size(w.given[w.containers[i].ID])
+	}
+	for i := range w.observed.Containers {
+		k.size(w.observed.Containers[i].Actual)
+	}
 }
 
 func (k *keyer) pod(p *v1.Pod) {
@@ -102,6 +127,8 @@ func (k *keyer) runtime(sandboxes []pod.Sandbox, containers []pod.Container) {
 func (k *keyer) memory(m *decide.Memory) {
 	k.bools(m.Admitted, m.Finished, m.Orphaned, m.SetUp, m.TornDown, m.Forgotten, m.RestartingAll, m.RestartedAll, m.Stop != nil, m.SandboxAttemptKnown)
 	k.num(int64(m.StopGrace))
+	k.bools(m.Resize.InProgress, m.Resize.Error != "", m.GroupSized)
+	k.size(m.GroupSize)
 	k.num(int64(m.SandboxAttempt))
 	k.rel(m.StopBegan)
 	for _, id := range m.StoppedSandboxes {
@@ -130,6 +157,8 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(c.StopID)
 		k.str(c.ProbedID)
 		k.str(c.ReplacedID)
+		k.str(c.SizedID)
+		k.size(c.Size)
 		k.future(c.CrashUntil)
 		k.future(c.PullUntil)
 		k.future(c.StartUntil)
@@ -157,7 +186,7 @@ func (k *keyer) books(w *world) {
 			continue
 		}
 		k.str(f.id)
-		k.bools(f.doomed, f.reason, f.termed, f.hookDone, f.postDone, f.condemned)
+		k.bools(f.resized, f.doomed, f.reason, f.termed, f.hookDone, f.postDone, f.condemned)
 		k.num(int64(f.hooked))
 		k.num(int64(f.postStarted))
 		k.rel(f.killBegan)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/decide"
@@ -35,11 +36,12 @@ const (
 	preds                    // a pod of the same name is here for a while
 	unknowns                 // the runtime does not know a container's state
 	debugs                   // an ephemeral container is added
+	resizes                  // the node accepts other resources for the pod
 	troubles
 )
 
 var troubleNames = [troubles]string{"exits", "fails", "crashes", "meanwhile", "sandboxes", "deletes", "gones", "returns", "sick", "flips",
-	"evicts", "changes", "losses", "nets", "preds", "unknowns", "debugs"}
+	"evicts", "changes", "losses", "nets", "preds", "unknowns", "debugs", "resizes"}
 
 // budget is how often each trouble may still come.
 type budget [troubles]uint8
@@ -244,6 +246,30 @@ func (n *node) change() {
 	n.see()
 }
 
+// resize: other resources for the first container, or one container's for another's.
+func (n *node) resize(how string) {
+	p := n.want.DeepCopy()
+	give := func(i int, cpu, memory string) {
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+		p.Spec.Containers[i].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+	}
+	switch last := len(p.Spec.Containers) - 1; how {
+	case "up":
+		give(0, "3", "3Gi")
+	case "down":
+		give(0, "500m", "512Mi")
+	case "mixed":
+		give(0, "4", "512Mi")
+		give(last, "1", "5Gi")
+	}
+	p.Generation++
+	n.want = p
+	n.see()
+	n.mem.Allocated = pod.AllocationOf(p)
+	n.mem.Resize = decide.Resize{InProgress: true, Generation: p.Generation, Since: n.now}
+	n.saved = n.mem.Kept()
+}
+
 func (n *node) debug() {
 	p := n.want.DeepCopy()
 	p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
@@ -271,6 +297,11 @@ func (m *mover) nodeActs() {
 			c.sandboxes = nil
 			c.look()
 		})
+	}
+	if m.want != nil && m.pod != nil && m.want.DeletionTimestamp == nil {
+		for _, how := range []string{"up", "down", "mixed"} {
+			m.spend(resizes, "the node accepts a resize "+how, func(c *node) { c.resize(how) })
+		}
 	}
 	if m.world.node.NetworkReady {
 		m.spend(nets, "the network is not ready", func(c *node) { c.node.NetworkReady = false })

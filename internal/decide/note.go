@@ -17,10 +17,12 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		m.SetUp = o.Err == nil && !o.Unknown
 		m.TornDown = false
 		m.noteRetry(o, pol, m.SetUp)
+		// The group comes first: it has its size also where volumes are missing, but that cannot be told apart.
+		kept = m.SetUp && m.noteGroup(o.Action.Size)
 	case pod.OpTearDown:
 		m.TornDown = o.Err == nil
 		if m.TornDown {
-			m.SetUp = false
+			m.SetUp, m.GroupSized = false, false
 		}
 		m.noteRetry(o, pol, m.TornDown)
 	case pod.OpForget:
@@ -42,7 +44,11 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	case pod.OpPullImage:
 		m.Ensure(o.Action.Container).notePull(p, o, pol)
 	case pod.OpStartContainer:
-		m.Ensure(o.Action.Container).noteStart(o, pol)
+		cm := m.Ensure(o.Action.Container)
+		cm.noteStart(o, pol)
+		if o.ID != "" && o.Action.ID == "" { // one that was found created has the size that its maker gave it
+			kept = cm.noteSize(o.ID, o.Action.Size)
+		}
 	case pod.OpPostStart:
 		kept = m.Ensure(o.Action.Container).notePostStart(o)
 	case pod.OpPreStop:
@@ -50,7 +56,9 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		cm.PreStoppedID, cm.PreStopTook, kept = o.Action.ID, max(o.Ended.Sub(o.Began), 0), true
 	case pod.OpStopContainer:
 		m.Ensure(o.Action.Container).noteStop(o, pol)
-	case pod.OpResize, pod.OpNone:
+	case pod.OpResize:
+		kept = m.noteResize(p, o, pol)
+	case pod.OpNone:
 	}
 	if o.Action.Op.TouchesRuntime() && o.Ended.After(m.LastOutcome) {
 		m.LastOutcome = o.Ended

@@ -50,6 +50,8 @@ const (
 	invRestartAll    invariant = "a RestartAllContainers rule restarts all containers"
 	invEphemeral     invariant = "an ephemeral container runs once"
 	invAdmission     invariant = "nothing begins before the node has admitted the pod"
+	invRoom          invariant = "no container has more than its pod's group"
+	invSize          invariant = "what runs gets what the node has accepted"
 	invSandboxBefore invariant = "a container starts in a ready sandbox, with its volumes"
 )
 
@@ -59,6 +61,7 @@ var invariants = []invariant{
 	invTerminal, invNeverBack, invLeastGrace, invMostGrace, invSidecarsLast, invPolicy, invBackOff, invNeedless, invPreStop,
 	invPostStart, invSources, invUnder, invPlan, invWhy, invIdle, invWake, invPure, invProgress, invRest, invLeft, invUnhealthy,
 	invTruth, invCounts, invFinalStatus, invRestartAll, invEphemeral, invAdmission, invSandboxBefore,
+	invRoom, invSize,
 }
 
 // breach is an invariant that did not hold.
@@ -92,6 +95,7 @@ type fate struct {
 	hookDone    bool
 	postStarted int // how often its postStart hook was begun since the last crash
 	postDone    bool
+	resized     bool // it was told to end for its new resources
 	condemned   bool // it existed when a rule restarted all
 	killBegan   time.Time
 }
@@ -341,6 +345,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 		w.breaks(invNeedless, "%v", a)
 	}
 	f.reason = true
+	f.resized = f.resized || a.Why == decide.WhyResizeRestart
 	if f.killBegan.IsZero() {
 		f.killBegan = w.now
 	}
@@ -402,11 +407,17 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 	return f.killBegan.Add(grace)
 }
 
+// resizeRestarts reports whether a container has other memory than it should, and a policy that restarts it for that.
+func (w *world) resizeRestarts(c *pod.Container) bool {
+	spec := w.spec(c.Name)
+	return spec != nil && len(spec.ResizePolicy) > 0 && w.given[c.ID].MemoryLimit != w.size(c.Name).MemoryLimit
+}
+
 // mayStop reports whether there is a reason to stop one container of a pod that goes on.
 func (w *world) mayStop(c *pod.Container, f *fate) bool {
 	newest := w.newest(c.Name)
 	return f.doomed || f.condemned || c.State == pod.StateUnknown || w.spec(c.Name) == nil || newest.ID != c.ID ||
-		(w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) ||
+		w.resizeRestarts(c) || (w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) ||
 		!w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID
 }
 

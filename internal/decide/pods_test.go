@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -34,6 +35,7 @@ func (sc *scope) first(b brain) *world {
 	}
 	for _, c := range probed(w.pod) {
 		w.hashes[c.Name] = c.Image
+		w.sized = w.sized || len(c.Resources.Limits) > 0
 	}
 	w.mem.Admitted = !sc.unadmitted
 	w.want, w.last = w.pod, w.pod
@@ -83,6 +85,18 @@ func rule(policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction
 			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code},
 		}}}
 	}
+}
+
+// sizes gives a container as many CPUs as GiB of memory.
+func sizes(n string) func(*v1.Container) {
+	return func(c *v1.Container) {
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(n), v1.ResourceMemory: resource.MustParse(n + "Gi")}
+		c.Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+	}
+}
+
+func restartsForMemory(c *v1.Container) {
+	c.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 }
 
 func sidecar(name string, changes ...func(*v1.Container)) v1.Container {
@@ -164,5 +178,15 @@ func scopes() []scope {
 			budget: give{evicts: 1, deletes: 1, crashes: 1}, deep: give{evicts: 1, deletes: 1, crashes: 1, exits: 1, gones: 1}},
 		{name: "unknown", policy: onFailure, mains: mains(with(app, preStop)),
 			budget: give{unknowns: 1, exits: 1, fails: 1, deletes: 1}, deep: give{unknowns: 2, exits: 1, fails: 1, crashes: 1, deletes: 1}},
+		{name: "resize", policy: always, mains: mains(with(app, sizes("1"))),
+			budget: give{resizes: 1, fails: 1, crashes: 1}, deep: give{resizes: 2, exits: 1, fails: 1, crashes: 1, deletes: 1}},
+		{name: "resize-lag", policy: onFailure, mains: mains(with(app, sizes("1"))), lag: true,
+			budget: give{resizes: 1, fails: 1}, deep: give{resizes: 2, fails: 1, crashes: 1}},
+		{name: "resize-two", policy: never, mains: mains(with(app, sizes("1")), with(job, sizes("2"))),
+			budget: give{resizes: 1, exits: 1}, deep: give{resizes: 1, exits: 1, fails: 1, crashes: 1}},
+		{name: "resize-restart", policy: always, mains: mains(with(app, sizes("1"), restartsForMemory)),
+			budget: give{resizes: 1, exits: 1, deletes: 1}, deep: give{resizes: 2, exits: 1, fails: 1, crashes: 1, deletes: 1}},
+		{name: "resize-sidecar", policy: always, inits: mains(sidecar("side", sizes("1"))), mains: mains(with(app, sizes("1"))),
+			budget: give{resizes: 1, exits: 1}, deep: give{resizes: 1, exits: 1, fails: 1, crashes: 1}},
 	}
 }

@@ -27,6 +27,9 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 		m.RestartedAll = m.RestartedAll || plan.RestartingAll
 		m.RestartingAll, kept = plan.RestartingAll, true
 	}
+	if plan.Resized && m.Resize.InProgress {
+		m.Resize.InProgress, m.Resize.Error, kept = false, "", true
+	}
 	for _, c := range plan.Crashes {
 		cm := m.Ensure(c.Name)
 		if cm.CrashedID == c.ID && cm.CrashUntil.Equal(c.Until) && cm.CrashDelay == c.Next {
@@ -35,7 +38,7 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay, kept = c.ID, c.Until, c.Next, true
 	}
 	for _, a := range plan.Do { // kept before it begins: the next agent may find it done
-		if (a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop) || a.Why != WhyChanged {
+		if (a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop) || (a.Why != WhyChanged && a.Why != WhyResizeRestart) {
 			continue
 		}
 		if cm := m.Ensure(a.Container); cm.ReplacedID != a.ID {
@@ -45,11 +48,12 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 	return kept
 }
 
-// Kept returns the part of memory that a checkpoint keeps across agents: a copy that shares nothing.
+// Kept returns the part of memory that a checkpoint keeps across agents: a copy that shares nothing that changes.
 func (m *Memory) Kept() Memory {
 	out := Memory{
 		Admitted: m.Admitted, StopBegan: m.StopBegan, StopGrace: m.StopGrace, Finished: m.Finished,
 		Orphaned: m.Orphaned, RestartingAll: m.RestartingAll, RestartedAll: m.RestartedAll, StartTime: m.StartTime,
+		Allocated: m.Allocated, Resize: m.Resize, GroupSize: m.GroupSize, GroupSized: m.GroupSized,
 	}
 	out.Stop = m.Stop.clone()
 	for i := range m.Containers {
@@ -57,7 +61,7 @@ func (m *Memory) Kept() Memory {
 		out.Containers = append(out.Containers, ContainerMemory{
 			Name: c.Name, CrashDelay: c.CrashDelay, CrashUntil: c.CrashUntil, CrashedID: c.CrashedID,
 			PostStartedID: c.PostStartedID, PostStartFailed: c.PostStartFailed,
-			PreStoppedID: c.PreStoppedID, PreStopTook: c.PreStopTook, ReplacedID: c.ReplacedID,
+			PreStoppedID: c.PreStoppedID, PreStopTook: c.PreStopTook, ReplacedID: c.ReplacedID, SizedID: c.SizedID, Size: c.Size,
 		})
 	}
 	return out

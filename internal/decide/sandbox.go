@@ -13,8 +13,8 @@ func (t *turn) ensureSetUp() {
 	if t.in.Memory.SetUp || (t.needsNetwork() && len(t.in.Observed.Sandboxes) == 0) {
 		return
 	}
-	if !t.busy(pod.OpSetUp) && t.due(pod.OpSetUp, "") {
-		t.begin(pod.Action{Op: pod.OpSetUp, Why: WhyVolumes})
+	if !t.busy(pod.OpSetUp) && !t.busy(pod.OpResize) && t.due(pod.OpSetUp, "") {
+		t.begin(pod.Action{Op: pod.OpSetUp, Size: t.groupNow(), Why: WhyVolumes})
 	}
 }
 

@@ -3,6 +3,7 @@ package decide_test
 import (
 	"encoding/binary"
 	"flag"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -360,10 +361,33 @@ func (n *node) missedRun() (invariant, string) {
 			return invProgress, name + " was never started"
 		}
 	}
+	if why := n.missedSize(); why != "" {
+		return invSize, why
+	}
 	if n.pod.Status.Phase != v1.PodRunning {
 		return invTruth, "a running pod is reported as " + string(n.pod.Status.Phase)
 	}
 	return "", ""
+}
+
+// missedSize says which size is not what the node has accepted.
+func (n *node) missedSize() string {
+	if !n.sized {
+		return ""
+	}
+	if want := n.size(""); n.group != want {
+		return fmt.Sprintf("the pod's group has %v and should have %v", n.group, want)
+	}
+	for i := range n.containers {
+		c := &n.containers[i]
+		if want := n.size(c.Name); c.State == pod.StateRunning && n.given[c.ID] != want {
+			return fmt.Sprintf("%s has %v and should have %v", c.ID, n.given[c.ID], want)
+		}
+	}
+	if n.mem.Resize.InProgress {
+		return "the resize is still said to be in progress"
+	}
+	return ""
 }
 
 // key says everything of a state that its future depends on, with times relative to now.

@@ -87,13 +87,13 @@ func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold boo
 	if !cm.Pulled || cm.PulledImage != c.Image {
 		return t.pull(c, cm)
 	}
-	if t.sandbox == nil || !t.in.Memory.SetUp || hold {
+	if t.sandbox == nil || !t.in.Memory.SetUp || hold || t.groupMustGrow() {
 		if hold {
 			return stepWait
 		}
 		return stepBusy
 	}
-	t.begin(pod.Action{Op: pod.OpStartContainer, Container: c.Name, Attempt: t.nextAttempt(c.Name, cm), Why: why})
+	t.begin(pod.Action{Op: pod.OpStartContainer, Container: c.Name, Attempt: t.nextAttempt(c.Name, cm), Size: t.size(c.Name), Why: why})
 	return stepBusy
 }
 

@@ -10,7 +10,8 @@ import (
 
 // Input is all that a decision may depend on.
 type Input struct {
-	// Pod is the desired pod; nil when no source has it any more (the runtime still may).
+	// Pod is the desired pod, with the resources that the node has accepted (Memory.Allocated); nil when no source has
+	// it any more (the runtime still may).
 	Pod *v1.Pod
 	// Observed is the newest inspection; never nil.
 	Observed *pod.Observed
@@ -24,6 +25,9 @@ type Input struct {
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
 	// container without one here, or observed without one, is never restarted for a changed definition.
 	Hashes map[string]string
+	// Sizes are those of the pod's group and of its containers (crispec.Sizes), made once per spec. Whoever is missing
+	// has none.
+	Sizes  []pod.NamedSize
 	Node   Node
 	Policy *Policy
 	Now    time.Time
@@ -111,6 +115,14 @@ type Memory struct {
 	// StartTime is when the node first knew the pod: status.startTime, from which activeDeadlineSeconds runs.
 	// The worker sets it, from the API status where that has one. (kept)
 	StartTime time.Time
+	// Allocated is what the node has accepted of the pod's resources: everything but admission goes by it, not by the
+	// spec. Nil: all. (kept)
+	Allocated *pod.Allocation
+	// Resize is what is told of a change of resources that is not all done. (kept)
+	Resize Resize
+	// GroupSize is what the pod's group was last given; GroupSized tells whether that is known. (kept)
+	GroupSize  pod.Size
+	GroupSized bool
 	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
 	// successful tear-down. Forgotten: the last act succeeded.
 	SetUp     bool
@@ -127,6 +139,26 @@ type Memory struct {
 	SandboxAttemptKnown bool
 	// StoppedSandboxes are those that StopPodSandbox was done for: not ready may also mean died.
 	StoppedSandboxes []string
+}
+
+// Resize is a change of a pod's resources on its way:
+//
+//	asked for ──► Pending (Deferred, Infeasible) ──► InProgress (Error) ──► done
+//	          └──────── it fits now ────────────────┘
+//
+// Both may be true: the change before is still being made while the next has to wait.
+type Resize struct {
+	// Pending is the reason why the node has not accepted what the spec asks for: Deferred or Infeasible; empty: it
+	// has. Generation is the pod's that was judged, Since when this reason began.
+	Pending           string
+	PendingMessage    string
+	PendingGeneration int64
+	PendingSince      time.Time
+	// InProgress: accepted, and not all containers have what they should. Error is why, where it was tried and failed.
+	InProgress bool
+	Error      string
+	Generation int64
+	Since      time.Time
 }
 
 // Retry is a failed verb and when it may be tried again.
@@ -187,9 +219,12 @@ type ContainerMemory struct {
 	Stopped   bool
 	StopDelay time.Duration
 	StopUntil time.Time
-	// ReplacedID is a container that was stopped because its definition changed: it starts again whatever the
-	// restart policy says. (kept)
+	// ReplacedID is a container that was stopped because its definition changed, or to be resized: it starts again
+	// whatever the restart policy says. (kept)
 	ReplacedID string
+	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. (kept)
+	SizedID string
+	Size    pod.Size
 }
 
 // Container returns the memory of a container, or nil.
@@ -238,6 +273,8 @@ type Plan struct {
 	Orphaned bool
 	// RestartingAll is the new value of Memory.RestartingAll.
 	RestartingAll bool
+	// Resized: the change of resources that was in progress is done.
+	Resized bool
 	// Crashes are container ends seen for the first time, with the wait that each gets.
 	Crashes []Crash
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podstatus"
@@ -35,6 +36,9 @@ type flight struct {
 type world struct {
 	pod    *v1.Pod
 	hashes map[string]string
+	sized  bool                // the pod has resources
+	group  pod.Size            // what the pod's group has
+	given  map[string]pod.Size // what a container has, by ID
 	mem    decide.Memory
 	node   decide.Node
 	pol    decide.Policy
@@ -103,7 +107,7 @@ type health struct {
 
 func newWorld() *world {
 	w := &world{
-		hashes: map[string]string{}, pol: decide.DefaultPolicy(), now: epoch,
+		hashes: map[string]string{}, given: map[string]pod.Size{}, pol: decide.DefaultPolicy(), now: epoch,
 		node:     decide.Node{NetworkReady: true, SourcesReady: true},
 		stubborn: map[string]bool{}, takes: map[string]time.Duration{}, faults: map[string]string{},
 	}
@@ -118,10 +122,58 @@ func (w *world) breaks(inv invariant, format string, args ...any) {
 	w.broken = append(w.broken, breach{inv, fmt.Sprintf(format, args...)})
 }
 
+func (w *world) sizes() []pod.NamedSize {
+	if w.pod == nil || !w.sized {
+		return nil
+	}
+	return crispec.Sizes(w.pod)
+}
+
+func (w *world) size(name string) pod.Size {
+	for _, s := range w.sizes() {
+		if s.Name == name {
+			return s.Size
+		}
+	}
+	return pod.Size{}
+}
+
+// give gives a container a size, which its pod's group must have room for.
+func (w *world) give(id string, size pod.Size) {
+	if !w.sized {
+		return
+	}
+	if w.exceeds(size) {
+		w.breaks(invRoom, "container %s gets %v in a group that has %v", id, size, w.group)
+	}
+	w.given[id] = size
+}
+
+// exceeds reports whether a container of a size has more than its pod's group.
+func (w *world) exceeds(size pod.Size) bool {
+	return w.group.MemoryLimit != 0 && size.MemoryLimit > w.group.MemoryLimit || w.group.CPULimit != 0 && size.CPULimit > w.group.CPULimit
+}
+
+// resizeGroup gives the pod's group a size: no living container in it may have more.
+func (w *world) resizeGroup(size pod.Size) {
+	w.group = size
+	for i := range w.containers {
+		c := &w.containers[i]
+		if has := w.given[c.ID]; c.Alive() && w.exceeds(has) {
+			w.breaks(invRoom, "the pod's group gets %v while container %s has %v", size, c.ID, has)
+		}
+	}
+}
+
 func (w *world) inspect() {
 	w.old, w.dirty = false, false
 	w.observed = pod.Observed{
 		Began: w.now, Sandboxes: slices.Clone(w.sandboxes), Containers: slices.Clone(w.containers),
+	}
+	for i := range w.observed.Containers { // runtimes know nothing of memory requests
+		c := &w.observed.Containers[i]
+		c.Actual = w.given[c.ID]
+		c.Actual.MemoryRequest = 0
 	}
 }
 
@@ -144,7 +196,7 @@ func (w *world) inFlight() []pod.Action {
 func (w *world) input() decide.Input {
 	return decide.Input{
 		Pod: w.pod, Observed: &w.observed, Memory: &w.mem, InFlight: w.inFlight(), Hashes: w.hashes,
-		Node: w.node, Policy: &w.pol, Now: w.now,
+		Sizes: w.sizes(), Node: w.node, Policy: &w.pol, Now: w.now,
 		Stale: w.old,
 	}
 }
@@ -268,6 +320,7 @@ func (w *world) apply(f flight) string {
 	switch a.Op {
 	case pod.OpSetUp:
 		w.vols, w.dirs = true, true
+		w.resizeGroup(a.Size)
 	case pod.OpTearDown:
 		if w.anyAlive() {
 			w.breaks(invUnder, "volumes torn down under a living container")
@@ -289,7 +342,15 @@ func (w *world) apply(f flight) string {
 		}
 		w.start(id)
 		return id
-	case pod.OpPostStart, pod.OpPreStop, pod.OpResize, pod.OpNone:
+	case pod.OpResize:
+		switch c := w.byID(a.ID); {
+		case a.Container == "":
+			w.resizeGroup(a.Size)
+		case c == nil || c.State != pod.StateRunning: // it has ended meanwhile: the runtime says so
+		default:
+			w.give(a.ID, a.Size)
+		}
+	case pod.OpPostStart, pod.OpPreStop, pod.OpNone:
 	case pod.OpStopContainer:
 		w.stop(a.ID, f.began)
 	case pod.OpStopSandbox:
@@ -353,6 +414,7 @@ func (w *world) create(f flight) string {
 			c.SpecHash = spec.Image
 		}
 	}
+	w.give(c.ID, a.Size)
 	at := slices.IndexFunc(w.containers, func(o pod.Container) bool { return o.Name == a.Container })
 	if at < 0 {
 		at = len(w.containers)

@@ -2,9 +2,7 @@ package perform
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -46,24 +44,4 @@ func (x *Performer) forget(ctx context.Context, job pod.Job) pod.Outcome {
 	}
 	x.cfg.Objects.Forget(job.Ref.UID)
 	return pod.Outcome{}
-}
-
-// resize brings a running container's cgroup to its spec.
-func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
-	c, err := container(job.Pod, job.Action.Container)
-	if err != nil {
-		return failed("ResizeError", err)
-	}
-	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod); err != nil {
-		return failed("ResizeError", fmt.Errorf("resize pod cgroup: %w", err))
-	}
-	facts := x.cfg.Facts()
-	if err := x.cfg.CRI.UpdateResources(ctx, job.Action.ID, crispec.ContainerResources(job.Pod, c, &facts.Spec)); err != nil {
-		return failed("ResizeError", err)
-	}
-	// A pod's quota cannot go below its containers' while they still have the old one: the second time it can.
-	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod); err != nil {
-		return failed("ResizeError", fmt.Errorf("resize pod cgroup: %w", err))
-	}
-	return pod.Outcome{ID: job.Action.ID}
 }

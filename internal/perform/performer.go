@@ -40,8 +40,8 @@ type Logs interface {
 
 // Cgroups holds the pod-level cgroups.
 type Cgroups interface {
-	// EnsurePod makes or updates the pod's cgroup; Parent is what the runtime is told of it.
-	EnsurePod(ctx context.Context, p *v1.Pod) (parent string, err error)
+	// EnsurePod makes the pod's cgroup where there is none and gives it a size; Parent is what the runtime is told of it.
+	EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error)
 	Parent(p *v1.Pod) string
 	RemovePod(ctx context.Context, uid types.UID) error
 }

@@ -14,7 +14,7 @@ import (
 // are refreshed, so it must be cheap when nothing has changed.
 func (x *Performer) setUp(ctx context.Context, job pod.Job) pod.Outcome {
 	facts := x.cfg.Facts()
-	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod); err != nil {
+	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod, job.Action.Size); err != nil {
 		x.event(job, v1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: %v", err)
 		return failed("FailedCreatePodContainer", err)
 	}

@@ -26,6 +26,8 @@ func killing(p *v1.Pod, a pod.Action) string {
 		decide.WhyLiveness: "failed liveness probe", decide.WhyStartup: "failed startup probe", decide.WhyChanged: "definition changed",
 	}[a.Why]
 	switch {
+	case a.Why == decide.WhyResizeRestart:
+		return "Container " + a.Container + " resize requires restart"
 	case what == "" && a.Why == "":
 		return "Stopping container " + a.Container
 	case what == "":

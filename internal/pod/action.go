@@ -26,7 +26,7 @@ const (
 	OpRemoveContainer    // remove a dead container and its log
 	OpRemoveSandbox      // remove a stopped sandbox
 	OpForget             // remove pod directories and log directory: the last act
-	OpResize             // UpdateContainerResources of ID
+	OpResize             // UpdateContainerResources of ID to Size; without a Container the pod's group is given Size
 )
 
 var opNames = [...]string{
@@ -69,7 +69,10 @@ type Action struct {
 	ID        string // the sandbox or container acted upon; empty for creations
 	Attempt   uint32 // of the sandbox or container that is created
 	Grace     time.Duration
-	Why       Why
+	// Size is what a container is started with or resized to (OpStartContainer, OpResize), or what the pod's group is
+	// given (OpSetUp, OpResize without a Container).
+	Size Size
+	Why  Why
 }
 
 // Key is the action without its reason: two actions with one key are the same work.
@@ -93,6 +96,9 @@ func (a Action) String() string {
 	}
 	if a.Op == OpStopContainer || a.Op == OpPreStop {
 		fmt.Fprintf(&b, " grace=%s", a.Grace)
+	}
+	if a.Op == OpResize {
+		fmt.Fprintf(&b, " to %s", a.Size)
 	}
 	if a.Why != "" {
 		b.WriteString(" (" + string(a.Why) + ")")

@@ -102,6 +102,9 @@ type Container struct {
 	Grace    time.Duration // AnnotationPodGracePeriod; negative: not said
 	PreStop  bool          // AnnotationPreStop is present
 	LogPath  string
+	// Actual is what the runtime says that the container has; zero parts: it does not say. (Memory requests are not
+	// told to runtimes.)
+	Actual Size
 }
 
 // Alive reports whether the container still needs to be stopped: it runs, or the runtime does not know.

@@ -34,8 +34,14 @@ func (d *derivation) conditions(s *v1.PodStatus) {
 		list = append(list, c)
 	}
 	for i := range list {
+		list[i].ObservedGeneration = d.Pod.Generation
+	}
+	list = append(list, d.resizing(s.Phase)...)
+	for i := range list {
 		c := &list[i]
-		c.ObservedGeneration = d.Pod.Generation
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			continue
+		}
 		c.LastTransitionTime = stamp(d.Now)
 		if old := condition(d.Old.Conditions, c.Type); old != nil && old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime.Rfc3339Copy()
@@ -183,6 +189,31 @@ func (d *derivation) restartingAll(phase v1.PodPhase) (v1.PodCondition, bool) {
 		c.Message = "a container ended with a rule that restarts all containers"
 	}
 	return c, true
+}
+
+// resizing: "PodResizePending: the node cannot grant the request now (Deferred) or never (Infeasible);
+// PodResizeInProgress: it has, and the change is being made". A pod that has ended is resized no more.
+func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
+	if phase == v1.PodSucceeded || phase == v1.PodFailed {
+		return nil
+	}
+	var out []v1.PodCondition
+	r := &d.Memory.Resize
+	if r.Pending != "" {
+		out = append(out, v1.PodCondition{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Pending, Message: r.PendingMessage,
+			ObservedGeneration: r.PendingGeneration, LastTransitionTime: stamp(r.PendingSince),
+		})
+	}
+	if r.InProgress {
+		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
+			ObservedGeneration: r.Generation, LastTransitionTime: stamp(r.Since)}
+		if r.Error != "" {
+			c.Reason, c.Message = v1.PodReasonError, r.Error
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // disrupted: the node itself ended the pod for the node's sake. It is told once the pod has ended, and kept.

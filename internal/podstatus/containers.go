@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -109,6 +110,10 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
 	}
 	st.LastTerminationState = d.lastState(c.Name, inst, old)
+	if inst.State == pod.StateRunning && st.Resources != nil {
+		want := crispec.ContainerSize(d.Pod, c)
+		overlay(st.Resources, want, want.Shown(inst.Actual))
+	}
 	switch inst.State {
 	case pod.StateCreated:
 		st.State.Waiting = d.notYet()

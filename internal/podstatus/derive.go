@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
@@ -168,7 +169,7 @@ func oldIPs(s *v1.PodStatus) []string {
 
 func isV6(ip string) bool { return strings.Contains(ip, ":") }
 
-// resources of the whole pod, as allocated.
+// resources of the whole pod: what is allocated to it, and what its group really has while that is something else.
 func (d *derivation) resources(s *v1.PodStatus) {
 	requests := resource.PodRequests(d.Pod, resource.PodResourcesOptions{})
 	limits := resource.PodLimits(d.Pod, resource.PodResourcesOptions{})
@@ -177,4 +178,26 @@ func (d *derivation) resources(s *v1.PodStatus) {
 	}
 	s.AllocatedResources = requests
 	s.Resources = &v1.ResourceRequirements{Requests: requests.DeepCopy(), Limits: limits}
+	if m := d.Memory; m.GroupSized && !d.Plan.Ended {
+		if want := crispec.PodSize(d.Pod); want != m.GroupSize {
+			overlay(s.Resources, want, m.GroupSize)
+		}
+	}
+}
+
+// overlay replaces in the resources of a spec what differs in reality. Memory requests are nobody's but the spec's.
+func overlay(r *v1.ResourceRequirements, want, actual pod.Size) {
+	set := func(list v1.ResourceList, name v1.ResourceName, want, actual int64) {
+		if want == actual || actual == 0 || list == nil {
+			return
+		}
+		if name == v1.ResourceCPU {
+			list[name] = *quantity.NewMilliQuantity(actual, quantity.DecimalSI)
+		} else {
+			list[name] = *quantity.NewQuantity(actual, quantity.BinarySI)
+		}
+	}
+	set(r.Requests, v1.ResourceCPU, want.CPURequest, actual.CPURequest)
+	set(r.Limits, v1.ResourceCPU, want.CPULimit, actual.CPULimit)
+	set(r.Limits, v1.ResourceMemory, want.MemoryLimit, actual.MemoryLimit)
 }

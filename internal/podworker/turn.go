@@ -62,11 +62,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 			return false
 		}
 	}
+	accepted := w.accept(desired, began)
 	node := w.cfg.Host.Node(w.ref)
 	in := decide.Input{
-		Pod: desired, Observed: obs, Memory: &w.memory, InFlight: look.inFlight,
+		Pod: accepted, Observed: obs, Memory: &w.memory, InFlight: look.inFlight,
 		Stale:  !stamp.After(w.memory.LastOutcome),
-		Hashes: w.hashesOf(desired), Node: node, Policy: w.cfg.Policy, Now: began,
+		Hashes: w.hashesOf(accepted), Sizes: w.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
 	}
 	plan := decide.Decide(&in)
 	if decide.Remember(&w.memory, &plan) {
@@ -74,12 +75,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 	}
 	w.pace(&in, &plan)
 	w.record(look.cause, began, &plan)
-	w.begin(desired, obs, &plan)
+	w.begin(accepted, obs, &plan)
 	w.cfg.Reporter.Turn(&Turn{
-		Ref: w.ref, Pod: desired, Source: source, Observed: obs, Memory: &w.memory, Plan: &plan,
+		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: &w.memory, Plan: &plan,
 		Node: node, Outcomes: look.outcomes, Now: began,
 	})
-	w.arm(earliest(plan.WakeAt, w.refreshAt), began)
+	w.arm(earliest(earliest(plan.WakeAt, w.refreshAt), w.askAt), began)
 	return plan.Phase == decide.PhaseGone
 }
 
@@ -218,7 +219,9 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 			return true
 		}
 	}
-	m.Admitted = m.Stop == nil
+	if m.Admitted = m.Stop == nil; m.Admitted {
+		m.Allocated = pod.AllocationOf(p)
+	}
 	w.checkpoint()
 	return false
 }
@@ -245,12 +248,14 @@ func (w *Worker) inFlight() []pod.Action {
 	return out
 }
 
-// hashesOf computes the spec hashes once per object: the watch hands out a new object for every change.
+// hashesOf computes the spec hashes, and the sizes, once per object: the watch hands out a new object for every change.
 func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
 	if p == nil {
+		w.sizes = nil
 		return nil
 	}
 	if w.hashedPod != p {
+		w.sizes = w.cfg.Sizes(p)
 		h := make(map[string]string, len(p.Spec.Containers)+len(p.Spec.InitContainers))
 		for i := range p.Spec.InitContainers {
 			h[p.Spec.InitContainers[i].Name] = w.cfg.Hash(p, &p.Spec.InitContainers[i])

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/admit"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/timeline"
@@ -49,6 +50,9 @@ type Host interface {
 	// Admit decides whether the node takes a pod that it has never run: nil, a refusal, or not yet (others have to
 	// make room first; the worker is told to look again when they have).
 	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
+	// Resize decides whether the node accepts what a pod asks for now, beyond what is allocated to it; nil: ask again in
+	// a while. One that is deferred is looked at again when others leave.
+	Resize(p *v1.Pod, allocated *pod.Allocation) *admit.ResizeResult
 	// NextRefresh is when the pod's volumes must be set up again though nothing changed; zero: never.
 	NextRefresh(p *v1.Pod) time.Time
 	// Probe fills in what the probes of the pod's containers say, and keeps the set of running probes in step.
@@ -74,6 +78,8 @@ type Config struct {
 	Policy      *decide.Policy
 	// Hash is the version-stable hash of what a container must be restarted for.
 	Hash func(p *v1.Pod, c *v1.Container) string
+	// Sizes are those of the pod's group and containers (crispec.Sizes).
+	Sizes func(p *v1.Pod) []pod.NamedSize
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
 	Log  *slog.Logger
@@ -82,7 +88,8 @@ type Config struct {
 // Turn is what one turn saw and concluded.
 type Turn struct {
 	Ref      pod.Ref
-	Pod      *v1.Pod // nil: no source has it
+	Pod      *v1.Pod // with the resources that the node has accepted; nil: no source has it
+	Desired  *v1.Pod // as its source has it
 	Source   pod.Source
 	Observed *pod.Observed
 	Memory   *decide.Memory // valid during the call
@@ -126,6 +133,10 @@ type Worker struct {
 	told       *v1.Pod // the pod as its volumes were last made from
 	owed       bool    // volumes are to be made again
 	hashes     map[string]string
+	sizes      []pod.NamedSize
+	wanted     *v1.Pod // as the source had it last, and
+	accepted   *v1.Pod // the same with what the node has accepted
+	askAt      time.Time
 	lastPhase  decide.Phase
 	lastWhy    pod.Why
 	turned     bool

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -22,10 +24,13 @@ type still struct {
 	setUps chan chan pod.Outcome
 }
 
-func (s *still) Get(types.UID) (*v1.Pod, pod.Source)          { return s.pod, pod.SourceAPI }
-func (s *still) Turn(*Turn)                                   {}
-func (s *still) Node(pod.Ref) decide.Node                     { return decide.Node{NetworkReady: true, SourcesReady: true} }
-func (s *still) Admit(*v1.Pod) (*decide.Stop, bool)           { return nil, false }
+func (s *still) Get(types.UID) (*v1.Pod, pod.Source) { return s.pod, pod.SourceAPI }
+func (s *still) Turn(*Turn)                          {}
+func (s *still) Node(pod.Ref) decide.Node            { return decide.Node{NetworkReady: true, SourcesReady: true} }
+func (s *still) Admit(*v1.Pod) (*decide.Stop, bool)  { return nil, false }
+func (s *still) Resize(*v1.Pod, *pod.Allocation) *admit.ResizeResult {
+	return &admit.ResizeResult{OK: true}
+}
 func (s *still) NextRefresh(*v1.Pod) time.Time                { return time.Time{} }
 func (s *still) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
 func (s *still) Load(types.UID) (*decide.Memory, error)       { return nil, nil }
@@ -60,7 +65,7 @@ func TestRefreshDuringSetUp(t *testing.T) {
 		defer cancel()
 		w := New(ctx, &wg, &Config{
 			Cache: emptyCache{}, Desired: s, Performer: s, Reporter: s, Host: s, Checkpoints: s, Policy: &policy,
-			Gate: NewGate(1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Log: slog.New(slog.DiscardHandler),
+			Gate: NewGate(1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
 		}, pod.RefOf(s.pod))
 		w.Look("it is new")
 		first := <-s.setUps

@@ -6,7 +6,7 @@
 // not know it refuses in words (405, 406, 415), it never pretends. It reads JSON and
 // protobuf, and answers in JSON.
 //
-// Served: pods with status, ephemeralcontainers and token-bound service accounts, nodes, leases, config maps, secrets,
+// Served: pods with status, ephemeralcontainers, resize and token-bound service accounts, nodes, leases, config maps, secrets,
 // services, namespaces, service accounts, events, runtime classes, token and access reviews. Verbs: create, get, list,
 // watch (bookmarks, streamed lists, 410), update, patch (strategic merge and merge), delete (grace period,
 // preconditions, finalizers).

@@ -111,7 +111,7 @@ func (k *Kube) do(ctx context.Context, req *request, body []byte) (answer, error
 		return k.token(req, body)
 	case req.verb == "create" && (req.resource == "tokenreviews" || req.resource == "subjectaccessreviews"):
 		return review(kd, body)
-	case req.sub != "" && !(req.sub == "status" && kd.status) && !(req.sub == "ephemeralcontainers" && kd.resource == "pods"):
+	case req.sub != "" && !(req.sub == "status" && kd.status) && !((req.sub == "ephemeralcontainers" || req.sub == "resize") && kd.resource == "pods"):
 		return answer{}, apierrors.NewGenericServerResponse(http.StatusNotFound, req.verb, req.gr(), req.name, "simkube has no "+req.resource+"/"+req.sub, 0, true)
 	}
 	switch req.verb {

@@ -221,6 +221,12 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 			spec := *b.Spec.DeepCopy()
 			spec.EphemeralContainers = o.Spec.EphemeralContainers
 			o.Spec, o.Status = spec, b.Status
+		case "resize": // resources alone
+			spec := *b.Spec.DeepCopy()
+			spec.Resources = o.Spec.Resources
+			takeResources(spec.InitContainers, o.Spec.InitContainers)
+			takeResources(spec.Containers, o.Spec.Containers)
+			o.Spec, o.Status = spec, b.Status
 		default:
 			o.Status = b.Status
 		}
@@ -238,6 +244,16 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 			o.Spec = b.Spec
 		} else {
 			o.Status = b.Status
+		}
+	}
+}
+
+func takeResources(to, from []v1.Container) {
+	for i := range to {
+		for j := range from {
+			if from[j].Name == to[i].Name {
+				to[i].Resources = from[j].Resources
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
@@ -78,6 +79,9 @@ type Config struct {
 	Hash        func(p *v1.Pod, c *v1.Container) string
 	// Admit judges a pod against those that the node holds.
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
+	// Resize judges what a pod asks for beyond what is allocated to it against the pods that the node holds. Nil: the node
+	// accepts everything.
+	Resize func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
 	// NodeKnown reports whether the Node that pods are judged against is known; until then they wait. Nil: it always is.
 	NodeKnown func() bool
 	// Leftovers lists pods that left directories or cgroups and that known does not know.
@@ -130,6 +134,10 @@ type member struct {
 	waits    bool // for a predecessor, or for others to make room
 	told     bool // to make room, or to go for what it holds
 	met      bool // those of its name that the runtime has
+
+	allocated *pod.Allocation // as of its last turn
+	known     bool            // allocated is what its checkpoint says
+	resize    *resize         // that it asked for; nil: none
 }
 
 // New returns a Loop; it starts nothing.
@@ -141,7 +149,7 @@ func New(cfg Config) *Loop {
 	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
 		Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
-		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Gone: l.gone, Log: cfg.Log,
+		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Sizes: crispec.Sizes, Gone: l.gone, Log: cfg.Log,
 	}
 	return l
 }
@@ -172,6 +180,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.sweep()
 			l.limitDead()
 			l.holdsChanged()
+			l.retryResizes()
 		case <-l.holds:
 			if l.cfg.Holds != nil {
 				l.cfg.Holds(ctx, l.admitted(""))
@@ -336,6 +345,7 @@ func (l *Loop) gone(uid types.UID) {
 	l.cfg.Objects.Forget(uid)
 	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
 	l.wakeWaiting()
+	l.retryResizes()
 }
 
 var (
@@ -456,7 +466,7 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	}
 	l.mu.Lock()
 	if m := l.workers[p.UID]; m != nil {
-		m.admitted = true
+		m.admitted, m.known, m.allocated = true, true, pod.AllocationOf(p)
 	}
 	l.mu.Unlock()
 	l.holdsChanged()
@@ -499,8 +509,7 @@ func (l *Loop) holdsChanged() {
 func (l *Loop) admitted(but types.UID) []*v1.Pod {
 	pods := l.cfg.Pods.List()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.DeleteFunc(pods, func(p *v1.Pod) bool {
+	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool {
 		if p.UID == but || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 			return true
 		}
@@ -510,6 +519,11 @@ func (l *Loop) admitted(but types.UID) []*v1.Pod {
 		}
 		return !(m != nil && m.admitted) && p.Status.StartTime == nil
 	})
+	l.mu.Unlock()
+	for i := range pods {
+		pods[i] = l.allocated(pods[i])
+	}
+	return pods
 }
 
 // Probe keeps the pod's probes in step.
@@ -529,12 +543,17 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		idle := t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
 		freed = ended && !m.ended || idle && !m.idle
 		m.ended, m.idle = ended, idle
+		m.allocated, m.known = t.Memory.Allocated, true
+		if t.Plan.Ending || ended {
+			m.resize = nil
+		}
 	}
 	l.mu.Unlock()
 	l.cfg.Reporter.Turn(t)
 	if freed {
 		l.holdsChanged()
 		l.wakeWaiting()
+		l.retryResizes()
 	}
 }
 

@@ -56,6 +56,7 @@ type Report struct {
 type reported struct {
 	status *v1.PodStatus
 	waits  map[string]string // container: the wait that an event was recorded for
+	resize *decide.Resize    // as events were last recorded of it; nil: nothing was ever said
 }
 
 // NewReport returns a Report.
@@ -97,6 +98,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 		countEnds(before.InitContainerStatuses, st.InitContainerStatuses, "init_container", r.cfg.ContainerEnded)
 		countEnds(before.EphemeralContainerStatuses, st.EphemeralContainerStatuses, "ephemeral_container", r.cfg.ContainerEnded)
 	}
+	r.resizeEvents(t, rep)
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
 		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
 	}

@@ -1,0 +1,137 @@
+package admit
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// The messages of resizes that a node never accepts, as the field has them.
+const (
+	messageStatic   = "In-place resize of static-pods is not supported"
+	messageSwap     = "In-place resize of containers with swap is not supported."
+	messageQOS      = "Pod QOS Class may not change as a result of resizing"
+	messagePinned   = "Resize is infeasible for Guaranteed Pods alongside %s policy %q"
+	messageCapacity = "Node didn't have enough capacity: %s, requested: %d, capacity: %d"
+)
+
+// ResizeInput is what the acceptance of a resize depends on.
+type ResizeInput struct {
+	// Pod is the pod as its spec has it, Allocated the same with the resources that the node has accepted before.
+	Pod, Allocated *v1.Pod
+	// Others are the pods that hold a part of the node, without Pod, with their allocated resources.
+	Others []*v1.Pod
+	Node   *v1.Node
+	// LimitedSwap: burstable pods may swap in proportion to their memory request, which cannot follow a resize.
+	LimitedSwap bool
+	// PinnedCPUs and PinnedMemory: the static policies of cpuManagerPolicy and memoryManagerPolicy are on.
+	PinnedCPUs, PinnedMemory bool
+}
+
+// ResizeResult is the answer: OK, or Reason Infeasible (never on this node) or Deferred (when others leave), and why.
+type ResizeResult struct {
+	OK      bool
+	Reason  string
+	Message string
+}
+
+// Resize decides whether the node accepts what a running pod asks for now. A resize that asks for no more than the pod
+// has fits always.
+func Resize(in ResizeInput) ResizeResult {
+	infeasible := func(format string, args ...any) ResizeResult {
+		return ResizeResult{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(format, args...)}
+	}
+	class := crispec.QOS(in.Allocated)
+	switch {
+	case pod.IsStatic(in.Pod):
+		return infeasible(messageStatic)
+	case crispec.SpecQOS(in.Pod) != class:
+		return infeasible(messageQOS)
+	case in.LimitedSwap && class == v1.PodQOSBurstable && in.swapChanges():
+		return infeasible(messageSwap)
+	case in.PinnedCPUs && class == v1.PodQOSGuaranteed && in.changes(v1.ResourceCPU):
+		return infeasible(messagePinned, "CPU Manager", "static")
+	case in.PinnedMemory && class == v1.PodQOSGuaranteed && in.changes(v1.ResourceMemory):
+		return infeasible(messagePinned, "Memory Manager", "Static")
+	}
+	grows := in.grows()
+	if len(grows) == 0 {
+		return ResizeResult{OK: true}
+	}
+	requests := requestsOf(in.Pod)
+	for _, name := range grows {
+		if asked, capacity := amount(name, requests[name]), amount(name, in.Node.Status.Allocatable[name]); asked > capacity {
+			return infeasible(messageCapacity, name, asked, capacity)
+		}
+	}
+	for _, s := range Shortages(in.Pod, in.Others, in.Node) {
+		for _, name := range grows {
+			if s.Resource == name {
+				return ResizeResult{Reason: v1.PodReasonDeferred, Message: s.String()}
+			}
+		}
+	}
+	return ResizeResult{OK: true}
+}
+
+// grows lists the resources of which the pod asks for more.
+func (in *ResizeInput) grows() []v1.ResourceName {
+	var out []v1.ResourceName
+	now, before := Requests(in.Pod), Requests(in.Allocated)
+	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		asked, had := now[name], before[name]
+		if asked.Cmp(had) > 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Requests are those of a whole pod, with its overhead.
+func Requests(p *v1.Pod) v1.ResourceList {
+	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+}
+
+// Grows reports whether a resize asks for more of anything than the pod has.
+func Grows(p, allocated *v1.Pod) bool {
+	in := ResizeInput{Pod: p, Allocated: allocated}
+	return len(in.grows()) > 0
+}
+
+// changes reports whether any container asks for another amount of a resource.
+func (in *ResizeInput) changes(name v1.ResourceName) bool {
+	was := requestsByName(in.Allocated, name)
+	for c, n := range requestsByName(in.Pod, name) {
+		if was[c] != n {
+			return true
+		}
+	}
+	return false
+}
+
+// swapChanges: the memory request of a container changes that does not restart for it.
+func (in *ResizeInput) swapChanges() bool {
+	was := requestsByName(in.Allocated, v1.ResourceMemory)
+	for c := range crispec.Containers(in.Pod) {
+		restarts := false
+		for _, p := range c.ResizePolicy {
+			restarts = restarts || p.ResourceName == v1.ResourceMemory && p.RestartPolicy == v1.RestartContainer
+		}
+		if !restarts && was[c.Name] != c.Resources.Requests.Memory().Value() {
+			return true
+		}
+	}
+	return false
+}
+
+func requestsByName(p *v1.Pod, name v1.ResourceName) map[string]int64 {
+	out := map[string]int64{}
+	for c := range crispec.Containers(p) {
+		out[c.Name] = amount(name, c.Resources.Requests[name])
+	}
+	return out
+}

@@ -1,0 +1,96 @@
+package admit
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestResize(t *testing.T) {
+	t.Parallel()
+	restarts := func(p *v1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	}
+	overhead := func(p *v1.Pod) { p.Spec.Overhead = list("cpu=500m") }
+	big := []*v1.Pod{newPod("o", "cpu=3")}
+	for _, tc := range []struct {
+		name string
+		in   ResizeInput
+		want ResizeResult
+	}{
+		{"it fits", ResizeInput{Pod: newPod("p", "cpu=2"), Allocated: newPod("p", "cpu=1"), Node: node("cpu=2")}, ResizeResult{OK: true}},
+		{
+			"beside others", ResizeInput{Pod: newPod("p", "cpu=2"), Allocated: newPod("p", "cpu=1"), Node: node("cpu=4"), Others: big},
+			ResizeResult{Reason: "Deferred", Message: "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000"},
+		},
+		{
+			"more than the node has", ResizeInput{Pod: newPod("p", "memory=200"), Allocated: newPod("p", "memory=50"), Node: node("cpu=4 memory=100")},
+			ResizeResult{Reason: "Infeasible", Message: "Node didn't have enough capacity: memory, requested: 200, capacity: 100"},
+		},
+		{
+			"with its overhead", ResizeInput{Pod: newPod("p", "cpu=4", overhead), Allocated: newPod("p", "cpu=1", overhead), Node: node("cpu=4")},
+			ResizeResult{Reason: "Infeasible", Message: "Node didn't have enough capacity: cpu, requested: 4500, capacity: 4000"},
+		},
+		{
+			"who asks for less gets it on a node that has too little",
+			ResizeInput{Pod: newPod("p", "cpu=2"), Allocated: newPod("p", "cpu=3"), Node: node("cpu=1"), Others: big}, ResizeResult{OK: true},
+		},
+		{
+			"more of one and less of the other: only what grows counts",
+			ResizeInput{Pod: newPod("p", "cpu=1 memory=60"), Allocated: newPod("p", "cpu=2 memory=50"), Node: node("cpu=1 memory=100"), Others: big},
+			ResizeResult{OK: true},
+		},
+		{
+			"a static pod", ResizeInput{Pod: newPod("p", "cpu=2", static), Allocated: newPod("p", "cpu=1", static), Node: node("cpu=4")},
+			ResizeResult{Reason: "Infeasible", Message: "In-place resize of static-pods is not supported"},
+		},
+		{
+			"another class", ResizeInput{Pod: newPod("p", "cpu=2 memory=5", guaranteed), Allocated: newPod("p", "cpu=1"), Node: node("cpu=4 memory=10")},
+			ResizeResult{Reason: "Infeasible", Message: "Pod QOS Class may not change as a result of resizing"},
+		},
+		{
+			"swap", ResizeInput{Pod: newPod("p", "memory=5"), Allocated: newPod("p", "memory=4"), Node: node("memory=10"), LimitedSwap: true},
+			ResizeResult{Reason: "Infeasible", Message: "In-place resize of containers with swap is not supported."},
+		},
+		{
+			"swap, and the container restarts", ResizeInput{Pod: newPod("p", "memory=5", restarts), Allocated: newPod("p", "memory=4", restarts), Node: node("memory=10"), LimitedSwap: true},
+			ResizeResult{OK: true},
+		},
+		{
+			"pinned CPUs", ResizeInput{Pod: newPod("p", "cpu=2 memory=5", guaranteed), Allocated: newPod("p", "cpu=1 memory=5", guaranteed), Node: node("cpu=4 memory=10"), PinnedCPUs: true},
+			ResizeResult{Reason: "Infeasible", Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`},
+		},
+		{
+			"pinned memory", ResizeInput{Pod: newPod("p", "cpu=1 memory=6", guaranteed), Allocated: newPod("p", "cpu=1 memory=5", guaranteed), Node: node("cpu=4 memory=10"), PinnedMemory: true},
+			ResizeResult{Reason: "Infeasible", Message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`},
+		},
+		{
+			"pinned CPUs, and only memory changes",
+			ResizeInput{Pod: newPod("p", "cpu=1 memory=6", guaranteed), Allocated: newPod("p", "cpu=1 memory=5", guaranteed), Node: node("cpu=4 memory=10"), PinnedCPUs: true},
+			ResizeResult{OK: true},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if got := Resize(tc.in); got != tc.want {
+				t.Errorf("got  %+v\nwant %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// "The pod's own resources count for its containers'": also where they alone grow.
+func TestResizeOfThePodItself(t *testing.T) {
+	t.Parallel()
+	whole := func(cpu string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu=" + cpu)} }
+	}
+	in := ResizeInput{Pod: newPod("p", "cpu=1", whole("4")), Allocated: newPod("p", "cpu=1", whole("2")), Node: node("cpu=4"), Others: []*v1.Pod{newPod("o", "cpu=1")}}
+	if got := Resize(in); got.Reason != "Deferred" || got.Message != "Node didn't have enough resource: cpu, requested: 4000, used: 1000, capacity: 4000" {
+		t.Errorf("got %+v", got)
+	}
+	in.Others = nil
+	if got := Resize(in); !got.OK {
+		t.Errorf("got %+v", got)
+	}
+}

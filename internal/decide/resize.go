@@ -1,0 +1,213 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// size is what a container should have; of the pod's group for "".
+func (t *turn) size(name string) pod.Size {
+	for i := range t.in.Sizes {
+		if t.in.Sizes[i].Name == name {
+			return t.in.Sizes[i].Size
+		}
+	}
+	return pod.Size{}
+}
+
+// groupNow is what the pod's group may have now: while containers live in it, or may begin to, it is not made smaller
+// than it was.
+func (t *turn) groupNow() pod.Size {
+	want := t.size("")
+	if t.in.Memory.GroupSized {
+		for i := range t.in.Observed.Containers {
+			if t.in.Observed.Containers[i].State != pod.StateExited {
+				return want.Grown(t.in.Memory.GroupSize)
+			}
+		}
+	}
+	return want
+}
+
+// groupMustGrow reports whether containers have to wait for the pod's group before they grow.
+func (t *turn) groupMustGrow() bool {
+	m := t.in.Memory
+	return m.GroupSized && m.GroupSize != m.GroupSize.Grown(t.size(""))
+}
+
+// resize gives the running containers and the pod's group what the node has accepted: the group grows first, then
+// containers one after another, those that shrink before those that grow, and the group shrinks last. ("Resize CPU and
+// Memory Resources assigned to Containers") What does not run is started with its size.
+func (t *turn) resize() {
+	if len(t.in.Sizes) == 0 && !t.in.Memory.Resize.InProgress && t.in.Memory.GroupSize == (pod.Size{}) {
+		return
+	}
+	if t.groupMustGrow() {
+		t.resizeGroup(t.in.Memory.GroupSize.Grown(t.size("")), WhyGroupGrows)
+		return
+	}
+	spec, open := t.resizable()
+	if spec != nil {
+		inst := t.in.Observed.Newest(spec.Name)
+		if !t.busy(pod.OpResize) && t.due(pod.OpResize, inst.ID) {
+			t.begin(pod.Action{Op: pod.OpResize, Container: spec.Name, ID: inst.ID, Size: t.size(spec.Name), Why: WhyResize})
+		}
+		return
+	}
+	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpResize) || t.begins() {
+		return // a container is on its way up or down
+	}
+	m := t.in.Memory
+	if m.GroupSized && m.GroupSize != t.size("") {
+		t.resizeGroup(t.size(""), WhyGroupShrinks)
+		return
+	}
+	t.plan.Resized = m.Resize.InProgress && (m.GroupSized || m.SetUp)
+}
+
+// begins reports whether this turn begins what must not meet a change of the group.
+func (t *turn) begins() bool {
+	for i := range t.plan.Do {
+		if op := t.plan.Do[i].Op; op == pod.OpSetUp || op == pod.OpStartContainer {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *turn) resizeGroup(size pod.Size, why pod.Why) {
+	if !t.busy(pod.OpResize) && !t.busy(pod.OpSetUp) && t.due(pod.OpResize, "") {
+		t.begin(pod.Action{Op: pod.OpResize, Size: size, Why: why})
+	}
+}
+
+// resizable finds the next running container to resize, one that shrinks before one that grows. Open: there is none,
+// and yet not every container has its size: it restarts for it, or starts just now.
+func (t *turn) resizable() (next *v1.Container, open bool) {
+	nextShrinks := false
+	for _, list := range [...][]v1.Container{t.in.Pod.Spec.InitContainers, t.in.Pod.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			inst := t.in.Observed.Newest(c.Name)
+			if t.busyName(pod.OpStartContainer, c.Name) || inst != nil && inst.State != pod.StateRunning && t.memory(c.Name).ReplacedID == inst.ID {
+				open = true
+				continue
+			}
+			if inst == nil {
+				continue
+			}
+			have, differs := t.differs(c, inst)
+			shrinks := have.Shrinks(t.size(c.Name))
+			switch {
+			case !differs:
+			case inst.State == pod.StateCreated: // it is resized once it runs
+				open = open || inst.ID != t.memory(c.Name).StartFailedID
+			case resizeRestarts(c, have, t.size(c.Name)) || t.stopping(inst.ID):
+				open = true
+			case next == nil || shrinks && !nextShrinks:
+				next, nextShrinks = c, shrinks
+			}
+		}
+	}
+	return next, open
+}
+
+// differs reports whether a running container has another size than it should, and which. Init containers that are no
+// sidecars are not resized while they run. A container whose size nobody noted (its agent crashed) has what the runtime
+// says, and the size that it should have where that agrees.
+func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
+	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
+		return have, false
+	}
+	want, cm := t.size(c.Name), t.memory(c.Name)
+	if cm.SizedID == inst.ID {
+		have = cm.Size
+	} else {
+		have = want.Shown(inst.Actual)
+	}
+	if have == want || t.isInit(c) && !IsSidecar(c) {
+		return have, false
+	}
+	return have, true
+}
+
+func (t *turn) isInit(c *v1.Container) bool {
+	for i := range t.in.Pod.Spec.InitContainers {
+		if &t.in.Pod.Spec.InitContainers[i] == c {
+			return true
+		}
+	}
+	return false
+}
+
+// resizeRestarts reports whether a running container has to restart now for its new resources. The pod's group grows
+// before.
+func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
+	if len(c.ResizePolicy) == 0 || t.groupMustGrow() {
+		return false
+	}
+	have, differs := t.differs(c, inst)
+	return differs && resizeRestarts(c, have, t.size(c.Name))
+}
+
+// resizeRestarts: "RestartContainer: restart the container to apply the change", said per resource; NotRequired is the
+// default.
+func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy != v1.RestartContainer {
+			continue
+		}
+		switch p.ResourceName {
+		case v1.ResourceCPU:
+			if have.CPURequest != want.CPURequest || have.CPULimit != want.CPULimit {
+				return true
+			}
+		case v1.ResourceMemory:
+			if have.MemoryRequest != want.MemoryRequest || have.MemoryLimit != want.MemoryLimit {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noteResize: what was done is remembered; what failed is tried again after a wait, and told.
+func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (sized bool) {
+	ok := o.Err == nil && !o.Unknown
+	m.noteRetry(o, pol, ok)
+	if ok {
+		if o.Action.Container == "" {
+			return m.noteGroup(o.Action.Size)
+		}
+		return m.Ensure(o.Action.Container).noteSize(o.Action.ID, o.Action.Size)
+	}
+	if o.Canceled {
+		return false
+	}
+	r := &m.Resize
+	if !r.InProgress && p != nil {
+		r.InProgress, r.Generation, r.Since = true, p.Generation, o.Ended
+	}
+	message := o.Message
+	if message == "" && o.Err != nil {
+		message = o.Err.Error()
+	}
+	if r.Error == "" {
+		r.Since = o.Ended
+	}
+	changed := r.Error != message
+	r.Error = message
+	return changed
+}
+
+func (m *Memory) noteGroup(size pod.Size) bool {
+	changed := !m.GroupSized || m.GroupSize != size
+	m.GroupSize, m.GroupSized = size, true
+	return changed && size != (pod.Size{})
+}
+
+func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
+	cm.SizedID, cm.Size = id, size
+	return size != (pod.Size{})
+}

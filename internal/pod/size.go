@@ -1,0 +1,160 @@
+package pod
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Size is what a container, or a whole pod, may have of CPU and memory. CPU in thousandths, memory in bytes. A limit
+// of zero is none.
+type Size struct {
+	CPURequest, CPULimit, MemoryRequest, MemoryLimit int64
+}
+
+// NamedSize is the size of one container; of the whole pod where Name is empty.
+type NamedSize struct {
+	Name string
+	Size Size
+}
+
+// String is the form used in scripts and timelines: cpu=100m/200m memory=64/128, request and limit.
+func (s Size) String() string {
+	var b strings.Builder
+	part := func(name string, request, limit int64, unit string) {
+		if request == 0 && limit == 0 {
+			return
+		}
+		fmt.Fprintf(&b, " %s=%d%s", name, request, unit)
+		if limit != 0 {
+			fmt.Fprintf(&b, "/%d%s", limit, unit)
+		}
+	}
+	part("cpu", s.CPURequest, s.CPULimit, "m")
+	part("memory", s.MemoryRequest, s.MemoryLimit, "")
+	return strings.TrimPrefix(b.String(), " ")
+}
+
+// Grown is the larger of both in each part: what a pod's group needs while its containers change.
+func (s Size) Grown(o Size) Size {
+	limit := func(a, b int64) int64 {
+		if a == 0 || b == 0 {
+			return 0
+		}
+		return max(a, b)
+	}
+	return Size{
+		CPURequest: max(s.CPURequest, o.CPURequest), MemoryRequest: max(s.MemoryRequest, o.MemoryRequest),
+		CPULimit: limit(s.CPULimit, o.CPULimit), MemoryLimit: limit(s.MemoryLimit, o.MemoryLimit),
+	}
+}
+
+// Shrinks reports whether a change from s to o takes anything away.
+func (s Size) Shrinks(o Size) bool { return o.Grown(s) != o }
+
+// The smallest that the kernel can be told: what is below it cannot be read back.
+const (
+	leastCPURequest = 2
+	leastCPULimit   = 10
+)
+
+// Shown is s, with what a runtime says of a container where that is something else; what it does not say (zero) stays.
+func (s Size) Shown(actual Size) Size {
+	pick := func(want *int64, got, least int64) {
+		if got == 0 || (*want <= least && got <= least) || (*want-got <= 1 && got-*want <= 1) {
+			return // equal, but for what the kernel's units round away
+		}
+		*want = got
+	}
+	pick(&s.CPURequest, actual.CPURequest, leastCPURequest)
+	pick(&s.CPULimit, actual.CPULimit, leastCPULimit)
+	if actual.MemoryLimit != 0 {
+		s.MemoryLimit = actual.MemoryLimit
+	}
+	return s
+}
+
+// Allocation is what the node has accepted of a pod's resources: status.allocatedResources, and what containers are
+// started and resized with. It is never changed once made, so that it may be shared.
+type Allocation struct {
+	Pod        *v1.ResourceRequirements `json:"pod,omitempty"` // spec.resources
+	Containers []NamedResources         `json:"containers,omitempty"`
+}
+
+// NamedResources are those of one container.
+type NamedResources struct {
+	Name      string                  `json:"name"`
+	Resources v1.ResourceRequirements `json:"resources"`
+}
+
+// AllocationOf is an allocation of all that a pod asks for. It shares the pod's lists.
+func AllocationOf(p *v1.Pod) *Allocation {
+	a := &Allocation{Pod: p.Spec.Resources}
+	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if r := &list[i].Resources; len(r.Requests)+len(r.Limits) > 0 {
+				a.Containers = append(a.Containers, NamedResources{Name: list[i].Name, Resources: *r})
+			}
+		}
+	}
+	return a
+}
+
+// of are the resources allocated to a container.
+func (a *Allocation) of(name string) v1.ResourceRequirements {
+	for i := range a.Containers {
+		if a.Containers[i].Name == name {
+			return a.Containers[i].Resources
+		}
+	}
+	return v1.ResourceRequirements{}
+}
+
+// Covers reports whether the node has accepted all that a pod asks for.
+func (a *Allocation) Covers(p *v1.Pod) bool {
+	if !sameResources(a.Pod, p.Spec.Resources) {
+		return false
+	}
+	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if have := a.of(list[i].Name); !sameResources(&have, &list[i].Resources) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sameResources compares requests and limits; claims are never resized.
+func sameResources(a, b *v1.ResourceRequirements) bool {
+	if a == nil {
+		a = &v1.ResourceRequirements{}
+	}
+	if b == nil {
+		b = &v1.ResourceRequirements{}
+	}
+	return equality.Semantic.DeepEqual(a.Requests, b.Requests) && equality.Semantic.DeepEqual(a.Limits, b.Limits)
+}
+
+// Apply is the pod as the node has accepted it: p itself where that is all it asks for, else a copy with other
+// resources. A nil allocation is of all.
+func (a *Allocation) Apply(p *v1.Pod) *v1.Pod {
+	if a == nil || p == nil || a.Covers(p) {
+		return p
+	}
+	out := *p
+	out.Spec.Resources = a.Pod
+	apply := func(in []v1.Container) []v1.Container {
+		list := make([]v1.Container, len(in))
+		copy(list, in)
+		for i := range list {
+			r := a.of(list[i].Name)
+			list[i].Resources.Requests, list[i].Resources.Limits = r.Requests, r.Limits
+		}
+		return list
+	}
+	out.Spec.InitContainers, out.Spec.Containers = apply(p.Spec.InitContainers), apply(p.Spec.Containers)
+	return &out
+}
