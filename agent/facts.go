@@ -62,7 +62,9 @@ func declaredFeatures(cfg *Config) (names []string) {
 	if !gates.Enabled("NodeDeclaredFeatures") {
 		return nil
 	}
-	for _, name := range []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"} {
+	for _, name := range []string{
+		"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+	} {
 		if gates.Enabled(name) {
 			names = append(names, name)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/decide"
@@ -211,9 +212,46 @@ func (s *script) containerOption(c *v1.Container, opt string) {
 				Operator: op, Values: []int32{int32(n)},
 			},
 		})
+	case "cpu", "memory": // request/limit
+		s.sized = true
+		setResource(&c.Resources, v1.ResourceName(key), val)
+	case "restartFor": // a resize of this resource
+		c.ResizePolicy = append(c.ResizePolicy, v1.ContainerResizePolicy{ResourceName: v1.ResourceName(val), RestartPolicy: v1.RestartContainer})
 	default:
 		s.fail("unknown container option %q", opt)
 	}
+}
+
+// setResource: "100m/200m" is a request and a limit, "100m" both.
+func setResource(r *v1.ResourceRequirements, name v1.ResourceName, val string) {
+	request, limit, ok := strings.Cut(val, "/")
+	if !ok {
+		limit = request
+	}
+	set := func(list *v1.ResourceList, q string) {
+		out := v1.ResourceList{name: resource.MustParse(q)}
+		for n, q := range *list {
+			if n != name {
+				out[n] = q
+			}
+		}
+		*list = out
+	}
+	set(&r.Requests, request)
+	set(&r.Limits, limit)
+}
+
+// resize is what the node has accepted: "resize app cpu=2 memory=64/128".
+func (s *script) resize(f []string) {
+	p := s.pod.DeepCopy()
+	p.Generation++
+	s.pod = p
+	for _, opt := range f[2:] {
+		name, val, _ := strings.Cut(opt, "=")
+		setResource(&s.spec(f[1]).Resources, v1.ResourceName(name), val)
+	}
+	s.mem.Allocated = pod.AllocationOf(p)
+	s.mem.Resize = decide.Resize{InProgress: true, Generation: p.Generation, Since: s.now}
 }
 
 func (s *script) printPlan(p decide.Plan) {
@@ -363,6 +401,10 @@ func (s *script) event(f []string) {
 	case "change": // change app: a new image
 		s.spec(f[1]).Image += "-v2"
 		s.hashes[f[1]] = s.spec(f[1]).Image
+	case "resize":
+		s.resize(f)
+	case "progress": // what is told of a resize
+		s.print("in progress=%v error=%q", s.mem.Resize.InProgress, s.mem.Resize.Error)
 	case "node":
 		s.onNode(arg(1))
 	case "crash":

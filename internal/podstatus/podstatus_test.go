@@ -187,6 +187,32 @@ func cases() map[string]*fixture {
 		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img/debug"},
 	}}
 	m["an ephemeral container ended"] = debugged
+	resized := func(r decide.Resize) *fixture {
+		c := container("app")
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("200m"), v1.ResourceMemory: resource.MustParse("64Mi")}
+		c.Resources = v1.ResourceRequirements{Requests: list, Limits: list}
+		f := newFixture(always, c).sandbox("10.0.0.5").running("app", 0)
+		f.Observed.Containers[0].Actual = pod.Size{CPURequest: 100, CPULimit: 100, MemoryLimit: 64 << 20}
+		f.Memory.GroupSized, f.Memory.GroupSize = true, pod.Size{CPURequest: 200, CPULimit: 200, MemoryRequest: 64 << 20, MemoryLimit: 64 << 20}
+		f.Memory.Resize = r
+		return f
+	}
+	m["a resize in progress: the container has what it had"] = resized(decide.Resize{InProgress: true, Generation: 6, Since: at(50)})
+	m["a resize that fails says why"] = resized(decide.Resize{InProgress: true, Generation: 6, Since: at(50), Error: "device or resource busy"})
+	m["a resize that is deferred while the one before is made"] = resized(decide.Resize{InProgress: true, Generation: 6, Since: at(50),
+		Pending: v1.PodReasonDeferred, PendingMessage: "Node didn't have enough resource: cpu", PendingGeneration: 7, PendingSince: at(55)})
+	m["a resize that is infeasible"] = resized(decide.Resize{Pending: v1.PodReasonInfeasible, PendingMessage: "Node didn't have enough capacity: cpu", PendingGeneration: 7, PendingSince: at(55)})
+	done := resized(decide.Resize{Generation: 7})
+	done.Observed.Containers[0].Actual = pod.Size{CPURequest: 200, CPULimit: 200, MemoryLimit: 64 << 20}
+	m["a resize that is done leaves no condition"] = done
+	m["a pod that has ended is resized no more"] = resized(decide.Resize{InProgress: true, Generation: 6, Pending: v1.PodReasonDeferred}).then(func(f *fixture) {
+		f.Observed.Containers = nil
+		f.exited("app", 0, 0)
+	}).plan(ended)
+	group := resized(decide.Resize{InProgress: true, Generation: 6, Since: at(50)})
+	group.Pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}}
+	group.Memory.GroupSize.CPURequest = 300
+	m["the pod's own resources are what its group has"] = group
 	return m
 }
 
@@ -200,7 +226,7 @@ func TestDerive(t *testing.T) {
 			if diff := cmp.Diff(before, f.Pod); diff != "" {
 				t.Errorf("Derive changed its input: %s", diff)
 			}
-			file := filepath.Join("testdata", strings.NewReplacer(" ", "-", ":", "", ",", "").Replace(name)+".txt")
+			file := filepath.Join("testdata", strings.NewReplacer(" ", "-", ":", "", ",", "", "'", "").Replace(name)+".txt")
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -298,6 +324,9 @@ func show(s v1.PodStatus) string {
 			}
 			if c.Resources != nil && len(c.Resources.Requests) > 0 {
 				fmt.Fprintf(&b, "    cpu=%s allocated=%s\n", c.Resources.Requests.Cpu(), c.AllocatedResources.Cpu())
+			}
+			if c.Resources != nil && len(c.Resources.Limits) > 0 {
+				fmt.Fprintf(&b, "    limits cpu=%s memory=%s\n", c.Resources.Limits.Cpu(), c.Resources.Limits.Memory())
 			}
 		}
 	}

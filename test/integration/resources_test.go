@@ -13,7 +13,11 @@ import (
 func (s *space) cgroupFile(p *v1.Pod, container, controller, file string) string {
 	s.Helper()
 	class := map[v1.PodQOSClass]string{v1.PodQOSBurstable: "burstable", v1.PodQOSBestEffort: "besteffort"}[p.Status.QOSClass]
-	path := []string{cgroupFS, controller, s.env.node.cgroup, "kubepods", class, "pod" + string(p.UID)}
+	n := s.env.node
+	if s.node != nil {
+		n = s.node
+	}
+	path := []string{cgroupFS, controller, n.cgroup, "kubepods", class, "pod" + string(p.UID)}
 	if unified() {
 		path[1] = ""
 	}

@@ -32,6 +32,7 @@ type space struct {
 	*testing.T
 	env  *env
 	name string
+	node *node // whose cgroups it reads; nil: the node that all share
 }
 
 // newSpace makes a namespace, and removes it when the test ends; a test that fails prints what was in it.
