@@ -216,7 +216,8 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
 		Image: st.GetImage().GetImage(), ImageRef: st.GetImageRef(), ImageID: st.GetImageId(),
 		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
-		Actual: crispec.ActualSize(st.GetResources().GetLinux()),
+		StopSignal: stopSignal(st.GetStopSignal()),
+		Actual:     crispec.ActualSize(st.GetResources().GetLinux()),
 	}
 	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
 		r.Image = spec
@@ -240,6 +241,14 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 // 128. It never ran, so its end is nothing that a restart policy is about.
 func cutShort(r *pod.Container) bool {
 	return r.State == pod.StateExited && r.StartedAt.IsZero() && r.Reason == "StartError" && strings.HasSuffix(strings.TrimSpace(r.Message), "context canceled")
+}
+
+// stopSignal is a signal as the API writes it.
+func stopSignal(s runtimeapi.Signal) string {
+	if s == runtimeapi.Signal_RUNTIME_DEFAULT {
+		return ""
+	}
+	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
 }
 
 // maxGrace is the longest grace period in seconds that a Duration takes.

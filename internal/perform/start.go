@@ -96,9 +96,13 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	if err != nil {
 		return nil, "", err
 	}
+	target, err := targetOf(p, c.Name, job.Observed)
+	if err != nil {
+		return nil, "", err
+	}
 	cfg, err = crispec.Container(crispec.ContainerInput{
 		Pod: p, Container: c, Attempt: job.Action.Attempt, ImageRef: job.ImageRef, Image: img, Env: env,
-		Mounts: mounts, TargetID: targetOf(p, c.Name, job.Observed), RuntimeHandler: handler, Policy: facts.Spec, Userns: users,
+		Mounts: mounts, TargetID: target, RuntimeHandler: handler, Policy: facts.Spec, Userns: users,
 	})
 	return cfg, handler, err
 }
@@ -153,15 +157,18 @@ func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInpu
 	return mounts, nil
 }
 
-// targetOf is the container whose processes an ephemeral container wants to see.
-func targetOf(p *v1.Pod, name string, o *pod.Observed) string {
+// targetOf is the container whose processes an ephemeral container wants to see. Where that does not run there is nothing
+// to see: the start is tried again until it does, rather than begun beside it.
+func targetOf(p *v1.Pod, name string, o *pod.Observed) (string, error) {
 	for i := range p.Spec.EphemeralContainers {
 		e := &p.Spec.EphemeralContainers[i]
-		if e.Name == name && e.TargetContainerName != "" {
-			if r := o.Newest(e.TargetContainerName); r != nil && r.State == pod.StateRunning {
-				return r.ID
-			}
+		if e.Name != name || e.TargetContainerName == "" {
+			continue
 		}
+		if r := o.Newest(e.TargetContainerName); r != nil && r.State == pod.StateRunning {
+			return r.ID, nil
+		}
+		return "", &crispec.Error{Reason: crispec.ReasonContainerConfig, Message: "unable to find target container " + e.TargetContainerName}
 	}
-	return ""
+	return "", nil
 }

@@ -102,6 +102,8 @@ type Container struct {
 	Grace    time.Duration // AnnotationPodGracePeriod; negative: not said
 	PreStop  bool          // AnnotationPreStop is present
 	LogPath  string
+	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not say.
+	StopSignal string
 	// Actual is what the runtime says that the container has; zero parts: it does not say. (Memory requests are not
 	// told to runtimes.)
 	Actual Size

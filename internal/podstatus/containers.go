@@ -110,6 +110,10 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
 	}
 	st.LastTerminationState = d.lastState(c.Name, inst, old)
+	// Told only of who asks for a signal: an API server without ContainerStopSignals takes no others.
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != "" {
+		st.StopSignal = new(v1.Signal(inst.StopSignal))
+	}
 	if inst.State == pod.StateRunning && st.Resources != nil {
 		want := crispec.ContainerSize(d.Pod, c)
 		overlay(st.Resources, want, want.Shown(inst.Actual))

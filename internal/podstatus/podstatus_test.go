@@ -187,6 +187,9 @@ func cases() map[string]*fixture {
 		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img/debug"},
 	}}
 	m["an ephemeral container ended"] = debugged
+	signalled := container("app")
+	signalled.Lifecycle = &v1.Lifecycle{StopSignal: new(v1.Signal("SIGUSR1"))}
+	m["a stop signal that was asked for"] = newFixture(always, signalled).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateRunning, StartedAt: at(10), StopSignal: "SIGUSR1"})
 	resized := func(r decide.Resize) *fixture {
 		c := container("app")
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("200m"), v1.ResourceMemory: resource.MustParse("64Mi")}
@@ -315,6 +318,9 @@ func show(s v1.PodStatus) string {
 			}
 			fmt.Fprintf(&b, "%s %s: %s\n    last: %s\n    ready=%v started=%s restarts=%d image=%s imageID=%s id=%s\n", kind, c.Name,
 				state(c.State), state(c.LastTerminationState), c.Ready, started, c.RestartCount, c.Image, c.ImageID, c.ContainerID)
+			if c.StopSignal != nil {
+				fmt.Fprintf(&b, "    stopSignal=%s\n", *c.StopSignal)
+			}
 			for _, m := range c.VolumeMounts {
 				rro := ""
 				if m.RecursiveReadOnly != nil {
