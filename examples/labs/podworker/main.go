@@ -23,7 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
+	"github.com/wherry-node/wherry/internal/admit"
 	"github.com/wherry-node/wherry/internal/checkpoint"
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
@@ -75,8 +77,11 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 // node is what a worker asks of its node, and what it does there: it prints.
 type node struct{ out io.Writer }
 
-func (node) Node(pod.Ref) decide.Node                     { return decide.Node{NetworkReady: true, SourcesReady: true} }
-func (node) Admit(*v1.Pod) (*decide.Stop, bool)           { return nil, false }
+func (node) Node(pod.Ref) decide.Node           { return decide.Node{NetworkReady: true, SourcesReady: true} }
+func (node) Admit(*v1.Pod) (*decide.Stop, bool) { return nil, false }
+func (node) Resize(*v1.Pod, *pod.Allocation) *admit.ResizeResult {
+	return &admit.ResizeResult{OK: true}
+}
 func (node) NextRefresh(*v1.Pod) time.Time                { return time.Time{} }
 func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
 func (node) Turn(*podworker.Turn)                         {}
@@ -98,7 +103,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	w := podworker.New(ctx, &wg, &podworker.Config{
 		Cache: c, Desired: wanted{p}, Performer: here, Reporter: here, Host: here, Checkpoints: checkpoint.Nowhere{},
 		Gate: podworker.NewGate(1, func(types.UID) {}), Policy: &policy,
-		Hash: func(*v1.Pod, *v1.Container) string { return "" },
+		Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes,
 		Gone: func(types.UID) {}, Log: slog.New(slog.DiscardHandler),
 	}, pod.RefOf(p))
 	w.Look("source")
