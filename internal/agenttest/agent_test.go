@@ -43,7 +43,7 @@ func TestDeclaredFeatures(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
 		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
-		want := []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"}
+		want := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
 		if got := w.Kube.Node(NodeName).Status.DeclaredFeatures; !slices.Equal(got, want) {
 			t.Errorf("declared features %q, want %q", got, want)
 		}

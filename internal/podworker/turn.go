@@ -81,6 +81,9 @@ func (w *Worker) turn(look glance) (gone bool) {
 		Node: node, Outcomes: look.outcomes, Now: began,
 	})
 	w.arm(earliest(earliest(plan.WakeAt, w.refreshAt), w.askAt), began)
+	if len(plan.Do) == 0 && len(look.inFlight) == 0 {
+		w.hashedPod, w.hashes, w.sizes = nil, nil, nil // a pod at rest keeps nothing that can be derived
+	}
 	return plan.Phase == decide.PhaseGone
 }
 
