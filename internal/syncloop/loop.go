@@ -3,7 +3,6 @@ package syncloop
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -245,14 +244,6 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	}
 }
 
-// rename is called with the lock held, once the name of a worker's pod is known.
-func (l *Loop) rename(m *member, ref pod.Ref) {
-	if m.name == "" && ref.Name != "" {
-		m.name = ref.FullName()
-		l.names[m.name]++
-	}
-}
-
 func (l *Loop) lookAll(cause string) {
 	l.mu.Lock()
 	if l.ctx == nil && l.early != nil { // all are looked at when Run begins
@@ -361,169 +352,6 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 	n.Excess = l.excess[ref.UID]
 	l.mu.Unlock()
 	return n
-}
-
-// meet makes the workers of pods of the same name that the runtime has and that nobody has looked at yet: those of an
-// agent that has just begun come in no order.
-func (l *Loop) meet(ref pod.Ref) {
-	l.mu.Lock()
-	me := l.workers[ref.UID]
-	met := me == nil || me.met || ref.Name == ""
-	l.mu.Unlock()
-	if met || !l.cfg.Cache.Synced() {
-		return
-	}
-	for _, o := range l.cfg.Cache.List() {
-		if o.Ref.UID != ref.UID && o.Ref.FullName() == ref.FullName() && !o.Empty() {
-			l.Look(o.Ref.UID, "another pod has its name")
-			l.mu.Lock()
-			if m := l.workers[o.Ref.UID]; m != nil {
-				l.rename(m, o.Ref)
-			}
-			l.mu.Unlock()
-		}
-	}
-	l.mu.Lock()
-	me.met = true
-	l.mu.Unlock()
-}
-
-// predecessor reports whether another pod of the same full name still has something here: one that no source has
-// any more, or one that was here first.
-func (l *Loop) predecessor(ref pod.Ref) bool {
-	l.meet(ref)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	me := l.workers[ref.UID]
-	if me == nil {
-		return false
-	}
-	l.rename(me, ref)
-	if !l.met { // who was here before is not known: all are looked at when it is
-		return true
-	}
-	me.waits = false
-	if l.names[me.name] < 2 {
-		return false
-	}
-	for uid, o := range l.workers {
-		if uid == ref.UID || o.idle || o.name != me.name {
-			continue
-		}
-		if desired, _ := l.cfg.Pods.Get(uid); desired == nil || o.seq < me.seq {
-			me.waits = true
-		}
-	}
-	return me.waits
-}
-
-// Ends reports whether a pod of a full name, other than the one of that UID, still has something here, as far as the node
-// knows yet.
-func (l *Loop) Ends(fullName string, but types.UID) bool {
-	if !l.cfg.Cache.Synced() {
-		return true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for uid, o := range l.workers {
-		if uid != but && o.name == fullName && !o.idle {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *Loop) wakeWaiting() {
-	l.mu.Lock()
-	var waiting []*member
-	for _, m := range l.workers {
-		if m.waits {
-			waiting = append(waiting, m)
-		}
-	}
-	l.mu.Unlock()
-	for _, m := range waiting {
-		m.Look("a pod of the same name is gone")
-	}
-}
-
-// Admit decides about a pod that the node has never run. A critical pod may have to wait until others, which are told
-// to end, have made room.
-func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
-	l.admission.Lock()
-	defer l.admission.Unlock()
-	if l.cfg.NodeKnown != nil && !pod.IsStatic(p) && !l.cfg.NodeKnown() {
-		return nil, true // a static pod runs whatever the API has to say of the Node
-	}
-	r := l.cfg.Admit(p, l.admitted(p.UID))
-	if !r.OK && len(r.Preempt) > 0 {
-		l.preempt(p, r.Preempt)
-		return nil, true
-	}
-	if !r.OK {
-		l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
-		return &decide.Stop{Reason: r.Reason, Message: r.Message, Rejected: true, Since: time.Now()}, false
-	}
-	l.mu.Lock()
-	if m := l.workers[p.UID]; m != nil {
-		m.admitted, m.known, m.allocated = true, true, pod.AllocationOf(p)
-	}
-	l.mu.Unlock()
-	l.holdsChanged()
-	return nil, false
-}
-
-// preempt ends pods to make room for a critical one, which is looked at again when they have.
-func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
-	for _, v := range victims {
-		l.Look(v.UID, "has to make room") // makes a worker where there is none yet
-	}
-	l.mu.Lock()
-	told := map[*v1.Pod]*podworker.Worker{}
-	if me := l.workers[p.UID]; me != nil {
-		me.waits = true
-	}
-	for _, v := range victims {
-		if m := l.workers[v.UID]; m != nil && !m.told {
-			m.told = true
-			told[v] = m.Worker
-		}
-	}
-	l.mu.Unlock()
-	for v, w := range told {
-		l.cfg.Recorder.Event(v, "", v1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
-		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Since: time.Now()})
-	}
-}
-
-// holdsChanged says that the pods which hold a part of the node are others now.
-func (l *Loop) holdsChanged() {
-	select {
-	case l.holds <- struct{}{}:
-	default:
-	}
-}
-
-// admitted are the pods that hold a part of the node: admitted by this agent, or by an earlier one that reported
-// a start time.
-func (l *Loop) admitted(but types.UID) []*v1.Pod {
-	pods := l.cfg.Pods.List()
-	l.mu.Lock()
-	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool {
-		if p.UID == but || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
-			return true
-		}
-		m := l.workers[p.UID]
-		if m != nil && m.ended {
-			return true
-		}
-		return !(m != nil && m.admitted) && p.Status.StartTime == nil
-	})
-	l.mu.Unlock()
-	for i := range pods {
-		pods[i] = l.allocated(pods[i])
-	}
-	return pods
 }
 
 // Probe keeps the pod's probes in step.
