@@ -34,6 +34,7 @@ type line struct {
 	fuse   int  // cut at this many actions from now; 0: not
 	after  bool // when the action is done, before the agent knows
 	goesOn bool // what the runtime has under way at the cut is done nevertheless
+	lit    int  // how often it was arranged: an action under way cuts only by the newest arrangement
 	begin  func()
 }
 
@@ -68,6 +69,7 @@ func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fuse, l.after, l.goesOn = n, after, goesOn
+	l.lit++
 }
 
 func (l *line) isCut() bool {
@@ -76,19 +78,26 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action down, and reports whether the fuse is at its end: before or after the action.
-func (l *line) burn() (before, after bool) {
+// burn counts an action down, and reports whether the fuse is at its end, before or after the action, and which it is.
+func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
-		return true, false
+		return true, false, l.lit
 	}
 	if l.fuse > 0 {
 		if l.fuse--; l.fuse == 0 {
-			return !l.after, l.after
+			return !l.after, l.after, l.lit
 		}
 	}
-	return false, false
+	return false, false, l.lit
+}
+
+// stands reports whether no other cut was arranged since.
+func (l *line) stands(lit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lit == lit
 }
 
 // bind makes the context of an action: it ends with the caller's, or with the cut, unless the action goes on then.
@@ -116,7 +125,7 @@ func (l *line) bind(ctx context.Context) (context.Context, func()) {
 
 // act does an action on the runtime.
 func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
-	before, after := l.burn()
+	before, after, lit := l.burn()
 	if before {
 		l.cut(l.goesOn)
 		return nil, dead()
@@ -127,7 +136,7 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 		l.w.Witness.asked(in)
 		return do(ctx, in)
 	})
-	if after {
+	if after && l.stands(lit) {
 		l.cut(l.goesOn)
 	}
 	if l.isCut() {

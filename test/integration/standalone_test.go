@@ -85,7 +85,7 @@ func (a *alone) must(args ...string) string {
 func (a *alone) crictl(args ...string) string {
 	a.Helper()
 	endpoint := "unix://" + a.rt + "/containerd.sock"
-	out, errOut, err := output(exec.Command(a.env.tool("crictl"), append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
+	out, errOut, err := output(exec.Command(a.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
 	if err != nil {
 		a.Fatalf("crictl %v: %v %s", args, err, errOut)
 	}
