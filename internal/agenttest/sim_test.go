@@ -85,7 +85,8 @@ const (
 
 func (s *sim) run() {
 	began := time.Now()
-	s.Witness.KnownWithin = 2*slowest + 5*time.Second // an action asks for the image, then for the container
+	// An action asks for the image, then for the container; a watch that was cut again and again is opened anew after 30 s.
+	s.Witness.KnownWithin = 2*slowest + 35*time.Second
 	for time.Since(began) < simFor {
 		if !s.Alive() {
 			s.withoutAgent()

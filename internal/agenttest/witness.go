@@ -80,9 +80,11 @@ type Witness struct {
 	highest    map[string]uint32 // attempt by uid/container
 	initDone   map[string]bool   // sandbox/container
 	pods       map[types.UID]*podSeen
-	down       bool      // no API
-	noAgent    bool      // no agent
-	backAt     time.Time // when the API or the agent last came back
+	down       bool              // no API
+	noAgent    bool              // no agent
+	agents     int               // how many have begun
+	askedBy    map[types.UID]int // which of them asked for the pod's newest sandbox
+	backAt     time.Time         // when the API or the agent last came back
 	starts     int
 	startsOf   map[string][]time.Time // by uid/container, at most maxStarts
 	exits      map[string]int32       // the last exit code by uid/container
@@ -113,7 +115,7 @@ type podSeen struct {
 func newWitness() *Witness {
 	return &Witness{KnownWithin: 5 * time.Second, KnowsAgainWithin: outageSettles, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
 		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{},
-		startsAll: map[string]int{}, termed: map[string]bool{}, told: map[types.UID]int32{}, toldOf: map[string]int{}}
+		startsAll: map[string]int{}, termed: map[string]bool{}, askedBy: map[types.UID]int{}, told: map[types.UID]int32{}, toldOf: map[string]int{}}
 }
 
 // broken is called with the lock held.
@@ -173,6 +175,9 @@ func (w *Witness) agent(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.noAgent = !on
+	if on {
+		w.agents++
+	}
 	w.backAt = time.Now()
 }
 
@@ -284,7 +289,9 @@ func (w *Witness) asked(in any) {
 	defer w.mu.Unlock()
 	switch r := in.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
-		w.mayStart(types.UID(r.GetConfig().GetMetadata().GetUid()), "a sandbox")
+		uid := types.UID(r.GetConfig().GetMetadata().GetUid())
+		w.askedBy[uid] = w.agents
+		w.mayStart(uid, "a sandbox")
 	case *runtimeapi.CreateContainerRequest:
 		w.mayStart(types.UID(r.GetSandboxConfig().GetMetadata().GetUid()), "container "+r.GetConfig().GetMetadata().GetName())
 	case *runtimeapi.StopContainerRequest:
@@ -374,7 +381,7 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 		switch {
 		case o.uid == uid:
 			w.broken(RuleOneInstance, "pod %s has two ready sandboxes", s.name)
-		case o.name == s.name:
+		case o.name == s.name && w.askedBy[uid] == w.agents: // what a killed agent asked for comes when the runtime likes
 			w.broken(RuleNames, "two pods named %s are alive at once", s.name)
 		}
 	}
