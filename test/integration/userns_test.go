@@ -22,7 +22,7 @@ volumes:
 containers:
 - name: root
   image: $busybox
-  command: [sh, -c, 'while [ ! -e /scratch/end ]; do sleep 0.2; done; rm /scratch/end']
+  command: [sh, -c, 'while [ ! -e /scratch/end ]; do sleep 0.2; done; sleep 3; rm /scratch/end'] # the exec that asks for the end has time to end itself
   volumeMounts: &mounts
   - {name: scratch, mountPath: /scratch}
   - {name: memory, mountPath: /memory}
