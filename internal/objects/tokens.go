@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -146,7 +147,9 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 		if err == nil {
 			return granted(got, time.Now())
 		}
-		if try == patience || !apierrors.IsForbidden(err) || !sleep(ctx, wait) {
+		// A connection that is closed on this side was closed by the agent itself: for a new certificate, or to begin anew.
+		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed)
+		if try == patience || !again || !sleep(ctx, wait) {
 			return nil, fmt.Errorf("request token: %w", err)
 		}
 		wait *= 2

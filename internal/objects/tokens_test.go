@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -190,6 +192,19 @@ func TestARefusedTokenIsAskedForAgainAtOnce(t *testing.T) {
 		before := len(i.asked)
 		if got := tokenOf(t, w, p, "other", 600); !strings.Contains(got, `"builder" not found`) || len(i.asked) != before+1 {
 			t.Errorf("a missing service account: %s after %d tries", got, len(i.asked)-before)
+		}
+	})
+}
+
+// The agent closes its connections itself, for a renewed certificate or after beats that failed: a request that was under
+// way then is asked for again, and no volume fails for it.
+func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
+	t.Parallel()
+	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+		i.fail(&url.Error{Op: "Post", URL: "https://127.0.0.1", Err: &net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}})
+		time.AfterFunc(retryMin/2, func() { i.fail(nil) })
+		if got := tokenOf(t, w, p, "", 3600); got != "token-1" {
+			t.Errorf("token %q, want token-1", got)
 		}
 	})
 }
