@@ -148,12 +148,22 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 			return granted(got, time.Now())
 		}
 		// A connection that is closed on this side was closed by the agent itself: for a new certificate, or to begin anew.
-		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed)
+		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
 		if try == patience || !again || !sleep(ctx, wait) {
 			return nil, fmt.Errorf("request token: %w", err)
 		}
 		wait *= 2
 	}
+}
+
+// podNotFound: the API server does not know the pod that a token is for, which its watch has told of already. It will.
+func podNotFound(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	kind := status.Status().Details.Kind
+	return kind == "pod" || kind == "pods"
 }
 
 // granted reads when a token is to be renewed and when it really expires. The two need not agree: an API server may

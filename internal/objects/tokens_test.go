@@ -206,6 +206,12 @@ func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 		if got := tokenOf(t, w, p, "", 3600); got != "token-1" {
 			t.Errorf("token %q, want token-1", got)
 		}
+		// The same for a pod that the API server has told of and does not find yet.
+		i.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, p.Name))
+		time.AfterFunc(retryMin/2, func() { i.fail(nil) })
+		if got := tokenOf(t, w, p, "other", 3600); got != "token-2" {
+			t.Errorf("token %q, want token-2", got)
+		}
 	})
 }
 
