@@ -251,7 +251,8 @@ func (w *Worker) inFlight() []pod.Action {
 	return out
 }
 
-// hashesOf computes the spec hashes, and the sizes, once per object: the watch hands out a new object for every change.
+// hashesOf computes the spec hashes, and the sizes, once per object while there is work on it: the watch hands out a new
+// object for every change, and a pod at rest has them dropped (turn).
 func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
 	if p == nil {
 		w.sizes = nil
