@@ -4,12 +4,13 @@ SHELL    := /bin/bash
 DEV      := bin/wherry-dev
 MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod))
 FUZZTIME ?= 20s
-# Of make conformance: which tests, which not, on which node agent, how many at a time.
+# Of make conformance: which tests, which not, on which node agent, how many at a time, how often.
 FOCUS    ?= \[NodeConformance\]
 SKIP     ?=
 LIST     ?=
 NODE     ?= wherry
-PROCS    ?= 6
+PROCS    ?= 8
+REPEAT   ?= 1
 SEEDS    ?= 1000
 # Root and a quiet machine are needed for the tests that start containers and look for what is left behind.
 ROOT     := $(filter 0,$(shell id -u))
@@ -80,8 +81,8 @@ prove: ## the exhaustive search over a pod's life with its large budgets (long)
 mutate: ## change one thing at a time in internal/decide and see whether its tests notice (long)
 	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/decide -known ../internal/decide/testdata/mutants.txt -run "^Test(Scripts|Memory|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox)$$;^TestSearch$$"
 
-conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS=
-	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --list='$(LIST)'
+conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
 
 conformance-ci: ## the part of them that covers every area in a few minutes: conformance/ci.txt
 	@$(MAKE) --no-print-directory conformance LIST=conformance/ci.txt

@@ -61,6 +61,7 @@ func conformanceCommand() *cobra.Command {
 	fs.StringVar(&o.Skip, "skip", "", "which not")
 	fs.StringVar(&o.List, "list", "", "a file with the names of the tests, one per line, in place of --focus")
 	fs.IntVar(&o.Procs, "procs", 6, "tests at a time")
+	fs.IntVar(&o.Repeat, "repeat", 1, "run them so often, until one fails")
 	fs.BoolVar(&o.Keep, "keep", false, "at the end leave everything up until interrupted")
 	fs.BoolVar(&noBuild, "no-build", false, "take the programs in bin/ as they are")
 	fs.BoolVar(&inside, "inside", false, "")

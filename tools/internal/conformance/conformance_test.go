@@ -27,12 +27,16 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The reasons stand beside the names.
+	if data, err := os.ReadFile(filepath.Join(lists, "open.txt")); err != nil || len(open) != strings.Count(string(data), "\t") {
+		t.Errorf("open.txt: not every test has its reason after a tab (%v)", err)
+	}
 	reference, err := ReadReference(filepath.Join(lists, "upstream.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range reference {
-		if r.Status == "passed" && !slices.Contains(listed, name) && !slices.ContainsFunc(open, func(s string) bool { return strings.HasPrefix(s, name+"\t") }) {
+	for name, r := range reference.Results() {
+		if r.Status == "passed" && !slices.Contains(listed, name) && !slices.Contains(open, name) {
 			t.Errorf("upstream's kubelet passes %q: it is neither in passes.txt nor, with the reason, in open.txt", name)
 		}
 	}
@@ -61,9 +65,58 @@ func TestJUnit(t *testing.T) {
 	if got := Broken(listed, ran); !slices.Equal(got, listed[:1]) {
 		t.Errorf("broken are %q, want %q", got, listed[:1])
 	}
-	table := Table(ran, Results{"[sig-node] Pods should run": {Status: "passed", Seconds: 5}})
-	if !strings.Contains(table, "1 of 3 passed") || !strings.Contains(table, "ratio 0.50") {
-		t.Errorf("table:\n%s", table)
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	ran := Results{"[sig-node] Pods should run": {Status: "passed", Seconds: 2.5}, "[sig-node] Pods should end": {Status: "failed", Seconds: 3}, "[sig-node] alone": {Status: "passed", Seconds: 1}}
+	reference := Reference{{
+		Title: "upstream's kubelet: v1, 3 tests, wall time 10 s",
+		Tests: Results{"[sig-node] Pods should run": {Status: "passed", Seconds: 5}, "[sig-node] Pods should end": {Status: "passed", Seconds: 2}, "[sig-node] alone": {Status: "skipped"}},
+	}}
+	table := Table("Wherry", ran, reference, 8)
+	for _, want := range []string{
+		"2 of 3 passed, 6 s in all, wall time 8 s\n", "those that both pass: Wherry 2 s, upstream's kubelet 5 s, ratio 0.50\n",
+		"wall time of the same tests: Wherry 8 s, upstream's kubelet 10 s, ratio 0.80\n", "2 differ",
+		"failed, upstream's kubelet passed: [sig-node] Pods should end\n" +
+			`    make conformance NODE=wherry FOCUS='\[sig-node\] Pods should end$$'` + "\n" +
+			`    make conformance NODE=kubelet FOCUS='\[sig-node\] Pods should end$$'` + "\n",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("no %q in the table:\n%s", want, table)
+		}
+	}
+	if table := Table("Wherry", Results{"[sig-node] alone": {Status: "passed", Seconds: 1}}, reference, 8); strings.Contains(table, "wall time of the same tests") {
+		t.Errorf("a part is compared with the whole:\n%s", table)
+	}
+}
+
+func TestReferenceKeepsWhatALaterRunLeftOut(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "upstream.txt")
+	const before = "# upstream's kubelet: v1, 2 tests, wall time 9 s\n# Remark.\npassed\t2.0\ta\nfailed\t7.0\tb\n"
+	if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	reference, err := ReadReference(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := reference.String(); got != before {
+		t.Errorf("written again:\n%s\nwant:\n%s", got, before)
+	}
+	got := reference.With(ReferenceRun{Title: "upstream's kubelet: v2, 1 tests, wall time 3 s", Tests: Results{"b": {Status: "passed", Seconds: 3}}}).String()
+	const want = "# upstream's kubelet: v2, 1 tests, wall time 3 s\npassed\t3.0\tb\n\n# upstream's kubelet: v1, 2 tests\n# Remark.\npassed\t2.0\ta\n"
+	if got != want {
+		t.Errorf("with a later run:\n%s\nwant:\n%s", got, want)
+	}
+	for _, bad := range []string{"passed\t1\ta\n", "# upstream's kubelet: v1\npassed a\n", "# upstream's kubelet: v1\npassed\tsoon\ta\n"} {
+		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadReference(path); err == nil || !strings.Contains(err.Error(), "line") {
+			t.Errorf("%q: error %v does not name the line", bad, err)
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -78,7 +77,7 @@ func (r Results) Names() []string {
 	return names
 }
 
-// ReadPasses reads a list of tests, one per line, # begins a comment line.
+// ReadPasses reads a list of tests, one per line; # begins a comment line, a tab a remark.
 func ReadPasses(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -87,31 +86,11 @@ func ReadPasses(path string) ([]string, error) {
 	var names []string
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			names = append(names, line)
+			name, _, _ := strings.Cut(line, "\t")
+			names = append(names, name)
 		}
 	}
 	return names, nil
-}
-
-// Reference is what upstream's kubelet did, as a committed file: status, seconds, name, with what it was run on above it.
-func ReadReference(path string) (Results, error) {
-	lines, err := ReadPasses(path)
-	if err != nil {
-		return nil, err
-	}
-	results := Results{}
-	for i, line := range lines {
-		fields := strings.SplitN(line, "\t", 3)
-		if len(fields) != 3 {
-			return nil, fmt.Errorf("read %s: entry %d %q is not status, seconds and name between tabs", path, i+1, line)
-		}
-		seconds, err := strconv.ParseFloat(fields[1], 64)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: entry %d: seconds: %w", path, i+1, err)
-		}
-		results[fields[2]] = Result{Status: fields[0], Seconds: seconds}
-	}
-	return results, nil
 }
 
 // Broken are the listed tests that ran and did not pass.
@@ -123,36 +102,4 @@ func Broken(listed []string, ran Results) []string {
 		}
 	}
 	return broken
-}
-
-// Table compares a run with the reference, failures first.
-func Table(ran, reference Results) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-8s %-8s %8s %8s  %s\n", "Wherry", "upstream", "s", "s", "test")
-	names := ran.Names()
-	slices.SortStableFunc(names, func(a, b string) int {
-		return strings.Compare(ran[a].Status, ran[b].Status) // failed, passed, skipped
-	})
-	var sum, both, theirs float64
-	passed := 0
-	for _, name := range names {
-		r := ran[name]
-		up, seconds := "-", "-"
-		if u, ok := reference[name]; ok {
-			up, seconds = u.Status, fmt.Sprintf("%.1f", u.Seconds)
-			if u.Status == "passed" && r.Status == "passed" {
-				both, theirs = both+r.Seconds, theirs+u.Seconds
-			}
-		}
-		if r.Status == "passed" {
-			passed++
-		}
-		sum += r.Seconds
-		fmt.Fprintf(&b, "%-8s %-8s %8.1f %8s  %s\n", r.Status, up, r.Seconds, seconds, name)
-	}
-	fmt.Fprintf(&b, "%d of %d passed, %.0f s in all\n", passed, len(ran), sum)
-	if theirs > 0 {
-		fmt.Fprintf(&b, "those that both pass: Wherry %.0f s, upstream's kubelet %.0f s, ratio %.2f\n", both, theirs, both/theirs)
-	}
-	return b.String()
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -31,6 +30,7 @@ type Options struct {
 	Skip     string
 	List     string // path of a file with the names of tests, in place of Focus
 	Procs    int
+	Repeat   int  // run the tests so often, until one fails; the table is that of the last time
 	Keep     bool // leave everything running at the end
 	Progress io.Writer
 }
@@ -214,6 +214,11 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 		}
 	}
 	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + o.Skip}
+	if o.Repeat > 1 { // each time in another order
+		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
+	} else { // one order for both node agents: which long test comes last decides how long the processes wait for it
+		args = append(args, "--seed=1")
+	}
 	for name := range Skipped() {
 		args = append(args, "--skip="+name)
 	}
@@ -233,7 +238,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 	return nil
 }
 
-// focusOf is the expression that matches the listed tests and no others.
+// focusOf is the expression for the tests that a file lists.
 func focusOf(path string) (string, error) {
 	names, err := ReadPasses(path)
 	if err != nil {
@@ -242,10 +247,7 @@ func focusOf(path string) (string, error) {
 	if len(names) == 0 {
 		return "", fmt.Errorf("read list of tests: %s names none", path)
 	}
-	for i := range names {
-		names[i] = regexp.QuoteMeta(names[i])
-	}
-	return "^Kubernetes e2e suite (" + strings.Join(names, "|") + ")$", nil
+	return focusOn(names...), nil
 }
 
 // judge prints the table and says whether the run is as good as what was listed before.
@@ -254,16 +256,22 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	reference, err := ReadReference(filepath.Join(o.Checkout, "conformance", "upstream.txt"))
+	upstream := filepath.Join(o.Checkout, "conformance", "upstream.txt")
+	reference, err := ReadReference(upstream)
 	if err != nil {
 		return err
 	}
 	if o.Node == "kubelet" {
-		fmt.Fprint(o.Progress, strings.Replace(Table(ran, nil), "Wherry", "kubelet", 1))
-		return o.writeReference(ran)
+		title, err := o.title(len(ran), took)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(o.Progress, Table("kubelet", ran, reference, took.Seconds()))
+		reference = reference.With(ReferenceRun{Title: title, Tests: ran})
+		return os.WriteFile(upstream, []byte(reference.String()), 0o644)
 	}
-	table := Table(ran, reference)
-	fmt.Fprintf(o.Progress, "%swall time %.0f s\n", table, took.Seconds())
+	table := Table("Wherry", ran, reference, took.Seconds())
+	fmt.Fprint(o.Progress, table)
 	if err := os.WriteFile(o.dir("table.txt"), []byte(table), 0o644); err != nil {
 		return err
 	}
@@ -273,17 +281,12 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 	return testErr
 }
 
-// writeReference writes what upstream's kubelet did, as conformance/upstream.txt wants it.
-func (o Options) writeReference(ran Results) error {
+// title says what a run of upstream's kubelet was made with.
+func (o Options) title(tests int, took time.Duration) (string, error) {
 	version, err := exec.Command(o.bin("conformance/kubelet"), "--version").Output()
 	if err != nil {
-		return fmt.Errorf("ask the kubelet for its version: %w", err)
+		return "", fmt.Errorf("ask the kubelet for its version: %w", err)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "# upstream's kubelet: %s, %d processors, %d tests at a time, %s\n",
-		strings.TrimSpace(string(version)), runtime.NumCPU(), o.Procs, time.Now().Format(time.DateOnly))
-	for _, name := range ran.Names() {
-		fmt.Fprintf(&b, "%s\t%.1f\t%s\n", ran[name].Status, ran[name].Seconds, name)
-	}
-	return os.WriteFile(o.dir("upstream.txt"), []byte(b.String()), 0o644)
+	return fmt.Sprintf("%s%s, %d processors, %d tests, %d at a time, %s, %s%.0f s", titleBegins, strings.TrimSpace(string(version)),
+		runtime.NumCPU(), tests, o.Procs, time.Now().Format(time.DateOnly), wallBegins, took.Seconds()), nil
 }

@@ -1,0 +1,135 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Reference is what upstream's kubelet did, in runs of which the later ones stand first; a test is in one of them only.
+//
+// As a file: each run begins with lines that begin with #, the first of them says on what, when and for how long it ran;
+// then come its tests: status, seconds and name between tabs.
+type Reference []ReferenceRun
+
+// ReferenceRun is one run of upstream's kubelet.
+type ReferenceRun struct {
+	Title   string // without #
+	Remarks []string
+	Tests   Results
+}
+
+const (
+	titleBegins = "upstream's kubelet: "
+	wallBegins  = "wall time "
+)
+
+// ReadReference reads a file of runs.
+func ReadReference(path string) (Reference, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var runs Reference
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		line = strings.TrimSuffix(line, "\n")
+		comment, isComment := strings.CutPrefix(line, "# ")
+		switch {
+		case strings.TrimSpace(line) == "":
+			continue
+		case isComment && strings.HasPrefix(comment, titleBegins):
+			runs = append(runs, ReferenceRun{Title: comment, Tests: Results{}})
+			continue
+		case len(runs) == 0:
+			return nil, fmt.Errorf("read %s: line %d comes before the first \"# %s...\"", path, number, titleBegins)
+		}
+		run := &runs[len(runs)-1]
+		if isComment {
+			run.Remarks = append(run.Remarks, comment)
+			continue
+		}
+		fields := strings.SplitN(line, "\t", 3)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("read %s: line %d %q is not status, seconds and name between tabs", path, number, line)
+		}
+		seconds, err := strconv.ParseFloat(fields[1], 64)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: line %d: seconds: %w", path, number, err)
+		}
+		run.Tests[fields[2]] = Result{Status: fields[0], Seconds: seconds}
+	}
+	return runs, nil
+}
+
+// Results are those of all runs.
+func (r Reference) Results() Results {
+	all := Results{}
+	for _, run := range r {
+		for name, result := range run.Tests {
+			all[name] = result
+		}
+	}
+	return all
+}
+
+// With is the reference with one more run; earlier ones keep the tests that it did not run.
+func (r Reference) With(run ReferenceRun) Reference {
+	runs := Reference{run}
+	for _, before := range r {
+		kept := Results{}
+		for name, result := range before.Tests {
+			if _, again := run.Tests[name]; !again {
+				kept[name] = result
+			}
+		}
+		if len(kept) == 0 {
+			continue
+		}
+		title := before.Title
+		if i := strings.Index(title, ", "+wallBegins); i >= 0 && len(kept) != len(before.Tests) {
+			title = title[:i] // it is not that of what is left
+		}
+		runs = append(runs, ReferenceRun{Title: title, Remarks: before.Remarks, Tests: kept})
+	}
+	return runs
+}
+
+// Wall is how long upstream's kubelet took for these very tests in one run; false if it did not run them in one.
+func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
+	for _, run := range r {
+		_, wall, found := strings.Cut(run.Title, ", "+wallBegins)
+		if !found || len(run.Tests) != len(ran) {
+			continue
+		}
+		same := true
+		for name := range ran {
+			_, in := run.Tests[name]
+			same = same && in
+		}
+		if same {
+			seconds, err := strconv.ParseFloat(strings.TrimSuffix(wall, " s"), 64)
+			return seconds, err == nil
+		}
+	}
+	return 0, false
+}
+
+// String is the file.
+func (r Reference) String() string {
+	var b strings.Builder
+	for i, run := range r {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for _, line := range append([]string{run.Title}, run.Remarks...) {
+			fmt.Fprintf(&b, "# %s\n", line)
+		}
+		for _, name := range run.Tests.Names() {
+			fmt.Fprintf(&b, "%s\t%.1f\t%s\n", run.Tests[name].Status, run.Tests[name].Seconds, name)
+		}
+	}
+	return b.String()
+}
