@@ -13,8 +13,8 @@
 // runtime's: here they are only read, and an empty one that is left over is removed with its pod.
 //
 // Contract: New does no IO. Every method may be called from any goroutine; calls for one pod must not overlap,
-// calls for different pods may. EnsurePod and SetUpNode are idempotent and set limits again each time. Nothing
-// is ever killed: RemovePod fails with ErrBusy while a process remains. Nothing is mounted, and no controller is
+// calls for different pods may. EnsurePod and SetUpNode are idempotent and set limits again each time. Only
+// RemovePod kills: what remains in a pod's group when its containers have ended. Nothing is mounted, and no controller is
 // moved between hierarchies: what the machine has mounted is used, v1, v1 beside an empty v2 ("hybrid"), or v2.
 // Usage is read when asked for; nothing polls.
 package cgroup

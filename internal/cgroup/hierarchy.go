@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
 )
 
 const mountPoint = "/sys/fs/cgroup"
@@ -190,4 +193,50 @@ func (h *hierarchy) tasks(group string) ([]int, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(seen)), nil
+}
+
+// kill sends SIGKILL to every process of a group and waits a second for them to be gone: ErrBusy if they are not.
+func (h *hierarchy) kill(ctx context.Context, group string) error {
+	const tries, pause = 20, 50 * time.Millisecond
+	for try := 0; ; try++ {
+		pids, err := h.tasks(group)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		if try == tries {
+			return fmt.Errorf("%w: pids %v", ErrBusy, pids[:min(len(pids), 8)])
+		}
+		for _, pid := range pids {
+			if err := h.killTask(group, pid); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// killTask holds the process by a descriptor while it looks whether the group still has it: its number may be another
+// process's by now.
+func (h *hierarchy) killTask(group string, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return ignoreGone(pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	pids, err := h.tasks(group)
+	if err != nil || !slices.Contains(pids, pid) {
+		return err
+	}
+	return ignoreGone(pid, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
+}
+
+func ignoreGone(pid int, err error) error {
+	if err == nil || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return fmt.Errorf("kill process %d: %w", pid, err)
 }

@@ -148,8 +148,10 @@ func (c *Cgroups) find(h *hierarchy, uid types.UID) []string {
 	return out
 }
 
-// RemovePod removes a pod's group and what is empty below it, wherever there is a trace of it. It kills nothing:
-// while a process remains it removes nothing and returns ErrBusy. A pod without a group is no error.
+// RemovePod removes a pod's group and all below it, wherever there is a trace of it. It is for a pod of which the runtime
+// runs nothing any more: a process that is still there was left behind (by a StartContainer that was cut short, say)
+// and gets SIGKILL. While one remains after that nothing is removed and the error is ErrBusy. A pod without a group is
+// no error.
 func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 	if !c.config.PerQOS || !isName(uid) {
 		return nil
@@ -162,12 +164,8 @@ func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		pids, err := h.tasks(group)
-		if err != nil {
-			return err
-		}
-		if len(pids) > 0 {
-			return fmt.Errorf("remove cgroup %s: %w: pids %v", group, ErrBusy, pids[:min(len(pids), 8)])
+		if err := h.kill(ctx, group); err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", group, err)
 		}
 		if c.names.systemd {
 			m, err := h.manager(group, &cgroups.Resources{}, true)

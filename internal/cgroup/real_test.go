@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -180,15 +179,9 @@ func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string
 	if err := sleep.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := false
-	end := func() {
-		if !ended {
-			ended = true
-			_ = sleep.Process.Kill()
-			_ = sleep.Wait()
-		}
-	}
-	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- sleep.Wait() }()
+	defer func() { _ = sleep.Process.Kill() }()
 	if err := m.Apply(sleep.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
@@ -208,16 +201,15 @@ func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string
 		t.Errorf("usage of an unknown container: got %v, want fs.ErrNotExist", err)
 	}
 
-	err = c.RemovePod(ctx, "u-1")
-	if !errors.Is(err, ErrBusy) || !strings.Contains(fmt.Sprint(err), strconv.Itoa(sleep.Process.Pid)) {
-		t.Errorf("remove with a process inside: got %v, want ErrBusy with its pid", err)
-	}
 	if uids, err := c.PodCgroups(); err != nil || !cmp.Equal(uids, []types.UID{"u-1"}) {
 		t.Errorf("pod groups: got %v, %v", uids, err)
 	}
-	end()
+	// A runtime that was cut short may leave a process behind which no container of its list has.
 	if err := c.RemovePod(ctx, "u-1"); err != nil {
 		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the process that was left ended with %v, want SIGKILL", err)
 	}
 	if err := c.RemovePod(ctx, "u-1"); err != nil {
 		t.Errorf("remove what is gone: %v", err)
