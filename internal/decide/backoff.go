@@ -8,50 +8,34 @@ import (
 
 // next doubles a wait within bounds.
 func next(delay, initial, most time.Duration) time.Duration {
-	if delay <= 0 {
-		return min(initial, most)
-	}
-	return min(2*delay, most)
+	return min(max(2*delay, initial), most)
 }
 
 // crashUntil is when a container that ended may start again. The first end since it ran well has no wait;
 // then 10 s, doubled up to the bound ("after the initial crash Kubernetes applies an exponential backoff delay").
 // A changed definition owes nothing for the ends of the one before it.
 func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
+	switch {
+	case t.changed(c):
+		t.plan.Crashes = append(t.plan.Crashes, Crash{Name: c.Name, ID: c.ID})
+		return time.Time{}
+	case cm.CrashedID == c.ID:
+		return cm.CrashUntil
+	case cm.ReplacedID == c.ID: // it was ended to be resized: that is no crash
+		return time.Time{}
+	}
 	pol := t.in.Policy
 	from := c.FinishedAt
-	if from.IsZero() || from.After(t.in.Now) {
+	if from.IsZero() || from.After(t.in.Now) { // the runtime does not say, or the clock went back
 		from = t.in.Now
-	}
-	if t.changed(c) {
-		if cm.CrashDelay != 0 || cm.CrashUntil.After(t.in.Now) {
-			t.crashed(Crash{Name: c.Name, ID: c.ID, Until: from})
-		}
-		return from
-	}
-	if cm.CrashedID == c.ID {
-		return cm.CrashUntil
-	}
-	if cm.ReplacedID == c.ID { // it was ended to be resized: that is no crash
-		return from
 	}
 	delay := min(cm.CrashDelay, pol.BackOffMax)
 	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
 		delay = 0
 	}
 	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
-	t.crashed(crash)
-	return crash.Until
-}
-
-// crashed has an end remembered, once.
-func (t *turn) crashed(crash Crash) {
-	for i := range t.plan.Crashes {
-		if t.plan.Crashes[i].ID == crash.ID {
-			return
-		}
-	}
 	t.plan.Crashes = append(t.plan.Crashes, crash)
+	return crash.Until
 }
 
 // due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.

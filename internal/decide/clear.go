@@ -53,7 +53,7 @@ func (t *turn) prune() {
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		newer, dead := t.newer(i)
-		if newer == 0 || t.alive(c) || t.busyName(pod.OpStartContainer, c.Name) {
+		if newer == 0 || t.alive(c) {
 			continue
 		}
 		limit := t.in.Policy.DeadContainersPerContainer
@@ -126,9 +126,6 @@ func (t *turn) restartAll() bool {
 
 // restartAllTriggered reports whether a container of this sandbox ended with a rule that restarts all.
 func (t *turn) restartAllTriggered() bool {
-	if t.stale || t.sandbox == nil {
-		return false
-	}
 	triggered := false
 	for i := range t.in.Observed.Containers {
 		c := &t.in.Observed.Containers[i]
@@ -136,7 +133,7 @@ func (t *turn) restartAllTriggered() bool {
 			continue
 		}
 		spec := specOf(t.in.Pod, c.Name)
-		if spec == nil || len(spec.RestartPolicyRules) == 0 {
+		if spec == nil {
 			continue
 		}
 		if r := MatchingRule(spec, c.ExitCode); r != nil && r.Action == restartAllAction {

@@ -10,8 +10,7 @@ import (
 
 // Decide says what to do now. It reads everything and writes nothing; at rest it allocates nothing.
 func Decide(in *Input) Plan {
-	t := turn{in: in, none: ContainerMemory{}}
-	t.stale = in.Stale
+	t := turn{in: in, stale: in.Stale}
 	t.plan.RestartingAll = in.Memory.RestartingAll
 	if why := t.end(); why != "" {
 		t.terminate(why)
@@ -38,17 +37,16 @@ type turn struct {
 // active drives a pod that should run.
 func (t *turn) active() {
 	in := t.in
-	t.plan.Phase = PhaseActive
 	if !in.Memory.Admitted && len(in.Observed.Sandboxes) == 0 {
 		t.plan.Why = WhyNotAdmitted
 		return
 	}
-	t.wakeForDeadline()
+	t.wake(t.deadline())
 	t.cancelDeadHooks()
 	t.ensureSetUp()
 	t.ensureSandbox()
 	switch {
-	case t.sandbox == nil && t.plan.Why == WhyNetwork:
+	case t.plan.Why == WhyNetwork:
 	case t.restartAll():
 	default:
 		t.stopStrays()
@@ -78,19 +76,18 @@ func (t *turn) sayWhy() {
 	}
 }
 
-// begin plans an action unless it is in flight or may not begin now. It reports whether it was planned.
-func (t *turn) begin(a pod.Action) bool {
+// begin plans an action unless it is in flight or may not begin now.
+func (t *turn) begin(a pod.Action) {
 	if a.Op.Starts() && (t.stale || t.ending || t.in.Node.Predecessor) {
-		return false
+		return
 	}
 	key := a.Key()
 	for _, f := range t.in.InFlight {
 		if f.Key() == key {
-			return false
+			return
 		}
 	}
 	t.plan.Do = append(t.plan.Do, a)
-	return true
 }
 
 // cancel cuts an in-flight action short. It may be said again each turn until the outcome is there.
@@ -157,16 +154,11 @@ func (t *turn) busyID(op pod.Op, id string) *pod.Action {
 // alive reports whether a container has to be stopped before anything may take its place. One of unknown state
 // counts as dead after a stop that succeeded: the runtime promised that it is gone.
 func (t *turn) alive(c *pod.Container) bool {
-	switch c.State {
-	case pod.StateRunning:
-		return true
-	case pod.StateUnknown:
+	if c.State == pod.StateUnknown {
 		cm := t.memory(c.Name)
 		return cm.StopID != c.ID || !cm.Stopped
-	case pod.StateCreated, pod.StateExited:
-		return false
 	}
-	return false
+	return c.State == pod.StateRunning
 }
 
 // aliveNamed reports whether any instance of a container is alive.

@@ -20,13 +20,9 @@ func (t *turn) containers() {
 // inits drives the init containers and reports whether the main containers may run ("each init container must
 // complete successfully before the next one starts"; a sidecar must have started).
 func (t *turn) inits() bool {
-	inits := t.in.Pod.Spec.InitContainers
-	if len(inits) == 0 {
-		return true
-	}
 	initialized := t.initialized()
-	for i := range inits {
-		c := &inits[i]
+	for i := range t.in.Pod.Spec.InitContainers {
+		c := &t.in.Pod.Spec.InitContainers[i]
 		inst := t.instance(c.Name)
 		if IsSidecar(c) {
 			s := t.drive(c, inst, WhyInit, false)
@@ -36,7 +32,7 @@ func (t *turn) inits() bool {
 			}
 			continue
 		}
-		if initialized || (inst == nil && t.laterInit(i)) {
+		if initialized || t.laterInit(i) {
 			continue
 		}
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
@@ -48,7 +44,6 @@ func (t *turn) inits() bool {
 		}
 		// Also one that has failed for good lets nothing come after it, until the pod is found to have failed.
 		t.drive(c, inst, WhyInit, false)
-		t.wait(WhyInitFirst)
 		return false
 	}
 	return true
@@ -85,20 +80,14 @@ func (t *turn) laterInit(i int) bool {
 	return false
 }
 
-// started reports whether a sidecar lets the next container begin: its startup probe has succeeded, or it has
-// none and runs.
+// started reports whether a sidecar that runs lets the next container begin: its startup probe has succeeded, or it has
+// none.
 func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
-	if inst == nil || inst.State != pod.StateRunning {
-		return false
-	}
 	return Started(c, t.memory(c.Name), inst) || t.wasStarted(c.Name, inst)
 }
 
 // wasStarted reports whether the API status says so of this very container: "a restart is a first turn".
 func (t *turn) wasStarted(name string, inst *pod.Container) bool {
-	if t.memory(name).ProbedID == inst.ID {
-		return false // its probes have been heard of since
-	}
 	st := statusOf(&t.in.Pod.Status, name)
 	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)
 }

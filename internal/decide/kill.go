@@ -42,7 +42,7 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, why pod.Why, blo
 	if inFlight != nil && !shorter {
 		return
 	}
-	if cm.StopID == c.ID && inFlight == nil {
+	if cm.StopID == c.ID {
 		if cm.Stopped && t.stale { // it is gone, the inspection has yet to show it
 			return
 		}
@@ -50,7 +50,7 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, why pod.Why, blo
 			return
 		}
 	}
-	if shorter && inFlight != nil {
+	if inFlight != nil {
 		why = WhyShorterGrace
 	}
 	t.begin(pod.Action{
@@ -63,15 +63,12 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, why pod.Why, blo
 // periods are honoured". Zero asks for the smallest.
 func (t *turn) leastGrace(c *pod.Container, cm *ContainerMemory) time.Duration {
 	least := t.in.Policy.MinGrace
-	if cm.PreStoppedID == c.ID || t.preStop(c) {
+	if t.preStop(c) {
 		return least
 	}
 	asked := t.plan.StopGrace
-	switch {
-	case !t.ending:
+	if !t.ending {
 		asked = t.fullGrace(specOf(t.in.Pod, c.Name), c, cm)
-	case t.in.Pod == nil && c.Grace >= 0:
-		asked = min(asked, c.Grace)
 	}
 	if asked > 0 {
 		return min(asked, least)

@@ -40,7 +40,7 @@ func (t *turn) ephemeral() {
 			}
 			continue
 		}
-		if inst.State == pod.StateCreated && t.inSandbox(inst) {
+		if inst.State == pod.StateCreated {
 			t.drive(c, inst, WhyEphemeral, false)
 		}
 	}
@@ -117,14 +117,13 @@ func (t *turn) mainsEnded() bool {
 // initFailed reports whether an init container failed for good ("if a Pod's init container fails and the Pod has a
 // restartPolicy of Never, Kubernetes treats the overall Pod as failed").
 func (t *turn) initFailed() bool {
-	inits := t.in.Pod.Spec.InitContainers
-	if len(inits) == 0 || t.initialized() {
+	if t.initialized() {
 		return false
 	}
-	for i := range inits {
-		c := &inits[i]
+	for i := range t.in.Pod.Spec.InitContainers {
+		c := &t.in.Pod.Spec.InitContainers[i]
 		inst := t.in.Observed.Newest(c.Name)
-		if IsSidecar(c) || inst == nil || inst.State == pod.StateCreated || inst.State == pod.StateRunning || t.alive(inst) {
+		if inst == nil || t.alive(inst) {
 			continue
 		}
 		if code := exitCode(inst); code != 0 && !MayRestart(&t.in.Pod.Spec, c, code) {

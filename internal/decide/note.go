@@ -102,7 +102,6 @@ func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
 		return r.Op == pod.OpRunSandbox && o.Began.Sub(r.Until) > pol.RetryMax
 	})
-	o.Action.ID = ""
 	m.noteRetry(o, pol, false)
 }
 

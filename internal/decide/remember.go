@@ -38,7 +38,7 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay, kept = c.ID, c.Until, c.Next, true
 	}
 	for _, a := range plan.Do { // kept before it begins: the next agent may find it done
-		if (a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop) || (a.Why != WhyChanged && a.Why != WhyResizeRestart) {
+		if a.Why != WhyChanged && a.Why != WhyResizeRestart {
 			continue
 		}
 		if cm := m.Ensure(a.Container); cm.ReplacedID != a.ID {

@@ -56,9 +56,6 @@ func (t *turn) ensureSandbox() {
 		t.sandbox = sb
 		return
 	}
-	if t.stale && len(t.in.Observed.Sandboxes) == 0 {
-		return
-	}
 	if t.stopAlive(why) || t.busy(pod.OpStartContainer) || t.stale || t.stopSandboxes(why) {
 		return
 	}
@@ -81,7 +78,7 @@ func (t *turn) stopSandboxes(why pod.Why) bool {
 			continue
 		}
 		left = true
-		if t.busyID(pod.OpStopSandbox, sb.ID) == nil && t.due(pod.OpStopSandbox, sb.ID) {
+		if t.due(pod.OpStopSandbox, sb.ID) {
 			t.begin(pod.Action{Op: pod.OpStopSandbox, ID: sb.ID, Why: why})
 		}
 	}

@@ -10,10 +10,9 @@ import (
 type step uint8
 
 const (
-	stepWait step = iota // nothing can be done for it now (back-off, or another comes first)
+	stepWait step = iota // nothing can be done for it now (back-off, or another comes first), or ever
 	stepBusy             // on its way up or down
 	stepUp               // it runs and its postStart hook is done
-	stepDone             // it has ended and stays so
 )
 
 // drive brings one container to where its spec wants it. hold keeps it from being created.
@@ -60,7 +59,7 @@ func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory,
 	if cm.ReplacedID == inst.ID {
 		why = WhyRestartChanged
 	} else if !MayRestart(&t.in.Pod.Spec, c, exitCode(inst)) {
-		return stepDone
+		return stepWait
 	}
 	if !t.passed(t.crashUntil(inst, cm)) {
 		return stepWait
@@ -88,9 +87,6 @@ func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold boo
 		return t.pull(c, cm)
 	}
 	if t.sandbox == nil || !t.in.Memory.SetUp || hold || t.groupMustGrow() {
-		if hold {
-			return stepWait
-		}
 		return stepBusy
 	}
 	t.begin(pod.Action{Op: pod.OpStartContainer, Container: c.Name, Attempt: t.nextAttempt(c.Name, cm), Size: t.size(c.Name), Why: why})
@@ -114,7 +110,7 @@ func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
 
 // adopt starts a container that an earlier agent, or a start that was cut short, had only created.
 func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
-	if t.olderAlive(inst) {
+	if t.aliveNamed(inst.Name) {
 		return stepBusy
 	}
 	if !t.passed(cm.StartUntil) || hold {
@@ -128,16 +124,6 @@ func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	return stepBusy
 }
 
-func (t *turn) olderAlive(inst *pod.Container) bool {
-	for i := range t.in.Observed.Containers {
-		c := &t.in.Observed.Containers[i]
-		if c.Name == inst.Name && c.ID != inst.ID && t.alive(c) {
-			return true
-		}
-	}
-	return false
-}
-
 // nextAttempt is one more than any attempt that exists, may exist, or was reported.
 func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	var attempt uint32
@@ -147,8 +133,8 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	if cm.AttemptKnown {
 		attempt = max(attempt, cm.HighestAttempt+1)
 	}
-	if st := statusOf(&t.in.Pod.Status, name); st != nil && st.RestartCount >= 0 {
-		reported := uint32(st.RestartCount)
+	if st := statusOf(&t.in.Pod.Status, name); st != nil {
+		reported := uint32(max(st.RestartCount, 0))
 		if st.ContainerID != "" {
 			reported++
 		}

@@ -68,12 +68,6 @@ func (t *turn) deadline() time.Time {
 	return start.Add(seconds(*ads))
 }
 
-func (t *turn) wakeForDeadline() {
-	if at := t.deadline(); !at.IsZero() {
-		t.wake(at)
-	}
-}
-
 // terminate ends the pod: containers within the grace period, then sandboxes, then volumes and cgroup; what is
 // left stays for its logs until no source has the pod.
 func (t *turn) terminate(why pod.Why) {
@@ -87,18 +81,16 @@ func (t *turn) terminate(why pod.Why) {
 	alive := t.stopAlive(why)
 	switch {
 	case alive:
-		if left := t.left(); left > 0 {
-			t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
-		}
+		t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
 		return
 	case t.busy(pod.OpRunSandbox) || t.busy(pod.OpStartContainer) || t.stale:
 		return
-	case !t.neverBegan() && t.stopSandboxes(why):
+	case t.stopSandboxes(why):
 		return
 	}
 	t.plan.Ended = true
 	if !t.neverBegan() && !t.in.Memory.TornDown {
-		if !t.busy(pod.OpSetUp) && !t.busy(pod.OpTearDown) && t.due(pod.OpTearDown, "") {
+		if !t.busy(pod.OpSetUp) && t.due(pod.OpTearDown, "") {
 			t.begin(pod.Action{Op: pod.OpTearDown, Why: WhyTearDown})
 		}
 		return
@@ -158,13 +150,11 @@ func (t *turn) podGrace() time.Duration {
 
 // orphanGrace is what the containers themselves say: no object is left to ask.
 func (t *turn) orphanGrace() time.Duration {
-	grace, said := time.Duration(0), false
+	grace := time.Duration(-1)
 	for i := range t.in.Observed.Containers {
-		if c := &t.in.Observed.Containers[i]; c.Grace >= 0 && t.alive(c) {
-			grace, said = max(grace, c.Grace), true
-		}
+		grace = max(grace, t.in.Observed.Containers[i].Grace)
 	}
-	if !said {
+	if grace < 0 {
 		return DefaultGrace
 	}
 	return grace
@@ -177,7 +167,7 @@ func (t *turn) left() time.Duration {
 
 // graceShrank reports whether this turn is the first to know of a shorter grace period.
 func (t *turn) graceShrank() bool {
-	return t.ending && !t.in.Memory.StopBegan.IsZero() && t.plan.StopGrace < t.in.Memory.StopGrace
+	return t.plan.StopGrace < t.in.Memory.StopGrace
 }
 
 // stopAlive ends every living container, sidecars last and in reverse order ("sidecar containers ... terminate
@@ -194,8 +184,6 @@ func (t *turn) stopAlive(why pod.Why) bool {
 		left := t.left()
 		if !t.ending {
 			left = t.restartGrace(specOf(t.in.Pod, c.Name), c, t.memory(c.Name))
-		} else if t.in.Pod == nil && c.Grace >= 0 {
-			left = min(left, t.plan.StopBegan.Add(c.Grace).Sub(t.in.Now))
 		}
 		t.killInTurn(c, left, why, t.blocked(c))
 	}
@@ -210,7 +198,7 @@ func (t *turn) blocked(c *pod.Container) bool {
 	}
 	for i := range t.in.Observed.Containers {
 		o := &t.in.Observed.Containers[i]
-		if o.Name == c.Name || !t.alive(o) || t.isEphemeral(o.Name) {
+		if !t.alive(o) || t.isEphemeral(o.Name) {
 			continue
 		}
 		if other := t.sidecarRank(o.Name); other < 0 || other > rank {

@@ -275,7 +275,7 @@ type Plan struct {
 	RestartingAll bool
 	// Resized: the change of resources that was in progress is done.
 	Resized bool
-	// Crashes are container ends seen for the first time, with the wait that each gets.
+	// Crashes are container ends, with the wait that each gets. One may stand here twice, and in the turns after.
 	Crashes []Crash
 }
 

@@ -16,7 +16,7 @@
 //	&&, ||       one side is left out
 //	!x           x
 //	< <= > >=    the boundary moves by one; == and != are swapped
-//	1, 2, 10     a number is one more
+//	1, 2, 10     a number is one more, a time.Duration a second more
 //	+ - *        a - b, a + b, a + b
 //	min, max     the other one
 //	return       nought in place of each result

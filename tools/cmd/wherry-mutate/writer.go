@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"go/constant"
 	"go/token"
 	"go/types"
 	"maps"
@@ -212,7 +213,11 @@ func (w *writer) number(n *ast.BasicLit) {
 	if b.Info()&types.IsUntyped != 0 {
 		t = "int"
 	}
-	w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", t, w.mutant("one more", n)), fmt.Sprintf(", %s+1)", n.Value))
+	more := "1"
+	if t == "time.Duration" {
+		more = "1000000000" // a nanosecond more is nothing that anyone would notice
+	}
+	w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", t, w.mutant("one more", n)), fmt.Sprintf(", %s+%s)", n.Value, more))
 }
 
 func (w *writer) bound(n *ast.CallExpr, id *ast.Ident) {
@@ -253,8 +258,7 @@ func (w *writer) returned(n *ast.ReturnStmt) {
 	}
 	for i, e := range n.Results {
 		t := w.results.At(i).Type()
-		text := w.text(e)
-		if text == "nil" || text == `""` || text == "0" || !w.writable(t) {
+		if w.nought(e) || !w.writable(t) {
 			continue
 		}
 		if b, ok := t.Underlying().(*types.Basic); ok && b.Kind() == types.Bool {
@@ -263,6 +267,28 @@ func (w *writer) returned(n *ast.ReturnStmt) {
 		}
 		w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(t), w.mutant("return nought for", e)), ")")
 	}
+}
+
+// nought reports whether an expression says the zero value: nil, "", 0, a constant that is zero, T{}.
+func (w *writer) nought(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.Ident:
+		if e.Name == "nil" {
+			return true
+		}
+	case *ast.CompositeLit:
+		return len(e.Elts) == 0
+	}
+	v := w.info.Types[e].Value
+	switch {
+	case v == nil:
+		return false
+	case v.Kind() == constant.String:
+		return constant.StringVal(v) == ""
+	case v.Kind() == constant.Int || v.Kind() == constant.Float:
+		return constant.Sign(v) == 0
+	}
+	return false // true and false are negated
 }
 
 // statements leaves statements out.
