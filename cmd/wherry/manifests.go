@@ -14,8 +14,9 @@ import (
 
 // manifests are what wherry run was given.
 type manifests struct {
-	all  []byte // as one stream of documents
-	pods int
+	all   []byte // as one stream of documents
+	pods  int
+	notes []string // what of it is left out
 }
 
 // readManifests reads files, directories (their .yaml, .yml and .json, not those that begin with a dot) and - for stdin,
@@ -93,6 +94,9 @@ func (m *manifests) read(file string, stdin io.Reader) error {
 		return fmt.Errorf("%s: it is empty: a manifest has a Pod, ConfigMap or Secret", name)
 	}
 	m.pods += len(got.Pods)
+	for _, note := range got.Notes {
+		m.notes = append(m.notes, note.Error())
+	}
 	if len(m.all) > 0 {
 		m.all = append(bytes.TrimRight(m.all, "\n"), "\n---\n"...)
 	}

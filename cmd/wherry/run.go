@@ -94,6 +94,9 @@ func (o *runOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	r := &runner{runOptions: o, say: newLineWriter(cmd.ErrOrStderr()), out: newLineWriter(cmd.OutOrStdout()), seen: map[string]string{}}
+	for _, note := range m.notes {
+		r.progress("%s", note)
+	}
 	if err := r.open(ctx, m); err != nil {
 		return err
 	}

@@ -31,6 +31,8 @@ type Manifest struct {
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
 	Errors     []*ManifestError
+	// Notes are what was left out of objects that are right: an API server had added it.
+	Notes []*ManifestError
 }
 
 // Err is all that is wrong, or nil.
@@ -300,7 +302,11 @@ func (d *decoder) kind(m map[string]any, at *field.Path, fallback string) {
 		d.list(m, at, strings.TrimSuffix(kind, "List"))
 	case "Pod":
 		p := &v1.Pod{}
+		served := unserve(m)
 		if object, ok := d.into(m, p, at); ok {
+			for _, note := range leaveOut(p, served) {
+				d.out.Notes = append(d.out.Notes, &ManifestError{Manifest: d.name, Line: d.line(at), Document: d.doc, Object: object, Detail: note})
+			}
 			d.pod(p, m, object, at)
 		}
 	case "ConfigMap":

@@ -67,6 +67,9 @@ func (m *manifests) put(name string, data []byte) {
 			}
 		}
 	}
+	for _, note := range decoded.Notes {
+		m.cfg.Log.Info("manifest is taken in part", "what", note.Error())
+	}
 	for _, e := range decoded.Errors {
 		now.wrongs = append(now.wrongs, e)
 	}

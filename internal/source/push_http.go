@@ -20,6 +20,8 @@ import (
 type PushAnswer struct {
 	Items  []Pushed    `json:"items"`
 	Errors []PushError `json:"errors,omitempty"`
+	// Notes are what was left out of objects that were taken.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // PushError is one thing that is wrong. Line and Document are 0, and Field and Object empty, where they are not known.
@@ -112,7 +114,11 @@ func (p *Push) servePost(w http.ResponseWriter, r *http.Request, finished func(t
 		refuseWith(w, statusOf(err), items, err)
 		return
 	}
-	answer(w, http.StatusOK, PushAnswer{Items: items})
+	a := PushAnswer{Items: items}
+	for _, note := range m.Notes {
+		a.Notes = append(a.Notes, note.Error())
+	}
+	answer(w, http.StatusOK, a)
 }
 
 // once refuses a manifest that has two of one name.
