@@ -72,7 +72,9 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		deps.Heartbeats = deps.Client
 	}
 	a := &Agent{cfg: cfg, deps: deps, log: deps.Log.With("node", cfg.NodeName)}
-	a.cri = cri.New(cri.Config{Runtime: deps.Runtime, Images: deps.Images,
+	a.deps.Runtime, a.deps.Images = cri.Told(deps.Runtime, deps.Images,
+		func(method string, took time.Duration, err error) { a.metrics.Operation(method, took, err) })
+	a.cri = cri.New(cri.Config{Runtime: a.deps.Runtime, Images: a.deps.Images,
 		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader()})
 	var err error
 	if a.events, err = newEvents(deps.Heartbeats, cfg.NodeName, &cfg.Kubelet); err != nil {
@@ -146,12 +148,12 @@ func (a *Agent) buildLoop() error {
 	a.report = syncloop.NewReport(rc)
 	performer := perform.New(perform.Config{
 		CRI: a.cri, Images: a.ground.images, Volumes: a.ground.volumes, Logs: a.ground.logs, Cgroups: a.ground.cgroups, IDs: a.ground.ids,
-		Objects: a.ground.objects, Recorder: a.events, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
+		Objects: a.ground.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
 	})
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
 		Prober:   &syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs},
-		Reporter: a.report, Recorder: a.events, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
+		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
 		Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers, Storage: a.storage(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
 	})
 	return nil

@@ -44,6 +44,8 @@ type Config struct {
 	Runtime simcri.Config
 	// Agent changes the agent's configuration before each start.
 	Agent func(*agent.Config)
+	// Deps changes what the agent is given before each start.
+	Deps func(*agent.Deps)
 	// Forgetful: the machine keeps no checkpoints across agents.
 	Forgetful bool
 	// Standalone: the agent has no API server.
@@ -189,10 +191,14 @@ func (w *World) StartAgent() {
 	if !w.cfg.Forgetful {
 		shape.Disk = disk{w.disk, l}
 	}
-	a, err := agent.New(cfg, agent.Deps{
+	deps := agent.Deps{
 		Client: client, Runtime: l, Images: l, Dialer: w.Runtime, Machine: agent.SimulatedMachine(shape),
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
-	})
+	}
+	if w.cfg.Deps != nil {
+		w.cfg.Deps(&deps)
+	}
+	a, err := agent.New(cfg, deps)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -169,6 +169,28 @@ func Containers(p *v1.Pod) func(yield func(*v1.Container) bool) {
 	}
 }
 
+// The kinds of containers, as metrics name them.
+const (
+	KindContainer = "container"
+	KindInit      = "init_container"
+	KindEphemeral = "ephemeral_container"
+)
+
+// Kind is the kind of a container of the pod, by name.
+func Kind(p *v1.Pod, name string) string {
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Name == name {
+			return KindInit
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == name {
+			return KindEphemeral
+		}
+	}
+	return KindContainer
+}
+
 // portMappings are the ports of containers and of sidecars. A port that appears twice in one container, by name
 // or, unnamed, by address family, protocol, address and numbers, counts once.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,16 @@ type Recorder interface {
 	Event(p *v1.Pod, container, eventType, reason, message string)
 }
 
+// Meter counts what is started. Calls may be concurrent and must not block.
+type Meter interface {
+	// SandboxStarted is told of each RunPodSandbox; own: the pod has a user namespace.
+	SandboxStarted(handler string, own bool, took time.Duration, err error)
+	// ContainerStarted is told of each try to start a container of a kind (crispec.Kind); reason is why it failed, or "".
+	ContainerStarted(kind, reason string)
+	// ImagePulled is told of each pull that was waited for.
+	ImagePulled(bytes uint64, took time.Duration)
+}
+
 // Facts is what messages to the runtime depend on besides the pod.
 type Facts struct {
 	NodeName    string
@@ -103,7 +114,9 @@ type Config struct {
 	IDs      IDs
 	Objects  Objects
 	Recorder Recorder
-	Facts    func() Facts
+	// Meter may be nil: nobody counts.
+	Meter Meter
+	Facts func() Facts
 	// HTTP sends httpGet hooks.
 	HTTP HTTPDoer
 	Log  *slog.Logger
@@ -119,8 +132,18 @@ type Performer struct {
 // the runtime from those that have yet to stop.
 const removalPlaces = 4
 
+// noMeter counts nothing.
+type noMeter struct{}
+
+func (noMeter) SandboxStarted(string, bool, time.Duration, error) {}
+func (noMeter) ContainerStarted(string, string)                   {}
+func (noMeter) ImagePulled(uint64, time.Duration)                 {}
+
 // New returns a Performer.
 func New(cfg Config) *Performer {
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
 	return &Performer{cfg: cfg, removals: make(chan struct{}, removalPlaces)}
 }
 

@@ -57,6 +57,7 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 		event(v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "%s", w)
 	}
 	if res.Pulled {
+		x.cfg.Meter.ImagePulled(res.Image.GetSize(), res.Waited)
 		event(v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 			r.Image, res.Took.Truncate(time.Millisecond), res.Waited.Truncate(time.Millisecond), res.Image.GetSize())
 	} else {

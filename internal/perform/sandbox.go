@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -62,7 +63,9 @@ func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
 
 func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	const reason = "FailedCreatePodSandBox"
+	began := time.Now()
 	handler, err := x.handler(ctx, job.Pod)
+	defer func() { x.cfg.Meter.SandboxStarted(handler, crispec.NeedsUserns(job.Pod), time.Since(began), err) }()
 	if err == nil {
 		var cfg *runtimeapi.PodSandboxConfig
 		var warnings []crispec.Warning

@@ -18,18 +18,18 @@ import (
 
 // startContainer creates a container in the pod's sandbox and starts it; with an ID it starts one that an earlier
 // agent, or a call whose answer was lost, has created.
-func (x *Performer) startContainer(ctx context.Context, job pod.Job) pod.Outcome {
+func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outcome) {
+	defer func() { x.cfg.Meter.ContainerStarted(crispec.Kind(job.Pod, job.Action.Container), o.Reason) }()
 	id := job.Action.ID
 	if id == "" {
-		var out pod.Outcome
-		if id, out = x.createContainer(ctx, job); out.Err != nil {
-			x.event(job, v1.EventTypeWarning, "Failed", "Error: %s", out.Message)
-			return out
+		if id, o = x.createContainer(ctx, job); o.Err != nil {
+			x.event(job, v1.EventTypeWarning, "Failed", "Error: %s", o.Message)
+			return o
 		}
 		x.event(job, v1.EventTypeNormal, "Created", "Container created")
 	}
 	if err := x.cfg.CRI.StartContainer(ctx, id); err != nil {
-		o := failed("RunContainerError", err)
+		o = failed("RunContainerError", err)
 		o.ID = id
 		x.event(job, v1.EventTypeWarning, "Failed", "Error: %s", o.Message)
 		return o

@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -41,6 +40,7 @@ type Metrics struct {
 	sandboxTime                             *prometheus.HistogramVec
 	sandboxErrors                           *prometheus.CounterVec
 	startedPods, startedPodErrors           prometheus.Counter
+	startedOwn, startedOwnErrors            prometheus.Counter // with a user namespace
 	startedContainers, startedContainerErrs *prometheus.CounterVec
 	endedContainers                         *prometheus.CounterVec
 	pull                                    *prometheus.HistogramVec
@@ -54,7 +54,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	m.makeRuntime()
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
-		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedContainers,
+		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
 		m.startedContainerErrs, m.endedContainers, m.pull, m.evictions, m.rejections, m.restarted, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
 	if cfg.Pods != nil {
@@ -78,23 +78,26 @@ func (m *Metrics) makePods() {
 	m.podStatusSync = histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status to the API's acknowledgement",
 		[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})
 	m.podWorker = histograms("kubelet_pod_worker_duration_seconds", "Seconds of a worker's turn", prometheus.DefBuckets, "operation_type")
-	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Pods whose sandbox was started"})
+	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes that were asked of the runtime"})
 	m.startedPodErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started"})
-	m.startedContainers = counters("kubelet_started_containers_total", "Containers started", "container_type")
+	m.startedOwn = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Sandboxes with a user namespace that were asked of the runtime"})
+	m.startedOwnErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Sandboxes with a user namespace that could not be started"})
+	m.startedContainers = counters("kubelet_started_containers_total", "Containers asked of the runtime", "container_type")
 	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
 	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds of an image pull, by size of the image",
 		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
 	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
-	m.restarted = counters("kubelet_restarted_pods_total", "Pods of which another of the same name had just ended", "static")
+	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came again under the UID of one that had just ended", "static")
 }
 
 func (m *Metrics) makeRuntime() {
 	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds of a relist", prometheus.DefBuckets)
 	m.relistInterval = histogram("kubelet_pleg_relist_interval_seconds", "Seconds between relists", prometheus.DefBuckets)
 	m.lastSeen = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "When a relist last ended well, in seconds since the epoch"})
-	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Events that were dropped"})
+	// It stays 0: an event only marks a pod, and a mark is never dropped. Dashboards look for it.
+	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Events that were dropped; there are none"})
 	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")
 	m.operationErrors = counters("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed", "operation_type")
@@ -164,7 +167,7 @@ func (m *Metrics) WorkerStarted(waited time.Duration) {
 	}
 }
 
-// Turn notes a worker's turn; operation is create, update, sync or kill.
+// Turn notes a worker's turn; operation is create (the first of a pod), sync, kill (while it ends) or terminated.
 func (m *Metrics) Turn(operation string, took time.Duration) {
 	if m != nil {
 		m.podWorker.WithLabelValues(operation).Observe(took.Seconds())
@@ -190,25 +193,24 @@ func (m *Metrics) Relisted(at time.Time, took, interval time.Duration) {
 	m.lastSeen.Set(float64(at.UnixNano()) / second)
 }
 
-// EventDiscarded notes a runtime event that was dropped.
-func (m *Metrics) EventDiscarded() {
-	if m != nil {
-		m.discarded.Inc()
-	}
-}
-
-// SandboxStarted notes a RunPodSandbox.
-func (m *Metrics) SandboxStarted(handler string, took time.Duration, err error) {
+// SandboxStarted notes that a sandbox was asked for, with a user namespace of its own or not.
+func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, err error) {
 	if m == nil {
 		return
 	}
 	m.sandboxTime.WithLabelValues(handler).Observe(took.Seconds())
-	if err != nil {
-		m.sandboxErrors.WithLabelValues(handler).Inc()
-		m.startedPodErrors.Inc()
+	m.startedPods.Inc()
+	if own {
+		m.startedOwn.Inc()
+	}
+	if err == nil {
 		return
 	}
-	m.startedPods.Inc()
+	m.sandboxErrors.WithLabelValues(handler).Inc()
+	m.startedPodErrors.Inc()
+	if own {
+		m.startedOwnErrors.Inc()
+	}
 }
 
 // ContainerStarted notes a container that was created and started, or failed with a reason such as
@@ -244,14 +246,23 @@ func (m *Metrics) Evicted(signal string) {
 	}
 }
 
-// Rejected notes a pod that was not admitted.
+// Rejected notes a pod that was not admitted, with the reason that its status has. A reason that names a resource of the
+// cluster's own counts as OutOfExtendedResources, so that there are never many.
 func (m *Metrics) Rejected(reason string) {
-	if m != nil {
-		m.rejections.WithLabelValues(reason).Inc()
+	if m == nil {
+		return
 	}
+	if what, out := strings.CutPrefix(reason, "OutOf"); out {
+		switch v1.ResourceName(what) {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:
+		default:
+			reason = "OutOfExtendedResources"
+		}
+	}
+	m.rejections.WithLabelValues(reason).Inc()
 }
 
-// Restarted notes a pod that takes the place of another of its name.
+// Restarted notes a pod that a source named again while one of its UID was on its way out.
 func (m *Metrics) Restarted(static bool) {
 	if m != nil {
 		label := ""
@@ -273,14 +284,6 @@ func (m *Metrics) Operation(method string, took time.Duration, err error) {
 	if err != nil {
 		m.operationErrors.WithLabelValues(name).Inc()
 	}
-}
-
-// Intercept notes every unary call of a connection to a runtime.
-func (m *Metrics) Intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	began := time.Now()
-	err := invoke(ctx, method, req, reply, conn, opts...)
-	m.Operation(method[strings.LastIndex(method, "/")+1:], time.Since(began), err)
-	return err
 }
 
 // operationName is the field's label of a CRI call: run_podsandbox of RunPodSandbox.

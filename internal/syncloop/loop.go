@@ -50,6 +50,28 @@ type Recorder interface {
 	Event(p *v1.Pod, container, eventType, reason, message string)
 }
 
+// Meter counts what becomes of pods. Calls may be concurrent and must not block.
+type Meter interface {
+	// WorkerStarted is told how long a new pod waited for its worker's first turn.
+	WorkerStarted(waited time.Duration)
+	// Turn is told of each turn: create (the first), sync, kill (the pod ends) or terminated.
+	Turn(operation string, took time.Duration)
+	Rejected(reason string)
+	// Evicted is told of a pod that the node ended, with the signal that asked for it.
+	Evicted(signal string)
+	// Restarted is told of a pod that a source named again while it was on its way out.
+	Restarted(static bool)
+}
+
+// noMeter counts nothing.
+type noMeter struct{}
+
+func (noMeter) WorkerStarted(time.Duration) {}
+func (noMeter) Turn(string, time.Duration)  {}
+func (noMeter) Rejected(string)             {}
+func (noMeter) Evicted(string)              {}
+func (noMeter) Restarted(bool)              {}
+
 // Objects follows what pods refer to by name. Both calls are idempotent and cheap.
 type Objects interface {
 	Track(p *v1.Pod)
@@ -73,9 +95,11 @@ type Config struct {
 	Prober      Prober
 	Reporter    podworker.Reporter
 	Recorder    Recorder
-	Objects     Objects
-	Policy      *decide.Policy
-	Hash        func(p *v1.Pod, c *v1.Container) string
+	// Meter may be nil: nobody counts.
+	Meter   Meter
+	Objects Objects
+	Policy  *decide.Policy
+	Hash    func(p *v1.Pod, c *v1.Container) string
 	// Admit judges a pod against those that the node holds.
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
 	// Resize judges what a pod asks for beyond what is allocated to it against the pods that the node holds. Nil: the node
@@ -137,12 +161,17 @@ type member struct {
 	allocated *pod.Allocation // as of its last turn
 	known     bool            // allocated is what its checkpoint says
 	resize    *resize         // that it asked for; nil: none
+
+	made *time.Time // when, until its first turn
 }
 
 // New returns a Loop; it starts nothing.
 func New(cfg Config) *Loop {
 	if cfg.Housekeeping == 0 {
 		cfg.Housekeeping = time.Minute
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
 	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, holds: make(chan struct{}, 1)}
 	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
@@ -234,7 +263,8 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	m := l.workers[ref.UID]
 	if m == nil && wanted && l.ctx.Err() == nil {
 		l.seq++
-		m = &member{Worker: podworker.New(l.ctx, &l.wg, &l.worker, ref), seq: l.seq}
+		now := time.Now()
+		m = &member{Worker: podworker.New(l.ctx, &l.wg, &l.worker, ref), seq: l.seq, made: &now}
 		l.workers[ref.UID] = m
 		l.rename(m, ref)
 	}
@@ -335,6 +365,9 @@ func (l *Loop) gone(uid types.UID) {
 	l.cfg.Prober.Forget(uid)
 	l.cfg.Objects.Forget(uid)
 	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
+	if p, _ := l.cfg.Pods.Get(uid); p != nil {
+		l.cfg.Meter.Restarted(pod.IsStatic(p))
+	}
 	l.wakeWaiting()
 	l.retryResizes()
 }
@@ -364,7 +397,9 @@ func (l *Loop) NextRefresh(p *v1.Pod) time.Time { return l.cfg.Objects.NextRefre
 func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Lock()
 	freed := false
+	var made *time.Time
 	if m := l.workers[t.Ref.UID]; m != nil {
+		made, m.made = m.made, nil
 		m.admitted = t.Memory.Admitted
 		rejected := t.Memory.Stop != nil && t.Memory.Stop.Rejected
 		ended := t.Plan.Phase >= decide.PhaseStopped || rejected
@@ -378,11 +413,29 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	}
 	l.mu.Unlock()
 	l.cfg.Reporter.Turn(t)
+	l.meter(t, made)
 	if freed {
 		l.holdsChanged()
 		l.wakeWaiting()
 		l.retryResizes()
 	}
+}
+
+// meter counts a turn; made is when the pod's worker was, if it is the first.
+func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
+	operation := "sync"
+	switch {
+	case made != nil:
+		operation = "create"
+		if t.Desired != nil {
+			l.cfg.Meter.WorkerStarted(t.Now.Sub(*made))
+		}
+	case t.Plan.Phase >= decide.PhaseStopped:
+		operation = "terminated"
+	case t.Plan.Ending:
+		operation = "kill"
+	}
+	l.cfg.Meter.Turn(operation, time.Since(t.Now))
 }
 
 // Refresh makes a pod's volumes follow the objects that they come from: one of them has changed, or a token is due.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podstatus"
@@ -36,8 +37,8 @@ type ReportConfig struct {
 	RecursiveReadOnly func(p *v1.Pod) bool
 	// Started, when set, is told how long a pod took from its first sight to running.
 	Started func(p *v1.Pod, took time.Duration)
-	// ContainerEnded, when set, is told of each end of a container that a status shows, once: whether it is a container, an
-	// init_container or an ephemeral_container, and what its status says of the end. It must not block.
+	// ContainerEnded, when set, is told of each end of a container that a status shows, once: its kind (crispec.Kind)
+	// and what its status says of the end. It must not block.
 	ContainerEnded func(kind string, exitCode int32, reason string)
 	// Ended, when set, is told, again with each turn, that nothing runs any more of a pod with a deletion timestamp. It
 	// must not block.
@@ -94,9 +95,9 @@ func (r *Report) Turn(t *podworker.Turn) {
 		if old != nil {
 			before = old
 		}
-		countEnds(before.ContainerStatuses, st.ContainerStatuses, "container", r.cfg.ContainerEnded)
-		countEnds(before.InitContainerStatuses, st.InitContainerStatuses, "init_container", r.cfg.ContainerEnded)
-		countEnds(before.EphemeralContainerStatuses, st.EphemeralContainerStatuses, "ephemeral_container", r.cfg.ContainerEnded)
+		countEnds(before.ContainerStatuses, st.ContainerStatuses, crispec.KindContainer, r.cfg.ContainerEnded)
+		countEnds(before.InitContainerStatuses, st.InitContainerStatuses, crispec.KindInit, r.cfg.ContainerEnded)
+		countEnds(before.EphemeralContainerStatuses, st.EphemeralContainerStatuses, crispec.KindEphemeral, r.cfg.ContainerEnded)
 	}
 	r.resizeEvents(t, rep)
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {

@@ -83,5 +83,6 @@ func (l *Loop) evict(p *v1.Pod, message string) {
 	m.told = true
 	l.mu.Unlock()
 	l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, admit.ReasonEvicted, message)
+	l.cfg.Meter.Evicted("emptydirfs.limit")
 	m.Stop(&decide.Stop{Reason: admit.ReasonEvicted, Message: message, Grace: new(time.Duration), Since: time.Now()})
 }
