@@ -96,3 +96,20 @@ func TestEveryMetricMoves(t *testing.T) {
 	})
 }
 
+// "the node has no cluster DNS": a pod that asks for it gets the node's, and both are told.
+func TestMissingClusterDNS(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("a", func(p *v1.Pod) { p.Spec.DNSPolicy = v1.DNSClusterFirst }))
+		w.WaitReady("a")
+		told := func(namespace, name, text string) bool {
+			return slices.ContainsFunc(w.Kube.Events(namespace, name), func(e *v1.Event) bool {
+				return e.Reason == "MissingClusterDNS" && e.Type == v1.EventTypeWarning && e.Message == text
+			})
+		}
+		const text = `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+		who := `pod: "a_default(` + string(w.Kube.Pod(Namespace, "a").UID) + `)". `
+		w.Await("the pod's event", time.Minute, func() bool { return told(Namespace, "a", who+text) })
+		w.Await("the node's event", time.Minute, func() bool { return told("", NodeName, text) })
+	})
+}

@@ -23,7 +23,7 @@ const (
 type Warning struct {
 	Reason  string // of the event
 	Message string
-	OnNode  bool // the node gets the event too
+	Node    string // what the node's own event says, which comes beside it; "": the node gets none
 }
 
 // DNSInput is what a pod's resolver configuration depends on.
@@ -49,10 +49,11 @@ func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 		in.fromHost(c)
 	default:
 		if len(in.ClusterDNS) == 0 {
-			text := fmt.Sprintf("pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
-				"Falling back to %q policy.", fmt.Sprintf("%s_%s(%s)", in.Pod.Name, in.Pod.Namespace, in.Pod.UID), v1.DNSClusterFirst, v1.DNSDefault)
+			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+				v1.DNSClusterFirst, v1.DNSDefault)
 			if !pod.IsStatic(in.Pod) { // a node's own pods miss nothing where there is no cluster
-				warnings = append(warnings, Warning{Reason: "MissingClusterDNS", OnNode: true, Message: text})
+				who := fmt.Sprintf("%s_%s(%s)", in.Pod.Name, in.Pod.Namespace, in.Pod.UID)
+				warnings = append(warnings, Warning{Reason: "MissingClusterDNS", Node: text, Message: fmt.Sprintf("pod: %q. %s", who, text)})
 			}
 			in.fromHost(c)
 			break

@@ -155,7 +155,7 @@ func TestMissingClusterDNSNamesThePod(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u1"}, Spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}}
 	_, warnings := DNS(DNSInput{Pod: p})
 	want := `pod: "web_ns(u1)". kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
-	if len(warnings) != 1 || warnings[0].Message != want {
-		t.Errorf("warnings %+v, want %q", warnings, want)
+	if len(warnings) != 1 || warnings[0].Message != want || `pod: "web_ns(u1)". `+warnings[0].Node != want {
+		t.Errorf("warnings %+v, want %q, and for the node without the pod", warnings, want)
 	}
 }

@@ -70,8 +70,9 @@ type Images interface {
 	Ensure(ctx context.Context, r image.Request) (image.Result, *image.Error)
 }
 
-// Recorder records events on pods; container is "" or the name the event is about. It must not block.
+// Recorder records events on pods and on the node; container is "" or the name the event is about. It must not block.
 type Recorder interface {
+	NodeEvent(eventType, reason, message string)
 	Event(p *v1.Pod, container, eventType, reason, message string)
 }
 

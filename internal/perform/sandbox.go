@@ -72,6 +72,9 @@ func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 		cfg, warnings, err = x.sandboxConfig(job, job.Action.Attempt, handler)
 		for _, w := range warnings {
 			x.event(job, v1.EventTypeWarning, w.Reason, "%s", w.Message)
+			if w.Node != "" {
+				x.cfg.Recorder.NodeEvent(v1.EventTypeWarning, w.Reason, w.Node)
+			}
 		}
 		if err == nil {
 			var id string
