@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/stats"
-	"github.com/wherry-node/wherry/internal/volume"
+	"github.com/wherry-node/wherry/internal/syncloop"
 )
 
 // observed is what runs, for those who measure it.
@@ -96,11 +97,19 @@ func (a *Agent) relisted(took time.Duration, err error) {
 	}
 }
 
-// storage measures volumes for the sake of their limits: "localStorageCapacityIsolation". Nil on a simulated machine, where
-// nothing is written.
-func (a *Agent) storage() func(context.Context, *v1.Pod) ([]volume.Usage, error) {
+// storage measures what pods take on disk for the sake of their limits: "localStorageCapacityIsolation". Nil on a simulated
+// machine, where nothing is written.
+func (a *Agent) storage() func(context.Context, *v1.Pod) (syncloop.StorageUse, error) {
 	if !a.deps.Machine.real || !*a.cfg.Kubelet.LocalStorageCapacityIsolation {
 		return nil
 	}
-	return a.ground.volumes.Usage
+	return func(ctx context.Context, p *v1.Pod) (syncloop.StorageUse, error) {
+		volumes, err := a.ground.volumes.Usage(ctx, p)
+		use := syncloop.StorageUse{Volumes: volumes, LayersApart: a.stats.LayersApart(ctx)}
+		containers, containersErr := a.stats.ContainerDisks(ctx, p.UID)
+		for _, c := range containers {
+			use.Containers = append(use.Containers, syncloop.ContainerUse{Name: c.Name, Layer: c.Layer, Logs: c.Logs})
+		}
+		return use, errors.Join(err, containersErr)
+	}
 }

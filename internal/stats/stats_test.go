@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,5 +310,22 @@ func TestThisMachine(t *testing.T) {
 	}
 	if len(readNetwork("/", "")) == 0 {
 		t.Log("this machine has no network interface but loopback")
+	}
+}
+
+func TestContainerDisks(t *testing.T) {
+	t.Parallel()
+	runtime := (&runtimeStub{}).main(1, at(0))
+	s := newStats(t, func(c *Config) { c.Runtime, c.Images, c.HostRoot = runtime, runtime, hostV1(t) })
+	got, err := s.ContainerDisks(t.Context(), webUID)
+	if want := []ContainerDisk{{Name: "main", Layer: 4096, Logs: 111}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+	if got, err := s.ContainerDisks(t.Context(), "2"); err != nil || len(got) != 0 {
+		t.Errorf("of a pod that has ended: %+v %v", got, err)
+	}
+	runtime.err = errors.New("hung")
+	if got, err := s.ContainerDisks(t.Context(), webUID); err == nil || len(got) != 1 || got[0].Logs != 111 {
+		t.Errorf("of a runtime that fails: %+v %v", got, err)
 	}
 }

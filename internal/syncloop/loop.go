@@ -14,7 +14,6 @@ import (
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
-	"github.com/wherry-node/wherry/internal/volume"
 )
 
 // Pods are what the sources want.
@@ -114,8 +113,8 @@ type Config struct {
 	Holds func(ctx context.Context, pods []*v1.Pod)
 	// StartPlaces bounds the pods that are being started at once.
 	StartPlaces int
-	// Storage measures the volumes of a pod; nil: their limits are not enforced. It may take its time.
-	Storage func(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
+	// Storage measures what a pod takes on disk; nil: limits of that are not enforced. It may take its time.
+	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
 	// MaxDeadContainers is how many dead containers that have been replaced the node keeps altogether; nil: no limit.
 	MaxDeadContainers *int
 	// Housekeeping is how often leftovers and dead containers are looked for (1 min).

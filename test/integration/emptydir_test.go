@@ -30,3 +30,23 @@ containers:
 		t.Error("the pod within its limit was touched")
 	}
 }
+
+// A container that has written more than its limit of ephemeral storage has its pod evicted; the container's logs count.
+func TestEphemeralStorageLimit(t *testing.T) {
+	s := newSpace(t)
+	s.pod("grows", `
+containers:
+- {name: main, image: $busybox, command: [sh, -c, 'head -c 3000000 /dev/zero > /file; sleep 100000'], resources: {limits: {ephemeral-storage: 1Mi}}}
+- {name: other, image: $busybox, command: [sleep, "100000"], resources: {limits: {ephemeral-storage: 8Mi}}}`)
+	s.pod("fits", `
+containers:
+- {name: main, image: $busybox, command: [sh, -c, 'head -c 3000000 /dev/zero > /file; sleep 100000'], resources: {limits: {ephemeral-storage: 8Mi}}}`)
+	s.ready("fits")
+	p := s.ended("grows", v1.PodFailed)
+	if want := `Container main exceeded its local ephemeral storage limit "1Mi". `; p.Status.Reason != "Evicted" || p.Status.Message != want {
+		t.Errorf("status is %s %q, want Evicted %q", p.Status.Reason, p.Status.Message, want)
+	}
+	if !isTrue(s.get("fits"), v1.PodReady) {
+		t.Error("the pod within its limit was touched")
+	}
+}
