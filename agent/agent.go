@@ -32,9 +32,10 @@ import (
 
 // Agent is one node. Create it with New, then Run it, once.
 type Agent struct {
-	cfg  Config
-	deps Deps
-	log  *slog.Logger
+	cfg     Config
+	deps    Deps
+	clients clients
+	log     *slog.Logger
 
 	cri       *cri.Client
 	ground    *ground // what stands for the machine
@@ -68,16 +69,16 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	if deps.Heartbeats == nil {
-		deps.Heartbeats = deps.Client
-	}
 	a := &Agent{cfg: cfg, deps: deps, log: deps.Log.With("node", cfg.NodeName)}
 	a.deps.Runtime, a.deps.Images = cri.Told(deps.Runtime, deps.Images,
 		func(method string, took time.Duration, err error) { a.metrics.Operation(method, took, err) })
 	a.cri = cri.New(cri.Config{Runtime: a.deps.Runtime, Images: a.deps.Images,
 		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader()})
 	var err error
-	if a.events, err = newEvents(deps.Heartbeats, cfg.NodeName, &cfg.Kubelet); err != nil {
+	if a.clients, err = newClients(&deps); err != nil {
+		return nil, err
+	}
+	if a.events, err = newEvents(&a.clients, cfg.NodeName, &cfg.Kubelet); err != nil {
 		return nil, err
 	}
 	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
@@ -115,7 +116,7 @@ func (a *Agent) buildNode() error {
 	k := &a.cfg.Kubelet
 	var err error
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
-		Client: a.deps.Heartbeats, NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
+		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		PodCIDR:       a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
@@ -141,7 +142,7 @@ func (a *Agent) buildLoop() error {
 		rc.Ended = a.push.Ended
 	}
 	if a.deps.Client != nil {
-		a.writer = status.New(status.Config{Client: a.deps.Client, Log: a.log, Synced: a.metrics.StatusSent})
+		a.writer = status.New(status.Config{Pods: a.clients.statusPods, Log: a.log, Synced: a.metrics.StatusSent})
 		rc.Writer = a.writer
 		a.buildMirrors()
 	}

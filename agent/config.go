@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -57,11 +57,14 @@ type Config struct {
 
 // Deps are what the agent works with.
 type Deps struct {
-	// Client reaches the API server as this node; nil: standalone. Heartbeats, when set, is a second client, without a
-	// limit of its own, for node status and lease, so that they never queue behind other requests, and for events,
-	// which have a pace of their own (eventRecordQPS) and would else keep back the statuses of pods that start at once.
-	Client     kubernetes.Interface
-	Heartbeats kubernetes.Interface
+	// Client says how to reach the API server as this node; nil: standalone. The agent makes its own small client of it,
+	// which has the resources that a node uses and not all of Kubernetes'. Agents of one process share connections as
+	// client-go does: by an equal TLS configuration, or by Transport. Heartbeats, when set, is for a second client: without a
+	// limit of requests (QPS -1), for node status and lease, so that they never queue behind other requests, and for
+	// events, which have a pace of their own (eventRecordQPS) and would else keep back the statuses of pods that start at
+	// once. Its Timeout should be that of the status frequency, so that a server that is gone is noticed in time.
+	Client     *rest.Config
+	Heartbeats *rest.Config
 	// CloseConnections closes the connections of the clients; it is called when heartbeats fail repeatedly.
 	CloseConnections func()
 	// Leases renews the node's lease with those of others; nil: the agent does it.

@@ -2,12 +2,12 @@
 // embed a node, or a thousand of them.
 //
 //	a, err := agent.New(agent.Config{NodeName: "n1", Kubelet: agent.DefaultConfiguration()}, agent.Deps{
-//		Client: client, Runtime: runtime, Images: images, Machine: agent.SimulatedMachine(agent.Shape{}), Log: log,
+//		Client: restConfig, Runtime: runtime, Images: images, Machine: agent.SimulatedMachine(agent.Shape{}), Log: log,
 //	})
 //	...
 //	err = a.Run(ctx) // until ctx ends
 //
-// Contract: New does no IO and starts nothing. Run blocks, and when it returns everything that it started has ended.
+// Contract: New does no IO (but for files that a rest.Config names) and starts nothing. Run blocks, and when it returns everything that it started has ended.
 // Any number of agents live in one process: nothing is shared but what the caller shares through Deps. What a
 // parameter needs and when it may be nil stands at its field.
 //

@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -21,7 +19,7 @@ import (
 // events records events on pods and on the node. Unless it is open they are dropped: the timeline has them. Without an API
 // server the newest stay here.
 type events struct {
-	client   kubernetes.Interface
+	api      func(namespace string) eventAPI // nil: there is no API server
 	nodeName string
 	scheme   *runtime.Scheme
 	// rate bounds the events sent: eventRecordQPS and eventBurst; no QPS, no bound.
@@ -33,14 +31,23 @@ type events struct {
 	recorder record.EventRecorder
 }
 
-func newEvents(client kubernetes.Interface, nodeName string, k *kubelet.KubeletConfiguration) (*events, error) {
+// eventAPI are the events of one namespace.
+type eventAPI interface {
+	Create(ctx context.Context, ev *v1.Event, opts metav1.CreateOptions) (*v1.Event, error)
+	Update(ctx context.Context, ev *v1.Event, opts metav1.UpdateOptions) (*v1.Event, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Event, error)
+}
+
+func newEvents(c *clients, nodeName string, k *kubelet.KubeletConfiguration) (*events, error) {
 	s := runtime.NewScheme()
 	if err := v1.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	e := &events{client: client, nodeName: nodeName, scheme: s, rate: rate.NewLimiter(rate.Inf, 0)}
-	if client == nil {
+	e := &events{nodeName: nodeName, scheme: s, rate: rate.NewLimiter(rate.Inf, 0)}
+	if c.beats == nil {
 		e.local = newLocalEvents(nodeName)
+	} else {
+		e.api = c.events
 	}
 	if k.EventRecordQPS != nil && *k.EventRecordQPS > 0 {
 		e.rate = rate.NewLimiter(rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst)))
@@ -50,13 +57,13 @@ func newEvents(client kubernetes.Interface, nodeName string, k *kubelet.KubeletC
 
 // open begins to record; close ends it when all who record have ended.
 func (e *events) open(ctx context.Context) (close func()) {
-	if e.client == nil {
+	if e.api == nil {
 		return func() {}
 	}
 	// It ends when it is closed, not with ctx: those who record may end later than that.
 	b := record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
 		record.WithCorrelatorOptions(record.CorrelatorOptions{LRUCacheSize: eventsRemembered}))
-	paced := &pacedSink{client: e.client.CoreV1(), ctx: ctx, rate: e.rate}
+	paced := &pacedSink{api: e.api, ctx: ctx, rate: e.rate}
 	sink := b.StartRecordingToSink(paced)
 	e.set(b.NewRecorder(e.scheme, v1.EventSource{Component: "kubelet", Host: e.nodeName}))
 	return func() {
@@ -80,9 +87,9 @@ func (e *events) set(r record.EventRecorder) {
 // pacedSink sends no more events than the configuration allows. The recorder sends one after the other, so waiting
 // here holds up nothing else; what does not fit its queue is dropped. A request ends with ctx, and none begins after join.
 type pacedSink struct {
-	client typedv1.EventsGetter
-	ctx    context.Context
-	rate   *rate.Limiter
+	api  func(namespace string) eventAPI
+	ctx  context.Context
+	rate *rate.Limiter
 
 	mu     sync.Mutex // held while a request is under way
 	closed bool
@@ -113,21 +120,21 @@ func (s *pacedSink) join() {
 // Create writes a new event.
 func (s *pacedSink) Create(ev *v1.Event) (*v1.Event, error) {
 	return s.send(func() (*v1.Event, error) {
-		return s.client.Events(ev.Namespace).Create(s.ctx, ev, metav1.CreateOptions{})
+		return s.api(ev.Namespace).Create(s.ctx, ev, metav1.CreateOptions{})
 	})
 }
 
 // Update is not used by the recorder, which patches.
 func (s *pacedSink) Update(ev *v1.Event) (*v1.Event, error) {
 	return s.send(func() (*v1.Event, error) {
-		return s.client.Events(ev.Namespace).Update(s.ctx, ev, metav1.UpdateOptions{})
+		return s.api(ev.Namespace).Update(s.ctx, ev, metav1.UpdateOptions{})
 	})
 }
 
 // Patch counts an event that came again.
 func (s *pacedSink) Patch(ev *v1.Event, data []byte) (*v1.Event, error) {
 	return s.send(func() (*v1.Event, error) {
-		return s.client.Events(ev.Namespace).Patch(s.ctx, ev.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+		return s.api(ev.Namespace).Patch(s.ctx, ev.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 	})
 }
 

@@ -98,10 +98,11 @@ func pullRate(cfg *Config) *rate.Limiter {
 // buildGround wires what differs between a real and a simulated machine.
 func (a *Agent) buildGround() error {
 	refresh := func(uid types.UID) { a.loop.Refresh(uid) }
-	refs := &referents{local: objects.NewLocal(refresh), classes: runtimeClasses{client: a.deps.Client}, handlers: a.runtimeHandlers}
+	refs := &referents{local: objects.NewLocal(refresh), handlers: a.runtimeHandlers}
 	if a.deps.Client != nil {
+		refs.classes.api = a.clients.api.RuntimeClasses()
 		refs.api = objects.New(objects.Config{
-			Client: a.deps.Client, NodeName: a.cfg.NodeName, Log: a.log, Notify: refresh,
+			API: a.clients.objects(), NodeName: a.cfg.NodeName, Log: a.log, Notify: refresh,
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
 	}

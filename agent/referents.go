@@ -10,11 +10,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/objects"
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -131,7 +132,7 @@ func (r *referents) RuntimeHandler(ctx context.Context, class string) (string, e
 // runtimeClasses reads RuntimeClass objects when a pod needs one and remembers them for a minute: their handler
 // never changes ("handler is immutable").
 type runtimeClasses struct {
-	client kubernetes.Interface
+	api *kubeclient.Resource[*nodev1.RuntimeClass, *nodev1.RuntimeClassList]
 
 	mu   sync.Mutex
 	seen map[string]seenClass
@@ -151,7 +152,7 @@ func (r *runtimeClasses) handler(ctx context.Context, name string) (string, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	rc, err := r.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+	rc, err := r.api.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("get runtime class %s: %w", name, err)
 	}

@@ -62,11 +62,11 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	}
 	if !standalone {
 		if *k.Authentication.Webhook.Enabled {
-			authn.Tokens = a.deps.Client.AuthenticationV1().TokenReviews()
+			authn.Tokens = a.clients.api.TokenReviews()
 		}
 		if k.Authorization.Mode != "AlwaysAllow" {
 			authz = server.NewAuthorizer(server.AuthzConfig{
-				Access:     a.deps.Client.AuthorizationV1().SubjectAccessReviews(),
+				Access:     a.clients.api.SubjectAccessReviews(),
 				AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 			})
 		}

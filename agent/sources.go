@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/mirror"
@@ -49,7 +50,7 @@ func (a *Agent) sourceParts() []part {
 		out = append(out, part{"static pods of a URL", url.Run})
 	}
 	if a.deps.Client != nil {
-		api := &source.API{Client: a.deps.Client, NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
+		api := &source.API{Pods: a.clients.api.Pods(metav1.NamespaceAll), NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
 		out = append(out, part{"source", api.Run})
 	}
 	return out
@@ -67,7 +68,7 @@ func (a *Agent) wrongManifest(err error) {
 
 func (a *Agent) buildMirrors() {
 	a.mirrors = mirror.New(mirror.Config{
-		Client: a.deps.Client, Pods: a.pods, Node: a.heartbeat.Node, Gone: a.writer.Forget, Log: a.log,
+		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Gone: a.writer.Forget, Log: a.log,
 		Ends: func(fullName string, but types.UID) bool { return a.loop.Ends(fullName, but) },
 	})
 	a.pods.OnMirror(a.mirrors.Look)

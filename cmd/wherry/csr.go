@@ -50,7 +50,7 @@ certificate and a kubeconfig that works, and use it once to see who one is.
 			if err != nil {
 				return err
 			}
-			h.Client, h.Target, h.Out = c, cfg, cmd.OutOrStdout()
+			h.Client, h.Target, h.Out = c.CertificateSigningRequests(), cfg, cmd.OutOrStdout()
 			ctx, cancel := withTimeout(cmd.Context(), f.timeout)
 			defer cancel()
 			return explained(identity.ByHand(ctx, h), cfg)

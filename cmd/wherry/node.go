@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -24,6 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/server"
 )
 
@@ -164,15 +164,11 @@ func (n *node) openAPI(ctx context.Context) error {
 	k := &n.cfg.Kubelet
 	main := n.restConfig()
 	main.QPS, main.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
-	if n.deps.Client, err = kubernetes.NewForConfig(main); err != nil {
-		return fmt.Errorf("make API client: %w", err)
-	}
+	n.deps.Client = main
 	beats := n.restConfig()
 	beats.QPS = -1
 	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4)
-	if n.deps.Heartbeats, err = kubernetes.NewForConfig(beats); err != nil {
-		return fmt.Errorf("make heartbeat client: %w", err)
-	}
+	n.deps.Heartbeats = beats
 	n.deps.CloseConnections = n.client.CloseAll
 	return nil
 }
@@ -224,7 +220,11 @@ func (n *node) openServing(context.Context) error {
 	}
 	if n.client != nil {
 		cfg.Server = n.client.Server()
-		cfg.Client = func() (kubernetes.Interface, error) { return n.deps.Client, nil }
+		c, err := kubeclient.New(n.deps.Client)
+		if err != nil {
+			return err
+		}
+		cfg.Client = func() (identity.CSRs, error) { return c.CertificateSigningRequests(), nil }
 	}
 	s, err := identity.OpenServing(cfg)
 	if err != nil {

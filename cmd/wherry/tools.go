@@ -12,7 +12,9 @@ import (
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/handtools"
 	"github.com/wherry-node/wherry/internal/identity"
-	"k8s.io/client-go/kubernetes"
+	"github.com/wherry-node/wherry/internal/kubeclient"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -31,7 +33,7 @@ func (a *access) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.context, "context", "", "context of the kubeconfig; default: its current one")
 }
 
-func (a *access) client() (kubernetes.Interface, *rest.Config, error) {
+func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.context}).ClientConfig()
@@ -42,9 +44,9 @@ func (a *access) client() (kubernetes.Interface, *rest.Config, error) {
 		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	cfg.UserAgent = "wherry/" + config.WherryVersion
-	c, err := kubernetes.NewForConfig(cfg)
+	c, err := kubeclient.New(cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return nil, nil, err
 	}
 	return c, cfg, nil
 }
@@ -82,7 +84,7 @@ func newTokenCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			token, err := handtools.CreateToken(cmd.Context(), c, t)
+			token, err := handtools.CreateToken(cmd.Context(), c.Secrets(metav1.NamespaceSystem), t)
 			if err != nil {
 				return explained(err, cfg)
 			}
@@ -140,7 +142,7 @@ func newTokenList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return explained(handtools.ListTokens(cmd.Context(), c, cmd.OutOrStdout()), cfg)
+			return explained(handtools.ListTokens(cmd.Context(), c.Secrets(metav1.NamespaceSystem), cmd.OutOrStdout()), cfg)
 		},
 	}
 	a.flags(cmd.Flags())
@@ -160,7 +162,7 @@ func newTokenDelete() *cobra.Command {
 			}
 			var errs []error
 			for _, token := range args {
-				if err := handtools.DeleteToken(cmd.Context(), c, token); err != nil {
+				if err := handtools.DeleteToken(cmd.Context(), c.Secrets(metav1.NamespaceSystem), token); err != nil {
 					errs = append(errs, explained(err, cfg))
 				} else {
 					fmt.Fprintf(cmd.OutOrStdout(), "Deleted token %.6s\n", token)
@@ -188,7 +190,7 @@ func newLease() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l.Client, l.Node, l.Out = c, args[0], cmd.OutOrStdout()
+			l.Nodes, l.Leases, l.Node, l.Out = c.Nodes(), c.Leases(v1.NamespaceNodeLease), args[0], cmd.OutOrStdout()
 			return explained(l.Run(cmd.Context()), cfg)
 		},
 	}

@@ -135,10 +135,6 @@ func (s *stage) agent(i int) (*agent.Agent, error) {
 	as.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}}
 	as.ContentType = "application/vnd.kubernetes.protobuf"
 	as.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := kubernetes.NewForConfig(as)
-	if err != nil {
-		return nil, err
-	}
 	log := slog.New(slog.DiscardHandler)
 	if s.verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -148,7 +144,7 @@ func (s *stage) agent(i int) (*agent.Agent, error) {
 	off := false
 	kubelet.EnableServer = &off
 	return agent.New(agent.Config{NodeName: name, Kubelet: kubelet}, agent.Deps{
-		Client: client, Runtime: runtimes, Images: images, Machine: agent.SimulatedMachine(agent.Shape{}), Log: log,
+		Client: as, Runtime: runtimes, Images: images, Machine: agent.SimulatedMachine(agent.Shape{}), Log: log,
 	})
 }
 

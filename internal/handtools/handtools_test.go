@@ -23,7 +23,7 @@ import (
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientset()
-	token, err := handtools.CreateToken(t.Context(), c, handtools.Token{TTL: 24 * time.Hour, Groups: []string{handtools.DefaultTokenGroup},
+	token, err := handtools.CreateToken(t.Context(), c.CoreV1().Secrets(metav1.NamespaceSystem), handtools.Token{TTL: 24 * time.Hour, Groups: []string{handtools.DefaultTokenGroup},
 		Usages: []string{"signing", "authentication"}, Description: "for n1"})
 	if err != nil {
 		t.Fatal(err)
@@ -43,14 +43,14 @@ func TestTokens(t *testing.T) {
 	if diff := cmp.Diff(want, s.StringData); diff != "" || s.Type != "bootstrap.kubernetes.io/token" {
 		t.Errorf("secret of type %s (-want +got):\n%s", s.Type, diff)
 	}
-	if _, err := handtools.CreateToken(t.Context(), c, handtools.Token{Value: "zzzzzz.0123456789abcdef", Usages: []string{"signing"}}); err != nil {
+	if _, err := handtools.CreateToken(t.Context(), c.CoreV1().Secrets(metav1.NamespaceSystem), handtools.Token{Value: "zzzzzz.0123456789abcdef", Usages: []string{"signing"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := handtools.CreateToken(t.Context(), c, handtools.Token{Value: "zzzzzz.0123456789abcdef", Usages: []string{"signing"}}); err == nil || !strings.Contains(err.Error(), "exists") {
+	if _, err := handtools.CreateToken(t.Context(), c.CoreV1().Secrets(metav1.NamespaceSystem), handtools.Token{Value: "zzzzzz.0123456789abcdef", Usages: []string{"signing"}}); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("a second time: %v", err)
 	}
 	var out bytes.Buffer
-	if err := handtools.ListTokens(t.Context(), c, &out); err != nil {
+	if err := handtools.ListTokens(t.Context(), c.CoreV1().Secrets(metav1.NamespaceSystem), &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"TTL", token, "23h", "authentication,signing", "for n1", "zzzzzz.0123456789abcdef", "<forever>"} {
@@ -59,10 +59,10 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	for _, name := range []string{token, "zzzzzz"} {
-		if err := handtools.DeleteToken(t.Context(), c, name); err != nil {
+		if err := handtools.DeleteToken(t.Context(), c.CoreV1().Secrets(metav1.NamespaceSystem), name); err != nil {
 			t.Error(err)
 		}
-		if err := handtools.DeleteToken(t.Context(), c, name); err == nil || !strings.Contains(err.Error(), "there is no token") {
+		if err := handtools.DeleteToken(t.Context(), c.CoreV1().Secrets(metav1.NamespaceSystem), name); err == nil || !strings.Contains(err.Error(), "there is no token") {
 			t.Errorf("delete %s twice: %v", name, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestBadTokens(t *testing.T) {
 	} {
 		token := good
 		change(&token)
-		if _, err := handtools.CreateToken(t.Context(), fake.NewClientset(), token); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := handtools.CreateToken(t.Context(), fake.NewClientset().CoreV1().Secrets(metav1.NamespaceSystem), token); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestLeaseOfReadyNode(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 		defer cancel()
 		var out bytes.Buffer
-		if err := (&handtools.LeaseRenewal{Client: c, Node: "n1", Out: &out}).Run(ctx); err != nil {
+		if err := (&handtools.LeaseRenewal{Nodes: c.CoreV1().Nodes(), Leases: c.CoordinationV1().Leases(v1.NamespaceNodeLease), Node: "n1", Out: &out}).Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		lease, err := c.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), "n1", metav1.GetOptions{})
@@ -143,11 +143,11 @@ func TestLeaseOfUnknownNode(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientset(nodeWith(v1.ConditionUnknown))
 	var out bytes.Buffer
-	err := (&handtools.LeaseRenewal{Client: c, Node: "n1", Out: &out}).Run(t.Context())
+	err := (&handtools.LeaseRenewal{Nodes: c.CoreV1().Nodes(), Leases: c.CoordinationV1().Leases(v1.NamespaceNodeLease), Node: "n1", Out: &out}).Run(t.Context())
 	if !errors.Is(err, handtools.ErrUnknown) || !strings.Contains(err.Error(), "--ready") {
 		t.Fatalf("without --ready: %v", err)
 	}
-	if err := (&handtools.LeaseRenewal{Client: c, Node: "n1", Out: &out, Ready: true, Once: true}).Run(t.Context()); err != nil {
+	if err := (&handtools.LeaseRenewal{Nodes: c.CoreV1().Nodes(), Leases: c.CoordinationV1().Leases(v1.NamespaceNodeLease), Node: "n1", Out: &out, Ready: true, Once: true}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "NetworkUnavailable": "False"}
@@ -170,7 +170,7 @@ func TestLeaseTrouble(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 22*time.Second)
 		defer cancel()
 		var out bytes.Buffer
-		if err := (&handtools.LeaseRenewal{Client: c, Node: "n1", Out: &out}).Run(ctx); err != nil {
+		if err := (&handtools.LeaseRenewal{Nodes: c.CoreV1().Nodes(), Leases: c.CoordinationV1().Leases(v1.NamespaceNodeLease), Node: "n1", Out: &out}).Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		ms := time.Millisecond
@@ -178,7 +178,7 @@ func TestLeaseTrouble(t *testing.T) {
 			t.Errorf("tried at (-want +got):\n%s", diff)
 		}
 	})
-	err := (&handtools.LeaseRenewal{Client: fake.NewClientset(), Node: "n1", Out: &bytes.Buffer{}}).Run(t.Context())
+	err := (&handtools.LeaseRenewal{Nodes: fake.NewClientset().CoreV1().Nodes(), Node: "n1", Out: &bytes.Buffer{}}).Run(t.Context())
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "there is no node n1") {
 		t.Errorf("no node: %v", err)
 	}
@@ -201,7 +201,7 @@ func TestLeaseOfTwo(t *testing.T) {
 			}
 		}()
 		var out bytes.Buffer
-		if err := (&handtools.LeaseRenewal{Client: c, Node: "n1", Out: &out}).Run(ctx); err != nil {
+		if err := (&handtools.LeaseRenewal{Nodes: c.CoreV1().Nodes(), Leases: c.CoordinationV1().Leases(v1.NamespaceNodeLease), Node: "n1", Out: &out}).Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(out.String(), "Somebody else renews"); n != 1 {

@@ -13,12 +13,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 )
+
+// Nodes are the Nodes of a cluster.
+type Nodes interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
+}
+
+// Leases are the Leases of one namespace.
+type Leases interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordination.Lease, error)
+	Create(ctx context.Context, l *coordination.Lease, opts metav1.CreateOptions) (*coordination.Lease, error)
+	Update(ctx context.Context, l *coordination.Lease, opts metav1.UpdateOptions) (*coordination.Lease, error)
+}
 
 // LeaseRenewal is the renewal of another node's lease by hand.
 type LeaseRenewal struct {
-	Client kubernetes.Interface
+	Nodes  Nodes
+	Leases Leases // of the namespace kube-node-lease
 	Node   string
 	// Ready also writes the node's conditions as a healthy node would, where they are not: the lease alone does not
 	// bring back a node that the control plane has marked Unknown.
@@ -84,7 +97,7 @@ func final(err error) bool {
 
 // step looks at the node, renews its lease and, where asked to, mends its conditions.
 func (l *LeaseRenewal) step(ctx context.Context) error {
-	node, err := l.Client.CoreV1().Nodes().Get(ctx, l.Node, metav1.GetOptions{})
+	node, err := l.Nodes.Get(ctx, l.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no node %s: kubectl get nodes: %w", l.Node, err)
 	}
@@ -123,19 +136,18 @@ func condition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 
 // renew writes the time into the node's lease, and makes the lease where there is none.
 func (l *LeaseRenewal) renew(ctx context.Context, node *v1.Node) error {
-	leases := l.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	now := metav1.NowMicro()
-	lease, err := leases.Get(ctx, l.Node, metav1.GetOptions{})
+	lease, err := l.Leases.Get(ctx, l.Node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = leases.Create(ctx, l.newLease(node, now), metav1.CreateOptions{})
+		_, err = l.Leases.Create(ctx, l.newLease(node, now), metav1.CreateOptions{})
 	case err == nil:
 		if seen := lease.Spec.RenewTime; !l.last.IsZero() && seen != nil && seen.Time.Sub(l.last) > time.Millisecond {
 			fmt.Fprintf(l.Out, "Somebody else renews the lease of %s too (at %s): its own agent may be back\n", l.Node, seen.UTC().Format(time.RFC3339))
 		}
 		seconds := int32(l.Duration / time.Second)
 		lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = &l.Node, &now, &seconds
-		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		_, err = l.Leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("renew lease %s/%s: %w", v1.NamespaceNodeLease, l.Node, err)
@@ -187,7 +199,7 @@ func (l *LeaseRenewal) mend(ctx context.Context, node *v1.Node) error {
 	if err != nil {
 		return fmt.Errorf("encode conditions: %w", err)
 	}
-	if _, err := l.Client.CoreV1().Nodes().Patch(ctx, l.Node, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := l.Nodes.Patch(ctx, l.Node, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("write conditions of node %s: %w", l.Node, err)
 	}
 	for _, c := range patch {

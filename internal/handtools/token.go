@@ -14,13 +14,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/kubernetes"
 	tokenapi "k8s.io/cluster-bootstrap/token/api"
 	tokenutil "k8s.io/cluster-bootstrap/token/util"
 )
 
 // DefaultTokenGroup is the group that kubeadm binds to the ClusterRole system:node-bootstrapper.
 const DefaultTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
+
+// Secrets are the Secrets of the namespace kube-system.
+type Secrets interface {
+	Create(ctx context.Context, s *v1.Secret, opts metav1.CreateOptions) (*v1.Secret, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*v1.SecretList, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
 
 // Token is a bootstrap token as a user describes it.
 type Token struct {
@@ -35,7 +41,7 @@ type Token struct {
 
 // CreateToken stores a token as a Secret of kube-system, where the API server and the token cleaner look for it
 // (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/), and returns its value.
-func CreateToken(ctx context.Context, c kubernetes.Interface, t Token) (string, error) {
+func CreateToken(ctx context.Context, secrets Secrets, t Token) (string, error) {
 	if t.Value == "" {
 		made, err := tokenutil.GenerateBootstrapToken()
 		if err != nil {
@@ -47,7 +53,7 @@ func CreateToken(ctx context.Context, c kubernetes.Interface, t Token) (string, 
 	if err != nil {
 		return "", err
 	}
-	_, err = c.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, secret, metav1.CreateOptions{})
+	_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return "", fmt.Errorf("a token with the ID %s exists: delete it (wherry token delete %[1]s) or choose another", idOf(t.Value))
 	}
@@ -99,8 +105,8 @@ func idOf(token string) string {
 }
 
 // ListTokens prints the tokens of a cluster with what is left of their life.
-func ListTokens(ctx context.Context, c kubernetes.Interface, out io.Writer) error {
-	list, err := c.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(v1.SecretTypeBootstrapToken)})
+func ListTokens(ctx context.Context, secrets Secrets, out io.Writer) error {
+	list, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(v1.SecretTypeBootstrapToken)})
 	if err != nil {
 		return fmt.Errorf("list bootstrap tokens: %w", err)
 	}
@@ -160,12 +166,12 @@ func row(s *v1.Secret, now time.Time) string {
 }
 
 // DeleteToken removes a token, named whole or by its ID.
-func DeleteToken(ctx context.Context, c kubernetes.Interface, token string) error {
+func DeleteToken(ctx context.Context, secrets Secrets, token string) error {
 	id := idOf(token)
 	if !tokenutil.IsValidBootstrapTokenID(id) {
 		return fmt.Errorf("%q is neither a token nor the ID of one (6 small letters or digits)", token)
 	}
-	err := c.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, tokenutil.BootstrapTokenSecretName(id), metav1.DeleteOptions{})
+	err := secrets.Delete(ctx, tokenutil.BootstrapTokenSecretName(id), metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no token with the ID %s: wherry token list", id)
 	}

@@ -7,9 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/internal/nodestatus"
 )
@@ -25,7 +26,8 @@ const (
 	fastFor       = 120 * time.Second
 	backOffFirst  = 200 * time.Millisecond
 	backOffMax    = 7 * time.Second
-	leaseFraction = 0.25 // of the duration: the renewal interval
+	leaseFraction = 0.25 // of the duration: the renewal interval, and the most that one request may take
+	leaseJitter   = 0.04 // of the interval, added
 	repeatLogged  = time.Minute
 )
 
@@ -53,11 +55,28 @@ type Leases interface {
 	Keep(node string, uid func() types.UID) (release func())
 }
 
-// Config of a Heartbeat. Client, NodeName, Source are required.
+// NodeAPI are the Nodes of the API server. The status loop calls it, and until the Node is known the lease loop (Get).
+type NodeAPI interface {
+	Create(ctx context.Context, node *v1.Node, opts metav1.CreateOptions) (*v1.Node, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
+	// Patch is called for the subresource "status" only.
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
+}
+
+// LeaseAPI are the Leases of one namespace. One goroutine calls it.
+type LeaseAPI interface {
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// Config of a Heartbeat. Nodes, NodeName, Source are required.
 type Config struct {
-	// Client needs requests that end: give it a rest.Config whose Timeout is that of the status frequency, so that a
-	// connection to a server that is gone is noticed in time.
-	Client   kubernetes.Interface
+	// Nodes needs requests that end: give the client a Timeout of the status frequency, so that a connection to a server
+	// that is gone is noticed in time.
+	Nodes NodeAPI
+	// Lease has the leases of the namespace kube-node-lease. It may be missing where Leases is there.
+	Lease    LeaseAPI
 	NodeName string
 	// Register creates the Node. Without it, the agent waits for somebody to create it.
 	Register bool
@@ -78,7 +97,7 @@ type Config struct {
 	OnRepeatedFailure func()
 	Recorder          Recorder // optional
 	Leases            Leases   // optional
-	// Rand is a number in [0, 1) that spreads the reports of many nodes; nil: random.
+	// Rand is a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call it.
 	Rand func() float64
 	// Log should carry the node's name: the messages do not repeat it.
 	Log *slog.Logger
@@ -108,8 +127,10 @@ func setDuration(d *time.Duration, fallback time.Duration) {
 
 func (c *Config) validate() error {
 	switch {
-	case c.Client == nil:
-		return errors.New("heartbeat: Config.Client is missing; a node without an API server has no heartbeat")
+	case c.Nodes == nil:
+		return errors.New("heartbeat: Config.Nodes is missing; a node without an API server has no heartbeat")
+	case c.Lease == nil && c.Leases == nil:
+		return errors.New("heartbeat: Config.Lease is missing and there are no Leases that would do without")
 	case c.NodeName == "":
 		return errors.New("heartbeat: Config.NodeName is empty")
 	case c.Source == nil:

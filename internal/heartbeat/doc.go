@@ -8,7 +8,8 @@
 // the API, so that a node is Ready as soon as its runtime is.
 //
 // The lease is renewed every quarter of its duration (10 s of 40 s), by a loop of its own that a slow status
-// computation does not delay.
+// computation does not delay. k8s.io/component-helpers has such a loop too; it takes a clientset of all of Kubernetes, which the
+// agent does not carry.
 //
 // Contract: New starts nothing. Run blocks, with two goroutines in all (one with a Leases of the caller's), and has
 // joined them when it returns. The status goes out as one strategic merge PATCH of the status subresource, never as

@@ -65,7 +65,7 @@ func newBench(t *testing.T, objects ...runtime.Object) *bench {
 		return false, nil, nil
 	})
 	b.cfg = Config{
-		Client: b.api, NodeName: "n1", Register: true, Source: b, Recorder: b, Rand: func() float64 { return 0.5 },
+		Nodes: b.api.CoreV1().Nodes(), Lease: b.api.CoordinationV1().Leases(v1.NamespaceNodeLease), NodeName: "n1", Register: true, Source: b, Recorder: b, Rand: func() float64 { return 0.5 },
 		OnRepeatedFailure: func() { b.note("close connections") },
 		Log:               slog.New(slog.NewTextHandler(&b.logged, nil)),
 	}
@@ -471,11 +471,14 @@ func TestCordonIsTold(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
+	api := fake.NewClientset()
+	nodes, leases := api.CoreV1().Nodes(), api.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	for want, cfg := range map[string]Config{
-		"Client":                   {NodeName: "n", Source: &bench{}},
-		"NodeName":                 {Client: fake.NewClientset(), Source: &bench{}},
-		"Source":                   {Client: fake.NewClientset(), NodeName: "n"},
-		"nodeLeaseDurationSeconds": {Client: fake.NewClientset(), NodeName: "n", Source: &bench{}, LeaseDuration: time.Second},
+		"Nodes":                    {Lease: leases, NodeName: "n", Source: &bench{}},
+		"Lease ":                   {Nodes: nodes, NodeName: "n", Source: &bench{}},
+		"NodeName":                 {Nodes: nodes, Lease: leases, Source: &bench{}},
+		"Source":                   {Nodes: nodes, Lease: leases, NodeName: "n"},
+		"nodeLeaseDurationSeconds": {Nodes: nodes, Lease: leases, NodeName: "n", Source: &bench{}, LeaseDuration: time.Second},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)

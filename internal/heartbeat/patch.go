@@ -2,50 +2,42 @@ package heartbeat
 
 import (
 	"encoding/json"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/wherry-node/wherry/internal/mergepatch"
 )
 
-// statusPatch is the strategic merge patch from one Node to another, without spec.
+// statusPatch is the strategic merge patch from one Node to another: its status, labels and annotations. The rest is others'.
 //
 // status.addresses is declared as merging by type, but a dual-stack node has two of one type: a merge would lose one.
 // It therefore goes whole. (conditions do merge by type: others' conditions are not sent.)
 func statusPatch(base, next *v1.Node) ([]byte, error) {
-	target := *next
-	target.Spec = base.Spec
-	target.ResourceVersion = base.ResourceVersion
-	whole := len(base.Status.Addresses) > 0 && !equality.Semantic.DeepEqual(base.Status.Addresses, next.Status.Addresses)
-	if whole {
-		target.Status.Addresses = base.Status.Addresses
+	status := mergepatch.Struct(&base.Status, &next.Status)
+	delete(status, "conditions")
+	byType := func(c *v1.NodeCondition) string { return string(c.Type) }
+	if conditions := mergepatch.Keyed("type", byType, base.Status.Conditions, next.Status.Conditions); len(conditions) > 0 {
+		status["conditions"] = conditions
 	}
-	from, err := json.Marshal(base)
-	if err != nil {
-		return nil, fmt.Errorf("encode the old node: %w", err)
+	if _, ok := status["addresses"]; ok && len(base.Status.Addresses) > 0 {
+		status["addresses"] = mergepatch.Replace(next.Status.Addresses)
 	}
-	to, err := json.Marshal(&target)
-	if err != nil {
-		return nil, fmt.Errorf("encode the new node: %w", err)
+	patch := map[string]any{}
+	if len(status) > 0 {
+		patch["status"] = status
 	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(from, to, v1.Node{})
-	if err != nil || !whole {
-		return patch, err
+	meta := mergepatch.Struct(
+		&ours{Labels: base.Labels, Annotations: base.Annotations},
+		&ours{Labels: next.Labels, Annotations: next.Annotations},
+	)
+	if len(meta) > 0 {
+		patch["metadata"] = meta
 	}
-	var doc map[string]any
-	if err := json.Unmarshal(patch, &doc); err != nil {
-		return nil, fmt.Errorf("decode the patch: %w", err)
-	}
-	status, ok := doc["status"].(map[string]any)
-	if !ok {
-		status = map[string]any{}
-		doc["status"] = status
-	}
-	addresses := []any{}
-	for _, a := range next.Status.Addresses {
-		addresses = append(addresses, a)
-	}
-	status["addresses"] = append(addresses, map[string]string{"$patch": "replace"})
-	return json.Marshal(doc)
+	return json.Marshal(patch)
+}
+
+// ours is what of a Node's metadata may be this agent's.
+type ours struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
@@ -17,9 +18,11 @@ func TestStatusPatch(t *testing.T) {
 		return v1.NodeAddress{Type: kind, Address: ip}
 	}
 	base := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5", Labels: map[string]string{"theirs": "1"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: "5", Labels: map[string]string{"theirs": "1", "gone": "1"}},
 		Spec:       v1.NodeSpec{Unschedulable: true},
 		Status: v1.NodeStatus{
+			Capacity:   v1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1024Mi"), "gone": resource.MustParse("1")},
+			NodeInfo:   v1.NodeSystemInfo{BootID: "b1", Swap: &v1.NodeSwapStatus{}},
 			Addresses:  []v1.NodeAddress{address(v1.NodeInternalIP, "192.0.2.1"), address(v1.NodeHostName, "n1")},
 			Conditions: []v1.NodeCondition{{Type: "NetworkUnavailable", Status: v1.ConditionFalse}, {Type: v1.NodeReady, Status: v1.ConditionFalse}},
 		},
@@ -28,13 +31,18 @@ func TestStatusPatch(t *testing.T) {
 	next.Spec.Unschedulable = false // not ours: must not be sent
 	next.Status.Addresses = []v1.NodeAddress{address(v1.NodeInternalIP, "192.0.2.1"), address(v1.NodeInternalIP, "2001:db8::1"), address(v1.NodeHostName, "n1")}
 	next.Status.Conditions[1].Status = v1.ConditionTrue
+	next.Labels = map[string]string{"theirs": "1", "ours": "1"}
+	next.Status.Capacity = v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}
+	next.Status.NodeInfo = v1.NodeSystemInfo{BootID: "b2"}
 	patch, err := statusPatch(base, next)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"status":{"$setElementOrder/conditions":[{"type":"NetworkUnavailable"},{"type":"Ready"}],` +
-		`"addresses":[{"type":"InternalIP","address":"192.0.2.1"},{"type":"InternalIP","address":"2001:db8::1"},{"type":"Hostname","address":"n1"},{"$patch":"replace"}],` +
-		`"conditions":[{"status":"True","type":"Ready"}]}}`
+	want := `{"metadata":{"labels":{"gone":null,"ours":"1"}},"status":{` +
+		`"addresses":[{"$patch":"replace"},{"type":"InternalIP","address":"192.0.2.1"},{"type":"InternalIP","address":"2001:db8::1"},{"type":"Hostname","address":"n1"}],` +
+		`"capacity":{"cpu":"2","gone":null},` +
+		`"conditions":[{"lastHeartbeatTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}],` +
+		`"nodeInfo":{"bootID":"b2","swap":null}}}`
 	if diff := cmp.Diff(want, string(patch)); diff != "" {
 		t.Error(diff)
 	}

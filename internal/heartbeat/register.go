@@ -41,7 +41,7 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 	defer cancel()
-	nodes := h.cfg.Client.CoreV1().Nodes()
+	nodes := h.cfg.Nodes
 	node, err := nodes.Create(reqCtx, res.Node, metav1.CreateOptions{})
 	if err == nil {
 		h.keep(node)

@@ -80,7 +80,7 @@ func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 	defer cancel()
-	node, err := h.cfg.Client.CoreV1().Nodes().Get(ctx, h.cfg.NodeName, options)
+	node, err := h.cfg.Nodes.Get(ctx, h.cfg.NodeName, options)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (h *Heartbeat) send(ctx context.Context, base *v1.Node, res nodestatus.Resu
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 	defer cancel()
-	node, err := h.cfg.Client.CoreV1().Nodes().Patch(ctx, h.cfg.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	node, err := h.cfg.Nodes.Patch(ctx, h.cfg.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("patch status of node %s: %w", h.cfg.NodeName, err)
 	}

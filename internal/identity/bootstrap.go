@@ -14,10 +14,11 @@ import (
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // Names that a node's identity has, as the Node authorizer expects them.
@@ -99,8 +100,8 @@ func clientRequest(node string, st store, log *slog.Logger, patience time.Durati
 }
 
 // bootstrapClient makes a client of the bootstrap kubeconfig as it is now.
-func bootstrapClient(file string) func() (kubernetes.Interface, func(), string, string, error) {
-	return func() (kubernetes.Interface, func(), string, string, error) {
+func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
+	return func() (CSRs, func(), string, string, error) {
 		cfg, err := readKubeconfig(file)
 		if err != nil {
 			return nil, nil, "", file, err
@@ -114,12 +115,12 @@ func bootstrapClient(file string) func() (kubernetes.Interface, func(), string, 
 			return nil, nil, cfg.Host, file, err
 		}
 		own.Timeout = 0 // watches stay open
-		c, err := kubernetes.NewForConfig(own)
+		c, err := kubeclient.New(own)
 		if err != nil {
 			conns.end()
 			return nil, nil, cfg.Host, file, fmt.Errorf("make client of %s: %w", file, err)
 		}
-		return c, conns.end, cfg.Host, file, nil
+		return c.CertificateSigningRequests(), conns.end, cfg.Host, file, nil
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // node is a node's directory on the way to its identity.
@@ -64,8 +64,8 @@ func (n *node) works(t *testing.T) {
 	t.Helper()
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)
 	defer endClient(t, c)
-	cs := must(kubernetes.NewForConfig(c.Config()))(t)
-	_, err := cs.CertificatesV1().CertificateSigningRequests().Get(t.Context(), n.api.created[0], metav1.GetOptions{})
+	cs := must(kubeclient.New(c.Config()))(t)
+	_, err := cs.CertificateSigningRequests().Get(t.Context(), n.api.created[0], metav1.GetOptions{})
 	if err != nil {
 		t.Errorf("use the identity: %v", err)
 	}

@@ -23,15 +23,16 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // HandRequest is a certificate asked for by a person rather than by a node.
 type HandRequest struct {
-	Client kubernetes.Interface
+	Client CSRs
 	// Target has the server and its CA, for the kubeconfig that is written.
 	Target *rest.Config
 
@@ -160,8 +161,7 @@ func (h *HandRequest) submit(ctx context.Context, csrPEM []byte) (string, error)
 		seconds := int32(h.Expiration / time.Second)
 		csr.Spec.ExpirationSeconds = &seconds
 	}
-	csrs := h.Client.CertificatesV1().CertificateSigningRequests()
-	_, err = csrs.Create(ctx, csr, metav1.CreateOptions{})
+	_, err = h.Client.Create(ctx, csr, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
 			return "", fmt.Errorf("create certificate request: %w", err)
@@ -169,7 +169,7 @@ func (h *HandRequest) submit(ctx context.Context, csrPEM []byte) (string, error)
 		fmt.Fprintf(h.Out, "Submitted as %s to the signer %s\n", name, h.Signer)
 		return name, nil
 	}
-	there, err := csrs.Get(ctx, name, metav1.GetOptions{})
+	there, err := h.Client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("look at certificate request %s: %w", name, err)
 	}
@@ -186,7 +186,7 @@ func (h *HandRequest) wait(ctx context.Context, name string) ([]byte, error) {
 	said := newRepeats(h.Patience)
 	look := &request{patience: h.Patience}
 	for {
-		csr, err := h.Client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
+		csr, err := h.Client.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("certificate request %s was deleted: start again", name)
 		}
@@ -255,11 +255,11 @@ func (h *HandRequest) whoAmI(ctx context.Context, pair *tls.Certificate) error {
 		return err
 	}
 	defer conns.end()
-	c, err := kubernetes.NewForConfig(own)
+	c, err := kubeclient.New(own)
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	me, err := c.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authentication.SelfSubjectReview{}, metav1.CreateOptions{})
+	me, err := c.SelfSubjectReviews().Create(ctx, &authentication.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return errors.Join(errors.New("the new identity does not work yet"), Explain(err, h.Target.Host, h.path(".kubeconfig")))
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	certificates "k8s.io/api/certificates/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -23,7 +23,7 @@ func hand(t *testing.T, a *api, out *lines) identity.HandRequest {
 	t.Helper()
 	target := &rest.Config{Host: a.server.URL, BearerToken: a.token, TLSClientConfig: rest.TLSClientConfig{CAData: a.ca.pem}}
 	return identity.HandRequest{
-		Client: must(kubernetes.NewForConfig(target))(t), Target: target,
+		Client: must(kubeclient.New(target))(t).CertificateSigningRequests(), Target: target,
 		Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}},
 		Signer:  certificates.KubeAPIServerClientKubeletSignerName, Usages: []string{"client auth"}, Expiration: time.Hour,
 		Dir: t.TempDir(), Base: "n1", Out: out, Patience: 50 * time.Millisecond,

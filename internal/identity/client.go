@@ -12,8 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // ClientConfig says which identity a Client has.
@@ -200,13 +201,13 @@ func (c *Client) Run(ctx context.Context) error {
 
 // forRequest reaches the server to ask for a certificate: as the node while its certificate is good, else with the
 // bootstrap token.
-func (c *Client) forRequest() (kubernetes.Interface, func(), string, string, error) {
+func (c *Client) forRequest() (CSRs, func(), string, string, error) {
 	if c.cfg.BootstrapKubeconfig != "" && time.Now().After(c.Certificate().NotAfter) {
 		return bootstrapClient(c.cfg.BootstrapKubeconfig)()
 	}
-	client, err := kubernetes.NewForConfig(c.Config())
+	client, err := kubeclient.New(c.Config())
 	if err != nil {
 		return nil, nil, c.Server(), c.cfg.Kubeconfig, fmt.Errorf("make client: %w", err)
 	}
-	return client, func() {}, c.Server(), c.cfg.Kubeconfig, nil
+	return client.CertificateSigningRequests(), func() {}, c.Server(), c.cfg.Kubeconfig, nil
 }

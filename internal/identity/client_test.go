@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 func pairOf(t *testing.T, certPEM, keyPEM []byte) tls.Certificate {
@@ -42,10 +42,10 @@ func TestRotation(t *testing.T) {
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Rotate: true,
 		Log: n.cfg.Log, Patience: n.cfg.Patience}))(t)
 	a.set(func() { a.age, a.life = 0, time.Hour })
-	cs := must(kubernetes.NewForConfig(c.Config()))(t)
+	cs := must(kubeclient.New(c.Config()))(t)
 	use := func() {
 		t.Helper()
-		if _, err := cs.CertificatesV1().CertificateSigningRequests().Get(t.Context(), a.created[0], metav1.GetOptions{}); err != nil {
+		if _, err := cs.CertificateSigningRequests().Get(t.Context(), a.created[0], metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -234,7 +234,9 @@ func TestServingByRequest(t *testing.T) {
 	var at atomic.Pointer[[]v1.NodeAddress]
 	put := func(a []v1.NodeAddress) { at.Store(&a) }
 	put(nil)
-	s := must(identity.OpenServing(identity.ServingConfig{Request: true, Client: func() (kubernetes.Interface, error) { return kubernetes.NewForConfig(c.Config()) },
+	s := must(identity.OpenServing(identity.ServingConfig{Request: true, Client: func() (identity.CSRs, error) {
+		return must(kubeclient.New(c.Config()))(t).CertificateSigningRequests(), nil
+	},
 		CertDir: n.cfg.CertDir, NodeName: "n1", Addresses: func() []v1.NodeAddress { return *at.Load() }, Log: n.cfg.Log, Patience: 20 * time.Millisecond}))(t)
 	see := serve(t, s)
 	ctx, stop := context.WithCancel(t.Context())

@@ -19,8 +19,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/watch"
 )
+
+// CSRs are the certificate requests of a cluster.
+type CSRs interface {
+	Create(ctx context.Context, csr *certificates.CertificateSigningRequest, opts metav1.CreateOptions) (*certificates.CertificateSigningRequest, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*certificates.CertificateSigningRequest, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
 
 // request is one certificate that a node wants signed.
 //
@@ -36,7 +43,7 @@ type request struct {
 	log      *slog.Logger
 	patience time.Duration // between two messages
 	// client makes a client for one attempt; done gives it back. Credentials may have changed since the last attempt.
-	client func() (c kubernetes.Interface, done func(), server, file string, err error)
+	client func() (c CSRs, done func(), server, file string, err error)
 }
 
 // errAnew says that a request has to be made again.
@@ -122,9 +129,8 @@ func (r *request) name(key keyPair) (string, error) {
 }
 
 // ask creates the request where it does not exist and waits for the certificate.
-func (r *request) ask(ctx context.Context, c kubernetes.Interface, name string, der []byte) ([]byte, error) {
-	csrs := c.CertificatesV1().CertificateSigningRequests()
-	_, err := csrs.Create(ctx, &certificates.CertificateSigningRequest{
+func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]byte, error) {
+	_, err := c.Create(ctx, &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificates.CertificateSigningRequestSpec{
 			Request: pemBlock("CERTIFICATE REQUEST", der), SignerName: r.signer, Usages: r.usages,
@@ -139,7 +145,7 @@ func (r *request) ask(ctx context.Context, c kubernetes.Interface, name string, 
 		r.log.Info("Asked for a certificate", "csr", name, "signer", r.signer)
 	}
 	for {
-		csr, err := csrs.Get(ctx, name, metav1.GetOptions{})
+		csr, err := c.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, errAnew
 		}
@@ -184,11 +190,11 @@ func refused(csr *certificates.CertificateSigningRequest) (bool, string) {
 }
 
 // untilChange returns when the request changed, or after the patience, or when the watch breaks off.
-func (r *request) untilChange(ctx context.Context, c kubernetes.Interface, csr *certificates.CertificateSigningRequest) error {
+func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.CertificateSigningRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	seconds := int64(r.patience/time.Second) + 1
-	w, err := c.CertificatesV1().CertificateSigningRequests().Watch(ctx, metav1.ListOptions{
+	w, err := c.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector("metadata.name", csr.Name).String(),
 		ResourceVersion: csr.ResourceVersion, TimeoutSeconds: &seconds,
 	})

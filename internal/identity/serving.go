@@ -17,7 +17,6 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // ServingConfig says where the certificate of a node's HTTPS server comes from: from CertFile and KeyFile where they are
@@ -28,7 +27,7 @@ type ServingConfig struct {
 	// Request asks for a certificate of the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
 	Request bool
 	// Client reaches the API server as the node; needed with Request. Called once per attempt.
-	Client func() (kubernetes.Interface, error)
+	Client func() (CSRs, error)
 	// Server and Kubeconfig name the API server in messages.
 	Server, Kubeconfig string
 
@@ -208,7 +207,7 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 		signer:   certificates.KubeletServingSignerName,
 		usages:   []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth},
 		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience,
-		client: func() (kubernetes.Interface, func(), string, string, error) {
+		client: func() (CSRs, func(), string, string, error) {
 			c, err := s.cfg.Client()
 			return c, func() {}, s.cfg.Server, s.cfg.Kubeconfig, err
 		},

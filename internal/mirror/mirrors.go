@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -27,10 +26,18 @@ type Pods interface {
 	Unwanted(uid types.UID) bool
 }
 
+// API are the pods of one namespace in the API. Calls come one at a time for each name.
+type API interface {
+	Create(ctx context.Context, p *v1.Pod, opts metav1.CreateOptions) (*v1.Pod, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Pod, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
 // Config is what Mirrors work with.
 type Config struct {
-	Client kubernetes.Interface
-	Pods   Pods
+	// API are the pods of a namespace as the API server has them.
+	API  func(namespace string) API
+	Pods Pods
 	// Node is the Node as the API has it; nil: not known.
 	Node func() *v1.Node
 	// Ends reports whether a pod of a full name, other than the one of that UID, still has something here.
@@ -226,7 +233,7 @@ func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, timeout)
 	defer cancel()
-	made, err := m.cfg.Client.CoreV1().Pods(static.Namespace).Create(ctx, Of(static, node), metav1.CreateOptions{})
+	made, err := m.cfg.API(static.Namespace).Create(ctx, Of(static, node), metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return m.taken(ctx, static)
@@ -239,7 +246,7 @@ func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
 
 // taken finds out who has the name: a mirror that the watch has not shown yet, or a pod that is none.
 func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duration, err error) {
-	have, err := m.cfg.Client.CoreV1().Pods(static.Namespace).Get(ctx, static.Name, metav1.GetOptions{})
+	have, err := m.cfg.API(static.Namespace).Get(ctx, static.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return waitAgain, nil
@@ -256,7 +263,7 @@ func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
 	ctx, cancel := context.WithTimeout(m.ctx, timeout)
 	defer cancel()
 	now := int64(0)
-	err := m.cfg.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+	err := m.cfg.API(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(mirror.UID)),
 	})
 	switch {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/objects"
 )
 
@@ -38,12 +39,20 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	asNode.QPS = -1
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a, n := kubernetes.NewForConfigOrDie(admin), kubernetes.NewForConfigOrDie(asNode)
+	a := kubernetes.NewForConfigOrDie(admin)
+	n, err := kubeclient.New(asNode)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ns := contractNamespace(t, ctx, a, node)
 
 	var mu sync.Mutex
 	notified := map[types.UID]int{}
-	o := objects.New(objects.Config{Client: n, NodeName: node, Notify: func(uid types.UID) {
+	o := objects.New(objects.Config{API: objects.API{
+		ConfigMaps: func(ns string) objects.Reader[*v1.ConfigMap, *v1.ConfigMapList] { return n.ConfigMaps(ns) },
+		Secrets:    func(ns string) objects.Reader[*v1.Secret, *v1.SecretList] { return n.Secrets(ns) },
+		Services:   n.Services(""), ServiceAccounts: func(ns string) objects.ServiceAccounts { return n.ServiceAccounts(ns) },
+	}, NodeName: node, Notify: func(uid types.UID) {
 		mu.Lock()
 		notified[uid]++
 		mu.Unlock()

@@ -139,7 +139,7 @@ func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
 }
 
 func (o *object) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	api := o.owner.cfg.Client.CoreV1()
+	api := &o.owner.cfg.API
 	if o.key.kind == secret {
 		return api.Secrets(o.key.namespace).List(ctx, o.one(opts))
 	}
@@ -147,7 +147,7 @@ func (o *object) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 }
 
 func (o *object) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	api := o.owner.cfg.Client.CoreV1()
+	api := &o.owner.cfg.API
 	if o.key.kind == secret {
 		return api.Secrets(o.key.namespace).Watch(ctx, o.one(opts))
 	}

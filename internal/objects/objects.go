@@ -9,10 +9,11 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Strategy is how changes of ConfigMaps and Secrets are found: KubeletConfiguration's
@@ -26,9 +27,35 @@ const (
 	StrategyGet   Strategy = "Get"   // read each time
 )
 
+// API is the API server, as far as it is read here. Everything is called concurrently.
+type API struct {
+	ConfigMaps      func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList]
+	Secrets         func(namespace string) Reader[*v1.Secret, *v1.SecretList]
+	ServiceAccounts func(namespace string) ServiceAccounts
+	// Services are those of all namespaces; not called with NoServices.
+	Services Watcher[*v1.ServiceList]
+}
+
+// Watcher lists and watches objects.
+type Watcher[L any] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// Reader also reads one.
+type Reader[T, L any] interface {
+	Watcher[L]
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+}
+
+// ServiceAccounts are those of one namespace.
+type ServiceAccounts interface {
+	CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error)
+}
+
 // Config is what Objects need.
 type Config struct {
-	Client   kubernetes.Interface
+	API      API
 	NodeName string
 	Log      *slog.Logger
 	// Notify is called, from any goroutine, after an object that the pod refers to has changed. It must not block.
@@ -93,7 +120,7 @@ func New(cfg Config) *Objects {
 		cfg.CacheTTL = time.Minute
 	}
 	return &Objects{
-		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.Client, cfg.Log),
+		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.API.ServiceAccounts, cfg.Log),
 		pods: map[types.UID][]key{}, watched: map[key]*object{},
 	}
 }
@@ -253,13 +280,13 @@ func (o *Objects) read(ctx context.Context, k key) (content, error) {
 // get reads one object from the API server.
 func (o *Objects) get(ctx context.Context, k key) (content, error) {
 	if k.kind == secret {
-		s, err := o.cfg.Client.CoreV1().Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+		s, err := o.cfg.API.Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
 		if err != nil {
 			return content{}, err
 		}
 		return contentOf(s), nil
 	}
-	c, err := o.cfg.Client.CoreV1().ConfigMaps(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	c, err := o.cfg.API.ConfigMaps(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
 	if err != nil {
 		return content{}, err
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -104,7 +105,7 @@ func run(t *testing.T, cfg Config, f func(t *testing.T, w *world), objects ...ru
 			w.mu.Unlock()
 			return true, c, nil
 		})
-		cfg.Client = w.client
+		cfg.API = apiOf(w.client)
 		cfg.Notify = func(uid types.UID) {
 			w.mu.Lock()
 			w.notified[uid]++
@@ -526,10 +527,10 @@ func TestServices(t *testing.T) {
 
 func TestServicesAreNotKnownBeforeTheyWereListed(t *testing.T) {
 	t.Parallel()
-	if _, synced := New(Config{Client: fake.NewClientset()}).Services("ns"); synced {
+	if _, synced := New(Config{API: apiOf(fake.NewClientset())}).Services("ns"); synced {
 		t.Error("synced before Run")
 	}
-	if _, synced := New(Config{Client: fake.NewClientset(), NoServices: true}).Services("ns"); !synced {
+	if _, synced := New(Config{API: apiOf(fake.NewClientset()), NoServices: true}).Services("ns"); !synced {
 		t.Error("without services there is nothing to wait for")
 	}
 }
@@ -559,7 +560,7 @@ func TestReferences(t *testing.T) {
 
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
-	o := New(Config{Client: fake.NewClientset(), NoServices: true})
+	o := New(Config{API: apiOf(fake.NewClientset()), NoServices: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := o.Run(ctx); err != nil {
@@ -569,4 +570,16 @@ func TestRunTwice(t *testing.T) {
 		t.Error("a second Run was let in")
 	}
 	o.Track(podWith("1", "a")) // after the end: starts nothing
+}
+
+// apiOf is the API as the field's own typed clients have it.
+func apiOf(c kubernetes.Interface) API {
+	return API{
+		ConfigMaps: func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList] {
+			return c.CoreV1().ConfigMaps(namespace)
+		},
+		Secrets:         func(namespace string) Reader[*v1.Secret, *v1.SecretList] { return c.CoreV1().Secrets(namespace) },
+		ServiceAccounts: func(namespace string) ServiceAccounts { return c.CoreV1().ServiceAccounts(namespace) },
+		Services:        c.CoreV1().Services(metav1.NamespaceAll),
+	}
 }

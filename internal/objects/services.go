@@ -9,14 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 )
 
 // serviceStore follows all Services of the cluster: a pod's environment names those of its namespace, and the API
 // server's.
 type serviceStore struct {
-	client kubernetes.Interface
-	log    *slog.Logger
+	api Watcher[*v1.ServiceList]
+	log *slog.Logger
 
 	mu     sync.Mutex
 	synced bool
@@ -25,7 +24,7 @@ type serviceStore struct {
 }
 
 func newServiceStore(cfg Config) *serviceStore {
-	return &serviceStore{client: cfg.Client, log: cfg.Log, byName: map[string]map[string]*v1.Service{}}
+	return &serviceStore{api: cfg.API.Services, log: cfg.Log, byName: map[string]map[string]*v1.Service{}}
 }
 
 // slimService keeps what environments are made of. A service without a cluster IP gives none, so it keeps only its
@@ -56,11 +55,11 @@ func (s *serviceStore) services(namespace string) ([]*v1.Service, bool) {
 }
 
 func (s *serviceStore) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return s.client.CoreV1().Services(metav1.NamespaceAll).List(ctx, opts)
+	return s.api.List(ctx, opts)
 }
 
 func (s *serviceStore) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return s.client.CoreV1().Services(metav1.NamespaceAll).Watch(ctx, opts)
+	return s.api.Watch(ctx, opts)
 }
 
 func (s *serviceStore) replace(items []runtime.Object) (done bool) {

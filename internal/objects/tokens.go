@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 )
 
 // "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
@@ -50,16 +49,16 @@ type token struct {
 
 // tokens caches service account tokens.
 type tokens struct {
-	client kubernetes.Interface
-	log    *slog.Logger
+	accounts func(namespace string) ServiceAccounts
+	log      *slog.Logger
 
 	mu   sync.Mutex
 	pods map[types.UID]bool // tracked: others' tokens are not kept
 	held map[tokenKey]*token
 }
 
-func newTokens(client kubernetes.Interface, log *slog.Logger) *tokens {
-	return &tokens{client: client, log: log, pods: map[types.UID]bool{}, held: map[tokenKey]*token{}}
+func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
+	return &tokens{accounts: accounts, log: log, pods: map[types.UID]bool{}, held: map[tokenKey]*token{}}
 }
 
 func (t *tokens) track(p *v1.Pod) {
@@ -143,7 +142,7 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 	}
 	wait := retryMin
 	for try := 1; ; try++ {
-		got, err := t.client.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, k.serviceAccount, req, metav1.CreateOptions{})
+		got, err := t.accounts(p.Namespace).CreateToken(ctx, k.serviceAccount, req, metav1.CreateOptions{})
 		if err == nil {
 			return granted(got, time.Now())
 		}

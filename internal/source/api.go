@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wherry-node/wherry/internal/pod"
@@ -25,10 +24,16 @@ type Target interface {
 	Delete(src pod.Source, p *v1.Pod)
 }
 
+// Pods are those of all namespaces. Calls come one at a time.
+type Pods interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*v1.PodList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
 // API watches the pods that are bound to a node: "spec.nodeName" is the field selector, and the Node authorizer
 // lets a node's identity watch no others.
 type API struct {
-	Client   kubernetes.Interface
+	Pods     Pods
 	NodeName string
 	Target   Target
 	// Observe, when set, sees each object too (the status writer takes it as a newer base).
@@ -41,15 +46,14 @@ type API struct {
 // stays.
 func (a *API) Run(ctx context.Context) error {
 	selector := fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()
-	pods := a.Client.CoreV1().Pods(metav1.NamespaceAll)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			return pods.List(ctx, o)
+			return a.Pods.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
-			return pods.Watch(ctx, o)
+			return a.Pods.Watch(ctx, o)
 		},
 	}
 	r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, &sink{a}, cache.ReflectorOptions{

@@ -18,8 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // api is the part of an API server that the writer talks to: patches are applied as a server applies them.
@@ -46,13 +47,13 @@ func newAPI(pods ...*v1.Pod) *api {
 	return a
 }
 
-func (a *api) client(t *testing.T) kubernetes.Interface {
+func (a *api) podsOf(t *testing.T) func(namespace string) Pods {
 	t.Helper()
-	c, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", Transport: a, QPS: -1})
+	c, err := kubeclient.New(&rest.Config{Host: "http://api", Transport: a, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return func(namespace string) Pods { return c.Pods(namespace) }
 }
 
 // RoundTrip answers one request after the latency.

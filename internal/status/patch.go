@@ -2,7 +2,6 @@ package status
 
 import (
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/mergepatch"
 )
 
 // ownership says who may write a condition type.
@@ -165,26 +166,18 @@ func urgent(base, want *v1.PodStatus) bool {
 // there is nothing to say.
 func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	merged := merge(base, want)
-	from, err := object(base)
-	if err != nil {
-		return nil, fmt.Errorf("encode pod status from the API: %w", err)
-	}
-	to, err := object(&merged)
-	if err != nil {
-		return nil, fmt.Errorf("encode pod status: %w", err)
-	}
-	conditions := diffConditions(list(from["conditions"]), list(to["conditions"]))
-	delete(from, "conditions")
-	delete(to, "conditions")
-	status := diffObjects(from, to)
-	for _, ips := range []string{"podIPs", "hostIPs"} {
-		if v, ok := status[ips]; ok {
-			// Merging by key would keep an address that the pod no longer has.
-			status[ips] = append([]any{map[string]any{"$patch": "replace"}}, list(v)...)
-		}
-	}
+	status := mergepatch.Struct(base, &merged)
+	// These are merged by key: unchanged and foreign conditions stay out, and an address that the pod no longer has would stay.
+	delete(status, "conditions")
+	conditions := mergepatch.Keyed("type", func(c *v1.PodCondition) string { return string(c.Type) }, base.Conditions, merged.Conditions)
 	if len(conditions) > 0 {
 		status["conditions"] = conditions
+	}
+	if _, ok := status["podIPs"]; ok {
+		status["podIPs"] = mergepatch.Replace(merged.PodIPs)
+	}
+	if _, ok := status["hostIPs"]; ok {
+		status["hostIPs"] = mergepatch.Replace(merged.HostIPs)
 	}
 	if len(status) == 0 {
 		return nil, nil
@@ -224,73 +217,7 @@ func contains(whole, part any) bool {
 	return reflect.DeepEqual(whole, part)
 }
 
-// object is v as JSON sees it.
-func object(v any) (map[string]any, error) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]any{}
-	return out, json.Unmarshal(raw, &out)
-}
-
 func list(v any) []any {
 	l, _ := v.([]any)
 	return l
-}
-
-// diffObjects is the merge patch from one object to another: null removes, objects are merged, all else is whole.
-func diffObjects(from, to map[string]any) map[string]any {
-	out := map[string]any{}
-	for k := range from {
-		if _, ok := to[k]; !ok {
-			out[k] = nil
-		}
-	}
-	for k, t := range to {
-		f, ok := from[k]
-		if ok && reflect.DeepEqual(f, t) {
-			continue
-		}
-		fm, fok := f.(map[string]any)
-		tm, tok := t.(map[string]any)
-		if fok && tok {
-			out[k] = diffObjects(fm, tm)
-			continue
-		}
-		out[k] = t
-	}
-	return out
-}
-
-// diffConditions lists the conditions to send: they are merged by type, so unchanged and foreign ones stay out.
-func diffConditions(from, to []any) []any {
-	byType := func(l []any, t any) map[string]any {
-		for _, c := range l {
-			if m, ok := c.(map[string]any); ok && m["type"] == t {
-				return m
-			}
-		}
-		return nil
-	}
-	var out []any
-	for _, c := range to {
-		m, _ := c.(map[string]any)
-		f := byType(from, m["type"])
-		if reflect.DeepEqual(f, m) {
-			continue
-		}
-		for k := range f {
-			if _, ok := m[k]; !ok {
-				m[k] = nil
-			}
-		}
-		out = append(out, m)
-	}
-	for _, c := range from {
-		if m, _ := c.(map[string]any); byType(to, m["type"]) == nil {
-			out = append(out, map[string]any{"$patch": "delete", "type": m["type"]})
-		}
-	}
-	return out
 }

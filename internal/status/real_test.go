@@ -32,7 +32,7 @@ func TestAgainstAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	gone, deleted, synced := make(chan types.UID, 1), make(chan types.UID, 1), make(chan time.Duration, 10)
-	w := New(Config{Client: client, OnGone: func(u types.UID) { gone <- u }, OnDeleted: func(u types.UID) { deleted <- u }, Synced: func(d time.Duration) { synced <- d }})
+	w := New(Config{Pods: func(namespace string) Pods { return client.CoreV1().Pods(namespace) }, OnGone: func(u types.UID) { gone <- u }, OnDeleted: func(u types.UID) { deleted <- u }, Synced: func(d time.Duration) { synced <- d }})
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	pods := client.CoreV1().Pods("default")

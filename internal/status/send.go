@@ -63,7 +63,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, j job) answer {
 	if body == nil {
 		return answer{pod: j.base}
 	}
-	p, err := w.cfg.Client.CoreV1().Pods(e.ref.Namespace).Patch(ctx, e.ref.Name,
+	p, err := w.cfg.Pods(e.ref.Namespace).Patch(ctx, e.ref.Name,
 		types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return w.classify(ctx, e, err)
@@ -77,7 +77,7 @@ func (w *Writer) patch(ctx context.Context, e *entry, j job) answer {
 // delete removes the finished pod from the API at once.
 func (w *Writer) delete(ctx context.Context, e *entry) answer {
 	now := int64(0)
-	err := w.cfg.Client.CoreV1().Pods(e.ref.Namespace).Delete(ctx, e.ref.Name, metav1.DeleteOptions{
+	err := w.cfg.Pods(e.ref.Namespace).Delete(ctx, e.ref.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(e.ref.UID)),
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *Writer) classify(ctx context.Context, e *entry, err error) answer {
 		return answer{err: err}
 	}
 	a := answer{err: err, refused: true}
-	p, getErr := w.cfg.Client.CoreV1().Pods(e.ref.Namespace).Get(ctx, e.ref.Name, metav1.GetOptions{})
+	p, getErr := w.cfg.Pods(e.ref.Namespace).Get(ctx, e.ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(getErr):
 		return answer{gone: true}

@@ -11,8 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -26,10 +26,18 @@ const (
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
 )
 
+// Pods are the pods of one namespace. Calls come from several goroutines, one at a time for each pod; each may be repeated.
+type Pods interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Pod, error)
+	// Patch is called for the subresource "status" only.
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Pod, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
 // Config is what a Writer needs.
 type Config struct {
-	// Client patches pods/status and deletes pods. Required.
-	Client kubernetes.Interface
+	// Pods are the pods of a namespace as the API server has them. Required.
+	Pods func(namespace string) Pods
 	// Log gets what an administrator has to know: refused statuses, outages. Default: nothing.
 	Log *slog.Logger
 	// Parallel bounds requests in flight (each of another pod). Default 16.

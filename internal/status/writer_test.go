@@ -50,7 +50,7 @@ func inBubble(t *testing.T, a *api, parallel int, f func(t *testing.T, r *rig)) 
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{api: a}
 		r.Writer = New(Config{
-			Client: a.client(t), Parallel: parallel, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+			Pods: a.podsOf(t), Parallel: parallel, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 			OnDeleted: func(u types.UID) { r.mu.Lock(); r.deleted = append(r.deleted, u); r.mu.Unlock() },
 			OnGone:    func(u types.UID) { r.mu.Lock(); r.gone = append(r.gone, u); r.mu.Unlock() },
 			Synced:    func(time.Duration) { r.mu.Lock(); r.synced++; r.mu.Unlock() },

@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/wherry-node/wherry/examples/labs/lab"
 	"github.com/wherry-node/wherry/internal/handtools"
 )
@@ -29,7 +31,7 @@ func main() {
 		if err != nil {
 			return err
 		}
-		l.Client = client
+		l.Nodes, l.Leases = client.CoreV1().Nodes(), client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 		return l.Run(ctx)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -41,7 +42,7 @@ func main() {
 
 func run(ctx context.Context, client kubernetes.Interface, node string, l net.Listener) error {
 	set := podset.New([]pod.Source{pod.SourceAPI}, func(types.UID) {})
-	api := &source.API{Client: client, NodeName: node, Target: set, Log: slog.Default()}
+	api := &source.API{Pods: client.CoreV1().Pods(metav1.NamespaceAll), NodeName: node, Target: set, Log: slog.Default()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)

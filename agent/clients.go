@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
+	"github.com/wherry-node/wherry/internal/mirror"
+	"github.com/wherry-node/wherry/internal/objects"
+	"github.com/wherry-node/wherry/internal/status"
+)
+
+// clients reach the API server. Both are nil where there is none.
+type clients struct {
+	api   *kubeclient.Client
+	beats *kubeclient.Client // heartbeats and events
+}
+
+func newClients(deps *Deps) (c clients, err error) {
+	if deps.Client == nil {
+		return c, nil
+	}
+	if c.api, err = kubeclient.New(deps.Client); err != nil {
+		return c, fmt.Errorf("agent: Deps.Client: %w", err)
+	}
+	c.beats = c.api
+	if deps.Heartbeats != nil {
+		if c.beats, err = kubeclient.New(deps.Heartbeats); err != nil {
+			return c, fmt.Errorf("agent: Deps.Heartbeats: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// The ports of those who speak to the API server: each names the few methods that it needs.
+
+func (c *clients) statusPods(namespace string) status.Pods { return c.api.Pods(namespace) }
+
+func (c *clients) mirrorPods(namespace string) mirror.API { return c.api.Pods(namespace) }
+
+func (c *clients) events(namespace string) eventAPI { return c.beats.Events(namespace) }
+
+func (c *clients) objects() objects.API {
+	return objects.API{
+		ConfigMaps: func(namespace string) objects.Reader[*v1.ConfigMap, *v1.ConfigMapList] {
+			return c.api.ConfigMaps(namespace)
+		},
+		Secrets: func(namespace string) objects.Reader[*v1.Secret, *v1.SecretList] {
+			return c.api.Secrets(namespace)
+		},
+		ServiceAccounts: func(namespace string) objects.ServiceAccounts { return c.api.ServiceAccounts(namespace) },
+		Services:        c.api.Services(metav1.NamespaceAll),
+	}
+}

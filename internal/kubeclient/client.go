@@ -1,0 +1,154 @@
+package kubeclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Client reaches one API server as one user.
+type Client struct {
+	core, authentication, authorization, certificates, coordination, node rest.Interface
+}
+
+// New returns a client of what cfg names. It does no IO. All resources share one limit of requests: cfg.RateLimiter, or one of
+// cfg.QPS and cfg.Burst (0: those of client-go, below 0: none). Without a content type it speaks protobuf and understands JSON.
+func New(cfg *rest.Config) (*Client, error) {
+	own := rest.CopyConfig(cfg)
+	if own.UserAgent == "" {
+		own.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	if own.RateLimiter == nil && own.QPS >= 0 {
+		if own.QPS == 0 {
+			own.QPS, own.Burst = rest.DefaultQPS, max(own.Burst, rest.DefaultBurst)
+		}
+		if own.Burst <= 0 {
+			return nil, errors.New("make API client: the burst of requests must be above 0 where their rate is limited")
+		}
+		own.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(own.QPS, own.Burst)
+	}
+	if own.ContentType == "" && own.AcceptContentTypes == "" {
+		own.ContentType = runtime.ContentTypeProtobuf
+		own.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+	own.NegotiatedSerializer = codecs()
+	h, err := rest.HTTPClientFor(own)
+	if err != nil {
+		return nil, fmt.Errorf("make API client: %w", err)
+	}
+	c := &Client{}
+	for _, g := range []struct {
+		client  *rest.Interface
+		version schema.GroupVersion
+	}{
+		{&c.core, v1.SchemeGroupVersion}, {&c.authentication, authenticationv1.SchemeGroupVersion},
+		{&c.authorization, authorizationv1.SchemeGroupVersion}, {&c.certificates, certificatesv1.SchemeGroupVersion},
+		{&c.coordination, coordinationv1.SchemeGroupVersion}, {&c.node, nodev1.SchemeGroupVersion},
+	} {
+		if *g.client, err = group(own, g.version, h); err != nil {
+			return nil, fmt.Errorf("make API client: %w", err)
+		}
+	}
+	return c, nil
+}
+
+func group(cfg *rest.Config, version schema.GroupVersion, h *http.Client) (rest.Interface, error) {
+	own := *cfg
+	own.GroupVersion, own.APIPath = &version, "/apis"
+	if version.Group == "" {
+		own.APIPath = "/api"
+	}
+	return rest.RESTClientForConfigAndClient(&own, h)
+}
+
+// Nodes are those of the cluster.
+func (c *Client) Nodes() *Resource[*v1.Node, *v1.NodeList] {
+	return resource[v1.Node, v1.NodeList](c.core, "nodes", "")
+}
+
+// Pods are those of a namespace; "": of all.
+func (c *Client) Pods(namespace string) *Resource[*v1.Pod, *v1.PodList] {
+	return resource[v1.Pod, v1.PodList](c.core, "pods", namespace)
+}
+
+// ConfigMaps are those of a namespace.
+func (c *Client) ConfigMaps(namespace string) *Resource[*v1.ConfigMap, *v1.ConfigMapList] {
+	return resource[v1.ConfigMap, v1.ConfigMapList](c.core, "configmaps", namespace)
+}
+
+// Secrets are those of a namespace.
+func (c *Client) Secrets(namespace string) *Resource[*v1.Secret, *v1.SecretList] {
+	return resource[v1.Secret, v1.SecretList](c.core, "secrets", namespace)
+}
+
+// Services are those of a namespace; "": of all.
+func (c *Client) Services(namespace string) *Resource[*v1.Service, *v1.ServiceList] {
+	return resource[v1.Service, v1.ServiceList](c.core, "services", namespace)
+}
+
+// Events are those of a namespace.
+func (c *Client) Events(namespace string) *Resource[*v1.Event, *v1.EventList] {
+	return resource[v1.Event, v1.EventList](c.core, "events", namespace)
+}
+
+// Leases are those of a namespace.
+func (c *Client) Leases(namespace string) *Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
+	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.coordination, "leases", namespace)
+}
+
+// CertificateSigningRequests are those of the cluster.
+func (c *Client) CertificateSigningRequests() *Resource[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList] {
+	return resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](c.certificates, "certificatesigningrequests", "")
+}
+
+// RuntimeClasses are those of the cluster.
+func (c *Client) RuntimeClasses() *Resource[*nodev1.RuntimeClass, *nodev1.RuntimeClassList] {
+	return resource[nodev1.RuntimeClass, nodev1.RuntimeClassList](c.node, "runtimeclasses", "")
+}
+
+// TokenReviews say whose a bearer token is.
+func (c *Client) TokenReviews() *Question[*authenticationv1.TokenReview] {
+	return question[authenticationv1.TokenReview](c.authentication, "tokenreviews")
+}
+
+// SelfSubjectReviews say who this client is.
+func (c *Client) SelfSubjectReviews() *Question[*authenticationv1.SelfSubjectReview] {
+	return question[authenticationv1.SelfSubjectReview](c.authentication, "selfsubjectreviews")
+}
+
+// SubjectAccessReviews say what somebody may do.
+func (c *Client) SubjectAccessReviews() *Question[*authorizationv1.SubjectAccessReview] {
+	return question[authorizationv1.SubjectAccessReview](c.authorization, "subjectaccessreviews")
+}
+
+// ServiceAccounts are those of a namespace.
+func (c *Client) ServiceAccounts(namespace string) *ServiceAccounts {
+	return &ServiceAccounts{c.core, namespace}
+}
+
+// ServiceAccounts are the service accounts of a namespace, of which a node asks for tokens only.
+type ServiceAccounts struct {
+	client    rest.Interface
+	namespace string
+}
+
+// CreateToken asks for a token of the service account.
+func (s *ServiceAccounts) CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
+	got := new(authenticationv1.TokenRequest)
+	err := s.client.Post().Namespace(s.namespace).Resource("serviceaccounts").Name(name).SubResource("token").
+		VersionedParams(&opts, params{}).Body(req).Do(ctx).Into(got)
+	return got, err
+}

@@ -1,0 +1,49 @@
+package kubeclient
+
+import (
+	"sync"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// codecs read and write what this package speaks of, JSON and protobuf. They are made when the first client is, and shared by all
+// of the process: the agents of a fleet speak of the same kinds.
+var codecs = sync.OnceValue(func() runtime.NegotiatedSerializer {
+	return serializer.NewCodecFactory(newScheme()).WithoutConversion()
+})
+
+// newScheme knows the kinds of this package, and what every group has: options, events of a watch, Status.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, g := range []struct {
+		version schema.GroupVersion
+		kinds   []runtime.Object
+	}{
+		{v1.SchemeGroupVersion, []runtime.Object{
+			&v1.Node{}, &v1.NodeList{}, &v1.Pod{}, &v1.PodList{}, &v1.ConfigMap{}, &v1.ConfigMapList{}, &v1.Secret{}, &v1.SecretList{},
+			&v1.Service{}, &v1.ServiceList{}, &v1.Event{}, &v1.EventList{},
+		}},
+		{authenticationv1.SchemeGroupVersion, []runtime.Object{
+			&authenticationv1.TokenRequest{}, &authenticationv1.TokenReview{}, &authenticationv1.SelfSubjectReview{},
+		}},
+		{authorizationv1.SchemeGroupVersion, []runtime.Object{&authorizationv1.SubjectAccessReview{}}},
+		{certificatesv1.SchemeGroupVersion, []runtime.Object{
+			&certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{},
+		}},
+		{coordinationv1.SchemeGroupVersion, []runtime.Object{&coordinationv1.Lease{}, &coordinationv1.LeaseList{}}},
+		{nodev1.SchemeGroupVersion, []runtime.Object{&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}}},
+	} {
+		s.AddKnownTypes(g.version, g.kinds...)
+		metav1.AddToGroupVersion(s, g.version)
+	}
+	return s
+}

@@ -1,0 +1,141 @@
+package mergepatch
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Struct is what a patch has to say to turn one struct into another of the same type; empty: nothing. Both are pointers.
+// Quantities and times are equal by what they mean, an empty list is no list.
+func Struct(from, to any) map[string]any {
+	return structs(reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem())
+}
+
+func structs(from, to reflect.Value) map[string]any {
+	out := map[string]any{}
+	for i := range to.NumField() {
+		name, optional := field(to.Type().Field(i))
+		f, t := from.Field(i), to.Field(i)
+		if name == "" || equal(f, t) {
+			continue
+		}
+		out[name] = change(f, t, optional)
+	}
+	return out
+}
+
+// change is what a patch says of one value that differs.
+func change(from, to reflect.Value, optional bool) any {
+	if optional && empty(to) {
+		return nil
+	}
+	switch {
+	case to.Kind() == reflect.Pointer && !from.IsNil() && !to.IsNil() && plain(to.Type().Elem()):
+		return structs(from.Elem(), to.Elem())
+	case plain(to.Type()):
+		return structs(from, to)
+	case to.Kind() == reflect.Map:
+		return maps(from, to)
+	}
+	return to.Interface()
+}
+
+func maps(from, to reflect.Value) map[string]any {
+	out := map[string]any{}
+	for _, k := range from.MapKeys() {
+		if !to.MapIndex(k).IsValid() {
+			out[k.String()] = nil
+		}
+	}
+	for _, k := range to.MapKeys() {
+		if f, t := from.MapIndex(k), to.MapIndex(k); !f.IsValid() || !equal(f, t) {
+			out[k.String()] = t.Interface()
+		}
+	}
+	return out
+}
+
+// plain reports whether a type is a struct that is encoded field by field, not as one value like a time or a quantity.
+func plain(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	return !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]())
+}
+
+func equal(a, b reflect.Value) bool {
+	return equality.Semantic.DeepEqual(a.Interface(), b.Interface())
+}
+
+// field is the JSON name of a field, and whether its zero value is left out.
+func field(f reflect.StructField) (name string, optional bool) {
+	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name, strings.Contains(options, "omitempty")
+}
+
+// empty reports what omitempty leaves out.
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	}
+	return v.IsZero()
+}
+
+// Replace is a list that goes whole although the API would merge it.
+func Replace[T any](list []T) []any {
+	out := []any{map[string]any{"$patch": "replace"}}
+	for i := range list {
+		out = append(out, &list[i])
+	}
+	return out
+}
+
+// Keyed is what a patch has to say of a list that the API merges by a key, which id reads and which has that name in JSON:
+// elements that differ, each whole, with null for what it has no more; then those that are gone.
+func Keyed[T any](name string, id func(*T) string, from, to []T) []any {
+	find := func(list []T, key string) *T {
+		for i := range list {
+			if id(&list[i]) == key {
+				return &list[i]
+			}
+		}
+		return nil
+	}
+	var out []any
+	for i := range to {
+		t := &to[i]
+		if f := find(from, id(t)); f == nil {
+			out = append(out, t)
+		} else if !equality.Semantic.DeepEqual(f, t) {
+			out = append(out, element(reflect.ValueOf(f).Elem(), reflect.ValueOf(t).Elem()))
+		}
+	}
+	for i := range from {
+		if key := id(&from[i]); find(to, key) == nil {
+			out = append(out, map[string]any{"$patch": "delete", name: key})
+		}
+	}
+	return out
+}
+
+// element is the whole of to, with null for what only from has.
+func element(from, to reflect.Value) map[string]any {
+	out := map[string]any{}
+	for i := range to.NumField() {
+		name, optional := field(to.Type().Field(i))
+		switch f, t := from.Field(i), to.Field(i); {
+		case name == "":
+		case !optional || !empty(t):
+			out[name] = t.Interface()
+		case !empty(f):
+			out[name] = nil
+		}
+	}
+	return out
+}
