@@ -78,7 +78,7 @@ func (t *turn) sayWhy() {
 
 // begin plans an action unless it is in flight or may not begin now.
 func (t *turn) begin(a pod.Action) {
-	if a.Op.Starts() && (t.stale || t.ending || t.in.Node.Predecessor) {
+	if a.Op.Starts() && (t.stale || t.in.Node.Predecessor) {
 		return
 	}
 	key := a.Key()

@@ -70,7 +70,7 @@ func (t *turn) finished() pod.Why {
 		return WhyFinished
 	}
 	// An old inspection may miss what was just started.
-	if t.stale || t.busy(pod.OpStartContainer) || t.busy(pod.OpRunSandbox) {
+	if t.stale || t.busy(pod.OpStartContainer) {
 		return ""
 	}
 	sb, _ := JudgeSandbox(t.in.Pod, t.in.Observed)

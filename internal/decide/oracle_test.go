@@ -234,9 +234,15 @@ func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return
 	}
-	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
+	left, least := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now), w.pol.MinGrace
+	switch { // less than the smallest is for those who asked for it
+	case plan.Ending && plan.StopGrace > 0:
+		least = min(least, plan.StopGrace)
+	case !plan.Ending && in.Pod != nil:
+		least = min(least, shortestAsked(in.Pod))
+	}
 	switch {
-	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace && (!plan.Ending || a.Grace != plan.StopGrace || a.Grace == 0):
+	case a.Op == pod.OpStopContainer && a.Grace < least:
 		w.breaks(invLeastGrace, "%v has less than the smallest grace", a)
 	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)

@@ -61,6 +61,7 @@ func TestScripts(t *testing.T) {
 
 type script struct {
 	*world
+	was  *v1.Pod // before it was gone
 	errs []string
 	line int
 	out  strings.Builder
@@ -104,7 +105,7 @@ func (s *script) command(f []string) {
 		s.printPlan(s.turn())
 	case "settle":
 		s.settle()
-	case "done", "fail", "unknown", "unknown-undone":
+	case "done", "fail", "unknown", "unknown-undone", "canceled":
 		s.outcome(f)
 	case "fault", "heal", "takes", "stubborn":
 		s.trouble(f)
@@ -340,6 +341,24 @@ func (s *script) outcome(f []string) {
 	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
+// shows: the runtime shows what an action in flight makes, whose outcome is still to come: "shows start-container app created".
+func (s *script) shows(f []string) {
+	name := strings.Join(f[2:min(3, len(f))], "")
+	for i := range s.flights {
+		fl := &s.flights[i]
+		switch {
+		case fl.action.Op.String() != f[1] || fl.action.Container != name:
+			continue
+		case len(f) > 3:
+			fl.made = s.create(*fl)
+		default:
+			fl.made = s.apply(*fl)
+		}
+		return
+	}
+	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
+}
+
 // trouble: "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app".
 func (s *script) trouble(f []string) {
 	switch f[0] {
@@ -367,16 +386,19 @@ func (s *script) event(f []string) {
 		return ""
 	}
 	switch f[0] {
-	case "exit": // exit app 1
-		s.onContainer(arg(1), func(c *pod.Container) {
-			n, _ := strconv.Atoi(arg(2))
-			s.exit(c, int32(n))
-		})
-	case "state": // state app unknown|created|cut-short
+	case "exit": // exit app 1 [finished=unknown|DURATION] [started=unknown]
+		s.onContainer(arg(1), func(c *pod.Container) { s.exits(c, f) })
+	case "state": // state app unknown|created|cut-short|running
 		s.onContainer(arg(1), func(c *pod.Container) {
 			c.CutShort = arg(2) == "cut-short"
-			c.State = map[string]pod.ContainerState{"unknown": pod.StateUnknown, "created": pod.StateCreated}[arg(2)]
+			c.State = map[string]pod.ContainerState{
+				"unknown": pod.StateUnknown, "created": pod.StateCreated, "running": pod.StateRunning}[arg(2)]
 		})
+	case "hash": // hash app: nobody has written of which definition it was made
+		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = "" })
+	case "stray": // a container that the spec does not have
+		c := pod.Container{ID: arg(1) + "-0", Name: arg(1), SandboxID: s.sandboxes[0].ID, State: pod.StateRunning, StartedAt: s.now, Grace: -1}
+		s.containers = append(s.containers, c)
 	case "zombie": // an older instance turns out to live beside the newest
 		s.onContainer(arg(1), func(c *pod.Container) {
 			old := *c
@@ -397,9 +419,14 @@ func (s *script) event(f []string) {
 	case "delete", "stop", "reject":
 		s.ending(f)
 	case "gone":
-		s.pod = nil
-	case "change": // change app: a new image
-		s.spec(f[1]).Image += "-v2"
+		s.was, s.pod = s.pod, nil
+	case "back":
+		s.pod = s.was
+	case "change": // change app: a new image; change app back: the one before
+		image := s.spec(f[1]).Image
+		if s.spec(f[1]).Image = image + "-v2"; arg(2) == "back" {
+			s.spec(f[1]).Image = strings.TrimSuffix(image, "-v2")
+		}
 		s.hashes[f[1]] = s.spec(f[1]).Image
 	case "resize":
 		s.resize(f)
@@ -408,15 +435,22 @@ func (s *script) event(f []string) {
 	case "node":
 		s.onNode(arg(1))
 	case "crash":
+		if arg(1) == "lost" { // and the checkpoint with it
+			s.saved, s.mem = decide.Memory{StartTime: epoch}, decide.Memory{}
+		}
 		s.crash(arg(1) == "done")
 	case "admit":
 		s.mem.Admitted, s.saved.Admitted = true, true
-	case "status": // status app running|terminated CODE [restarts]
+	case "status": // status app waiting|running|terminated CODE [restarts=N] [id=ID] [started=BOOL] [last=CODE]
 		s.status(f)
 	case "inspect":
 		s.inspect()
 	case "hold": // no inspection but those asked for
 		s.noInspect = true
+	case "lingers": // what is cancelled ends when it is said
+		s.lingers = true
+	case "shows":
+		s.shows(f)
 	default:
 		s.fail("unknown command %q", f[0])
 	}
@@ -430,6 +464,31 @@ func (s *script) onContainer(name string, do func(*pod.Container)) {
 		return
 	}
 	do(c)
+}
+
+// exits ends a container, at a time that the runtime does or does not say.
+func (s *script) exits(c *pod.Container, f []string) {
+	n, _ := strconv.Atoi(f[2])
+	s.exit(c, int32(n))
+	for _, opt := range f[3:] {
+		key, val, _ := strings.Cut(opt, "=")
+		at := time.Time{}
+		if val != "unknown" {
+			d, err := time.ParseDuration(val)
+			if err != nil {
+				s.fail("%v", err)
+			}
+			at = s.now.Add(d)
+		}
+		switch key {
+		case "finished":
+			c.FinishedAt = at
+		case "started":
+			c.StartedAt = at
+		default:
+			s.fail("unknown option %q", opt)
+		}
+	}
 }
 
 func (s *script) onSandbox(what string) {
@@ -450,6 +509,9 @@ func (s *script) onSandbox(what string) {
 		sb.Ready = false
 	case "noip":
 		sb.IPs = nil
+	case "another": // is there and ready; its containers live on in the one before
+		sb.Ready = false
+		s.sandboxes = slices.Insert(s.sandboxes, 0, pod.Sandbox{ID: "sb9", Attempt: 9, Ready: true, IPs: []string{"10.0.0.9"}})
 	case "twice":
 		s.sandboxes = append(s.sandboxes, pod.Sandbox{ID: "older", Ready: true, IPs: []string{"10.0.0.9"}})
 	default:
@@ -527,6 +589,9 @@ func (s *script) onNode(what string) {
 func (s *script) status(f []string) {
 	st := v1.ContainerStatus{Name: f[1], ContainerID: "sim://" + f[1]}
 	switch f[2] {
+	case "waiting":
+		st.ContainerID = ""
+		st.State.Waiting = &v1.ContainerStateWaiting{}
 	case "running":
 		st.State.Running = &v1.ContainerStateRunning{}
 	case "terminated":
@@ -534,10 +599,19 @@ func (s *script) status(f []string) {
 		st.State.Terminated = &v1.ContainerStateTerminated{ExitCode: int32(n)}
 	}
 	for _, opt := range f[3:] {
-		if val, ok := strings.CutPrefix(opt, "restarts="); ok {
-			n, _ := strconv.Atoi(val)
+		key, val, _ := strings.Cut(opt, "=")
+		n, _ := strconv.Atoi(val)
+		switch key {
+		case "restarts":
 			st.RestartCount = int32(n)
+		case "id":
+			st.ContainerID = "sim://" + val
+		case "started":
+			st.Started = new(val == "true")
+		case "last":
+			st.LastTerminationState.Terminated = &v1.ContainerStateTerminated{ExitCode: int32(n)}
 		}
 	}
-	s.pod.Status.ContainerStatuses = append(s.pod.Status.ContainerStatuses, st)
+	list := &s.pod.Status.ContainerStatuses
+	*list = append(slices.DeleteFunc(*list, func(o v1.ContainerStatus) bool { return o.Name == f[1] }), st)
 }

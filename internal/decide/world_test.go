@@ -29,6 +29,7 @@ type flight struct {
 	pod       *v1.Pod // as it was when the action began
 	condemned bool    // it began before a rule restarted all containers
 	canceled  bool    // told to end early; its outcome is still to come
+	made      string  // what of it the runtime shows already, in a script
 }
 
 // world is a runtime, a disk and an agent's loop around Decide, without any IO: it does what actions say, and
@@ -51,6 +52,7 @@ type world struct {
 	flights    []flight
 	observed   pod.Observed // the last inspection
 	noInspect  bool         // inspections have to be asked for
+	lingers    bool         // what is cancelled ends when it is said, in a script
 	old        bool         // the last inspection began before the newest outcome that touched the runtime
 	dirty      bool         // the runtime has changed since the last inspection
 
@@ -248,7 +250,7 @@ func (w *world) cancel(a pod.Action) {
 		if w.flights[i].action.Key() != a.Key() {
 			continue
 		}
-		if w.flights[i].canceled = true; !w.strict {
+		if w.flights[i].canceled = true; !w.strict && !w.lingers {
 			w.finish(i, "canceled")
 		}
 		return
@@ -332,15 +334,20 @@ func (w *world) apply(f flight) string {
 		}
 		w.dirs = false
 	case pod.OpRunSandbox:
-		return w.runSandbox(a)
+		return w.runSandbox(f)
 	case pod.OpPullImage:
 		return "sha256:" + a.Container
 	case pod.OpStartContainer:
 		id := a.ID
+		if f.made != "" {
+			id = f.made
+		}
 		if id == "" {
 			id = w.create(f)
 		}
-		w.start(id)
+		if f.made == "" || w.byID(id).State == pod.StateCreated {
+			w.start(id)
+		}
 		return id
 	case pod.OpResize:
 		switch c := w.byID(a.ID); {
@@ -368,7 +375,11 @@ func (w *world) apply(f flight) string {
 	return ""
 }
 
-func (w *world) runSandbox(a pod.Action) string {
+func (w *world) runSandbox(f flight) string {
+	a := f.action
+	if f.made != "" {
+		return f.made
+	}
 	if w.anyAlive() {
 		w.breaks(invOneInstance, "a sandbox is run beside living containers")
 	}
