@@ -20,6 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/perform"
 	"github.com/wherry-node/wherry/internal/pleg"
+	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podset"
 	"github.com/wherry-node/wherry/internal/probe"
 	"github.com/wherry-node/wherry/internal/server"
@@ -98,6 +99,7 @@ func (a *Agent) buildPods() error {
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
 		Notify:   func(uid types.UID) { a.loop.Look(uid, "runtime") },
+		Expected: func(h pod.Hint) bool { return a.loop.Expects(h) },
 		OnRelist: a.relisted,
 	})
 	return nil

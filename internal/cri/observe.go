@@ -276,10 +276,10 @@ func unixNano(n int64) time.Time {
 	return time.Unix(0, n)
 }
 
-// Watch subscribes to container events and calls hint with the UID of each pod concerned, until ctx ends or the
+// Watch subscribes to container events and calls hint for each that may concern somebody, until ctx ends or the
 // stream breaks. hint must not block: "a reader that stops draining stalls the runtime for everyone".
 // IsUnimplemented tells a runtime without events.
-func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(uid types.UID)) error {
+func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error {
 	stream, err := c.cfg.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return fmt.Errorf("subscribe to container events: %w", err)
@@ -290,18 +290,32 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(uid typ
 		if err != nil {
 			return fmt.Errorf("receive container event: %w", err)
 		}
-		if e.GetContainerEventType() == runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT {
+		h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
+		switch e.GetContainerEventType() {
+		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
 			continue // its start follows, or the outcome of whoever made it: one inspection and one status less per start
+		case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+			h.Reached = pod.ReachedRunning
+		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+			h.Reached = pod.ReachedEnd
+		case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+			h.Reached = pod.ReachedRemoval
 		}
-		if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
-			hint(types.UID(uid))
-			continue
-		}
-		for _, s := range e.GetContainersStatuses() {
-			if uid := s.GetLabels()[pod.LabelPodUID]; uid != "" {
-				hint(types.UID(uid))
-				break
-			}
+		if h.UID != "" {
+			hint(h)
 		}
 	}
+}
+
+// podOf is the pod that an event is about, as far as it says.
+func podOf(e *runtimeapi.ContainerEventResponse) types.UID {
+	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
+		return types.UID(uid)
+	}
+	for _, s := range e.GetContainersStatuses() {
+		if uid := s.GetLabels()[pod.LabelPodUID]; uid != "" {
+			return types.UID(uid)
+		}
+	}
+	return ""
 }

@@ -20,17 +20,6 @@ func (x *Performer) tearDown(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{}
 }
 
-// remove takes its turn among the removals.
-func (x *Performer) remove(ctx context.Context, job pod.Job, do func(context.Context, pod.Job) pod.Outcome) pod.Outcome {
-	select {
-	case x.removals <- struct{}{}:
-	case <-ctx.Done():
-		return failed("Canceled", context.Cause(ctx))
-	}
-	defer func() { <-x.removals }()
-	return do(ctx, job)
-}
-
 // forget removes the last traces: directories, logs, the watch on what the pod referred to.
 func (x *Performer) forget(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.Logs.RemovePod(job.Ref); err != nil {

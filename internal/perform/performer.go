@@ -123,15 +123,11 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Performer does actions. It keeps no state between them.
+// Performer does actions. It keeps no state between them, but of how many are under way.
 type Performer struct {
 	cfg      Config
-	removals chan struct{} // holds a token per removal under way
+	removals *removals
 }
-
-// removalPlaces bounds removals from the runtime. Nobody waits for them, and where many pods end at once they would take
-// the runtime from those that have yet to stop.
-const removalPlaces = 4
 
 // noMeter counts nothing.
 type noMeter struct{}
@@ -145,13 +141,16 @@ func New(cfg Config) *Performer {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	return &Performer{cfg: cfg, removals: make(chan struct{}, removalPlaces)}
+	return &Performer{cfg: cfg, removals: newRemovals()}
 }
 
 // Do performs one action.
 func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	if job.Pod == nil && job.Action.Op.Starts() {
 		return failed("InternalError", fmt.Errorf("%s: no source has this pod any more", job.Action.Op))
+	}
+	if awaited(job.Action.Op) {
+		defer x.removals.enter()()
 	}
 	switch job.Action.Op {
 	case pod.OpSetUp:

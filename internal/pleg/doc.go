@@ -1,6 +1,7 @@
 // Package pleg is the pod lifecycle event generator: the one writer of the pod cache.
 //
-// A CRI event only says "inspect this pod now"; it is never taken as a status. A relist is the safety net: each
+// A CRI event only says "inspect this pod now"; it is never taken as a status. One that tells of what the cache shows
+// already, or of what an action under way is about to have inspected, causes no inspection of its own. A relist is the safety net: each
 // second from a runtime without events, rarely from one that has them, and once after every (re)subscription.
 //
 // Contract and invariants:

@@ -24,7 +24,7 @@ type Runtime interface {
 	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
 	// Watch blocks while subscribed to events; hint must not block. An error for which Unsupported holds means
 	// that the runtime has no events.
-	Watch(ctx context.Context, subscribed func(), hint func(types.UID)) error
+	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error
 }
 
 // Config configures a Generator. Zero durations take the defaults of New.
@@ -35,6 +35,9 @@ type Config struct {
 	// Notify is called after an inspection that was asked for, that found a change, or that was a pod's first. It must not
 	// block.
 	Notify func(uid types.UID)
+	// Expected, when set, reports whether an action is under way that asks for an inspection once it has done what the hint
+	// tells of: that hint is followed a moment later, if it is still news then. It must not block or call back.
+	Expected func(pod.Hint) bool
 	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
 	OnEvent func(Event)
 	// OnRelist, when set, is told how long each relist took and whether it succeeded.
@@ -86,8 +89,16 @@ type call struct {
 	cancel context.CancelFunc
 }
 
-// mark is a pod to inspect, and when that was last asked for; zero: nobody waits.
-type mark struct{ asked time.Time }
+// mark is a pod to inspect.
+type mark struct {
+	asked time.Time // when that was last asked for; zero: nobody waits
+	// hints are why, where there is no better reason: when the cache shows all that they tell of, nothing is left to inspect.
+	hints []pod.Hint
+	must  bool
+}
+
+// hintsKept is how many hints of one pod are compared with the cache; more are reason enough.
+const hintsKept = 8
 
 // firstListing is how long the first listing may take before a generator that has just begun is unhealthy.
 const firstListing = 10 * time.Second
@@ -148,6 +159,32 @@ func (g *Generator) Inspect(uid types.UID) time.Time {
 	g.asked = now
 	g.mark(uid, now)
 	return now
+}
+
+// expectFor is how long a hint waits for the outcome of the action that it is expected of.
+const expectFor = time.Second
+
+// hint follows a hint, unless the cache shows already what it tells of. It never blocks.
+func (g *Generator) hint(h pod.Hint) {
+	if g.cfg.Expected != nil && g.cfg.Expected(h) {
+		time.AfterFunc(expectFor, func() { g.follow(h) })
+		return
+	}
+	g.follow(h)
+}
+
+func (g *Generator) follow(h pod.Hint) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.entries[h.UID]
+	if e == nil && h.Reached == pod.ReachedRemoval || e != nil && e.inspecting.IsZero() && e.obs.Shows(h) {
+		return
+	}
+	m := g.marked[h.UID]
+	m.hints = append(m.hints, h)
+	m.must = m.must || len(m.hints) > hintsKept
+	g.marked[h.UID] = m
+	g.wake()
 }
 
 // Relist asks for a relist now.
@@ -254,10 +291,18 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // mark is called with the lock held.
 func (g *Generator) mark(uid types.UID, asked time.Time) {
-	if m, ok := g.marked[uid]; !ok || m.asked.IsZero() || !asked.IsZero() {
-		g.marked[uid] = mark{asked}
+	m := g.marked[uid]
+	if !asked.IsZero() {
+		m.asked = asked
 	}
+	m.must, m.hints = true, nil
+	g.marked[uid] = m
 	g.wake()
+}
+
+// idle reports whether a mark is only for what the cache shows already.
+func (m *mark) idle(o *pod.Observed) bool {
+	return !m.must && !slices.ContainsFunc(m.hints, func(h pod.Hint) bool { return !o.Shows(h) })
 }
 
 func (g *Generator) wake() {
@@ -280,6 +325,9 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 			continue // its end kicks again
 		}
 		delete(g.marked, uid)
+		if m.idle(e.obs) {
+			continue
+		}
 		e.inspecting, e.asked = time.Now(), m.asked
 		if m.asked.IsZero() {
 			e.asked = e.owed
@@ -374,11 +422,7 @@ func (g *Generator) subscribe(ctx context.Context) {
 		err := g.cfg.Runtime.Watch(ctx, func() {
 			g.setEvents(true)
 			g.Relist()
-		}, func(uid types.UID) {
-			g.mu.Lock()
-			g.mark(uid, time.Time{})
-			g.mu.Unlock()
-		})
+		}, g.hint)
 		g.setEvents(false)
 		if ctx.Err() != nil {
 			return

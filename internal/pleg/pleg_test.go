@@ -21,12 +21,15 @@ type world struct {
 	mu      sync.Mutex
 	pods    map[types.UID]pod.Observed
 	hang    map[types.UID]bool
-	events  chan types.UID // nil: the runtime has none
+	events  chan pod.Hint // nil: the runtime has none
 	lists   int
+	asked   int // inspections
 	listErr error
 
 	inspectErr error
 	hangList   bool
+	expected   func(pod.Hint) bool
+	delay      time.Duration // of an inspection
 }
 
 var errNoEvents = errors.New("unimplemented")
@@ -63,7 +66,10 @@ func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (po
 	began := time.Now()
 	w.mu.Lock()
 	p, hang, err := w.pods[uid], w.hang[uid], w.inspectErr
+	w.asked++
+	delay := w.delay
 	w.mu.Unlock()
+	time.Sleep(delay)
 	if err != nil {
 		return pod.Observed{}, err
 	}
@@ -75,7 +81,7 @@ func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (po
 	return p, nil
 }
 
-func (w *world) Watch(ctx context.Context, subscribed func(), hint func(types.UID)) error {
+func (w *world) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error {
 	if w.events == nil {
 		return errNoEvents
 	}
@@ -84,8 +90,8 @@ func (w *world) Watch(ctx context.Context, subscribed func(), hint func(types.UI
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case uid := <-w.events:
-			hint(uid)
+		case h := <-w.events:
+			hint(h)
 		}
 	}
 }
@@ -117,7 +123,7 @@ func start(t *testing.T, w *world) *harness {
 	t.Helper()
 	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
 	h := &harness{w: w}
-	h.Generator = New(Config{Runtime: w, Log: slog.New(slog.DiscardHandler),
+	h.Generator = New(Config{Runtime: w, Log: slog.New(slog.DiscardHandler), Expected: w.expected,
 		Unsupported: func(err error) bool { return errors.Is(err, errNoEvents) },
 		Notify:      func(uid types.UID) { h.mu.Lock(); h.told = append(h.told, uid); h.mu.Unlock() },
 		OnEvent:     func(e Event) { h.mu.Lock(); h.events = append(h.events, e.String()); h.mu.Unlock() }})
@@ -150,11 +156,11 @@ func TestRelistFindsAContainerThatDied(t *testing.T) {
 
 func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := start(t, &world{events: make(chan types.UID)})
+		h := start(t, &world{events: make(chan pod.Hint)})
 		time.Sleep(time.Second)
 		before := h.w.listed()
 		h.w.set("a", true, pod.StateRunning)
-		h.w.events <- "a"
+		h.w.events <- pod.Hint{UID: "a"}
 		synctest.Wait()
 		if o, _ := h.Get("a"); len(o.Containers) != 1 {
 			t.Fatalf("the hint was not followed: %+v", o)
@@ -169,7 +175,7 @@ func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
 // "An entry is stamped with when its inspection began", and asking always ends in a newer stamp.
 func TestAskingAdvancesTheStamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := start(t, &world{events: make(chan types.UID)})
+		h := start(t, &world{events: make(chan pod.Hint)})
 		time.Sleep(time.Second)
 		asked := time.Now()
 		time.Sleep(time.Millisecond)
@@ -218,7 +224,7 @@ func TestAHungPodIsNamedAndHoldsUpNobody(t *testing.T) {
 // A worker that asked waits for the answer, also when the first try failed and nothing has changed in the end.
 func TestAskingIsAnsweredAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := start(t, &world{events: make(chan types.UID)})
+		h := start(t, &world{events: make(chan pod.Hint)})
 		h.w.set("a", true, pod.StateRunning)
 		time.Sleep(90 * time.Second)
 		h.w.mu.Lock()

@@ -188,6 +188,30 @@ func (w *Worker) UnderWay() []UnderWay {
 	return out
 }
 
+// Expects reports whether an action is in flight that does what a hint tells of: its outcome will ask for an inspection.
+func (w *Worker) Expects(h pod.Hint) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.flights {
+		switch a := &w.flights[i].action; a.Op {
+		case pod.OpRunSandbox, pod.OpStartContainer:
+			if h.Reached == pod.ReachedRunning {
+				return true
+			}
+		case pod.OpStopContainer, pod.OpStopSandbox:
+			if h.Reached == pod.ReachedEnd && a.ID == h.ID {
+				return true
+			}
+		case pod.OpRemoveContainer, pod.OpRemoveSandbox:
+			if h.Reached == pod.ReachedRemoval {
+				return true
+			}
+		case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpTearDown, pod.OpForget, pod.OpResize:
+		}
+	}
+	return false
+}
+
 // Look makes the worker look again. It never blocks; cause is for the timeline.
 func (w *Worker) Look(cause string) {
 	w.mu.Lock()

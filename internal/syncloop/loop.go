@@ -344,6 +344,12 @@ func (l *Loop) Worker(uid types.UID) *podworker.Worker {
 	return nil
 }
 
+// Expects reports whether an action is under way that does what a hint of the runtime's tells of.
+func (l *Loop) Expects(h pod.Hint) bool {
+	w := l.Worker(h.UID)
+	return w != nil && w.Expects(h)
+}
+
 // Present reports whether anything is left here of a pod of this name, wanted or not.
 func (l *Loop) Present(namespace, name string) bool {
 	l.mu.Lock()

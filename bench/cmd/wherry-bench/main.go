@@ -23,61 +23,13 @@ import (
 	"github.com/wherry-node/wherry/bench/internal/work"
 )
 
-// The arms, in the order of a round.
-const (
-	bare     = "bare CRI"
-	upstream = "upstream"
-	wherry   = "wherry"
-)
-
-var rows = []table.Row{
-	{Title: "RSS idle", Sample: "RSS, idle", Unit: table.MiB, Target: 0.4},
-	{Title: "  of it anonymous", Sample: "RSS anonymous, idle", Unit: table.MiB},
-	{Title: "  of it file pages", Sample: "RSS file, idle", Unit: table.MiB},
-	{Title: "RSS with all pods", Sample: "RSS, all pods", Unit: table.MiB, Target: 0.45},
-	{Title: "  of it anonymous", Sample: "RSS anonymous, all pods", Unit: table.MiB},
-	{Title: "  of it file pages", Sample: "RSS file, all pods", Unit: table.MiB},
-	{Title: "RSS with all pods, after a restart", Sample: "RSS, all pods, after a restart", Unit: table.MiB},
-	{Title: "CPU with all pods at rest, of a core", Sample: "CPU at rest, % of a core", Unit: table.Percent, Target: 0.15},
-	{Title: "one pod, create to Ready, p50", Sample: "one pod, create to Ready", Unit: table.Milliseconds, Target: 0.5},
-	{Title: "one pod, delete (grace 1 s) to gone, p50", Sample: "one pod, delete to gone", Unit: table.Milliseconds, Target: 0.45},
-	{Title: "pods at once, total", Sample: "pods at once, create to Ready, total", Unit: table.Seconds, Target: 0.55},
-	{Title: "pods at once, p50 of a pod", Sample: "pods at once, create to Ready, each", Unit: table.Seconds, Target: 0.35},
-	{Title: "pods at once, p99 of a pod", Sample: "pods at once, create to Ready, each", Unit: table.Seconds, Quantile: 0.99},
-	{Title: "pods deleted (grace 1 s), total", Sample: "pods deleted, delete to gone, total", Unit: table.Seconds, Target: 0.5},
-	{Title: "pods deleted by force (grace 0), to the end of the last process", Sample: "pods deleted by force, to the end of the last process", Unit: table.Seconds},
-	{Title: "pod with 20 ConfigMap volumes, create to Ready, p50", Sample: "20 ConfigMap volumes, create to Ready", Unit: table.Milliseconds},
-	{Title: "pod with 20 ConfigMap volumes, delete (grace 1 s) to gone, p50", Sample: "20 ConfigMap volumes, delete to gone", Unit: table.Milliseconds},
-	{Title: "crowded node, pods at once, total", Sample: "dense, create to Ready, total", Unit: table.Seconds},
-	{Title: "crowded node, pods at once, p50 of a pod", Sample: "dense, create to Ready, each", Unit: table.Seconds},
-	{Title: "crowded node, RSS", Sample: "RSS, dense", Unit: table.MiB},
-	{Title: "crowded node, pods deleted (grace 1 s), total", Sample: "dense, delete to gone, total", Unit: table.Seconds},
-	{Title: "container death to API, p50", Sample: "container death to API", Unit: table.Milliseconds},
-	{Title: "container death to API, p99", Sample: "container death to API", Unit: table.Milliseconds, Quantile: 0.99, Limit: 0.1},
-	{Title: "first start to Ready, with TLS bootstrap", Sample: "first start to Ready", Unit: table.Milliseconds},
-	{Title: "start to Ready, no pods", Sample: "start to Ready, no pods", Unit: table.Milliseconds},
-	{Title: "restart with all pods, to Ready", Sample: "restart with all pods, to Ready", Unit: table.Milliseconds, Target: 0.6},
-	{Title: "restart, changes of pods in the API", Sample: "restart, changes of pods in the API"},
-	{Title: "CPU, each pod with an exec probe a second, of a core", Sample: "CPU with a probe a second, exec", Unit: table.Percent, Target: 0.5},
-	{Title: "CPU, each pod with an HTTP probe a second, of a core", Sample: "CPU with a probe a second, http", Unit: table.Percent},
-	{Title: "  probes that came, per second", Sample: "probes per second, http"},
-	{Title: "CPU, each pod with a gRPC probe a second, of a core", Sample: "CPU with a probe a second, grpc", Unit: table.Percent},
-	{Title: "  probes that came, per second", Sample: "probes per second, grpc"},
-	{Title: "API requests per minute at rest", Sample: "API requests per minute at rest"},
-	{Title: "API requests per pod start", Sample: "API requests per pod start"},
-	{Title: "CRI calls per minute at rest", Sample: "CRI calls per minute at rest"},
-	{Title: "goroutines with all pods", Sample: "go_goroutines"},
-	{Title: "heap in use with all pods", Sample: "go_memstats_heap_inuse_bytes", Unit: table.MiB},
-	{Title: "binary, stripped", Sample: "binary", Unit: table.MiB, Target: 0.6},
-	{Title: "Go packages", Sample: "packages", Target: 0.75},
-}
-
 type options struct {
 	rounds         int
 	plan           work.Plan
 	work, probes   string
 	arms           string
 	json, md, plot string
+	readme         string
 	dir            string
 	runtime        string
 	full           bool
@@ -93,13 +45,14 @@ func main() {
 	flag.IntVar(&o.plan.Deaths, "deaths", 10, "containers killed, per round")
 	flag.IntVar(&o.plan.Volumes, "volumes", 3, "pods with 20 ConfigMap volumes, one after another, per round")
 	flag.IntVar(&o.plan.Dense, "dense", 0, "pods at once on a crowded node, such as 250; 0: not done")
-	flag.IntVar(&o.plan.Parallel, "parallel", 16, "workers of the bare arm")
+	flag.IntVar(&o.plan.Parallel, "parallel", 0, "workers that start pods in the arms bare and limit; 0: the best of 4, 8 and 16, tried first")
 	flag.DurationVar(&o.plan.Rest, "rest", 30*time.Second, "how long the agent is watched at rest")
 	flag.StringVar(&o.probes, "probes", "exec", "kinds of probe that all pods have each second, by comma: exec, http, grpc")
 	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, probes, dense (death and restart need many); default all")
-	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, upstream, wherry; default all")
+	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, limit, upstream, wherry; default all")
 	flag.StringVar(&o.json, "json", "results/bench.json", "file for all samples; empty: none")
 	flag.StringVar(&o.md, "markdown", "results/bench.md", "file for the table in Markdown; empty: none")
+	flag.StringVar(&o.readme, "readme", "", "file in which the text between the lines <!-- bench --> and <!-- /bench --> is replaced by the table's most important rows; empty: none")
 	flag.StringVar(&o.plot, "plot", "results/bench.svg", "file for the plot of start times; empty: none")
 	flag.StringVar(&o.dir, "dir", "", "directory of the rig, short (default: a new one below /tmp)")
 	flag.StringVar(&o.runtime, "runtime", "containerd2", "the runtime of all arms: containerd2, or debian (containerd 1.6)")
@@ -198,6 +151,14 @@ func (b *bench) rounds(ctx context.Context) error {
 		return err
 	}
 	defer cri.Close()
+	if (b.wants(bare) || b.wants(limit)) && b.plan.Parallel == 0 {
+		progress("how many workers start pods soonest")
+		var said string
+		if b.plan.Parallel, said, err = cri.Fastest(ctx, []int{4, 8, 16}, 30); err != nil {
+			return fmt.Errorf("try numbers of workers: %w", err)
+		}
+		b.machine = append(b.machine, "bare and limit: "+said)
+	}
 	agents := map[string]*rig.Agent{}
 	for _, name := range []string{upstream, wherry} {
 		if agents[name], err = b.rig.NewAgent(rig.Program{Name: name, Args: b.programs[name]}); err != nil {
@@ -223,8 +184,15 @@ func (b *bench) rounds(ctx context.Context) error {
 		}
 		if b.wants(bare) {
 			progress("round %d of %d: %s", round+1, b.options.rounds, bare)
-			if err := cri.Bare(ctx, b.plan, b.arm(bare), round); err != nil {
+			if err := cri.Bare(ctx, b.rig, b.plan, b.arm(bare), round); err != nil {
 				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, bare, err))
+			}
+		}
+		if b.wants(limit) && ctx.Err() == nil {
+			progress("round %d of %d: %s", round+1, b.options.rounds, limit)
+			s := &work.Session{Rig: b.rig, Node: "bench-limit", Plan: b.plan, Samples: b.arm(limit), CRI: cri}
+			if err := s.RunLimit(ctx, round); err != nil {
+				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, limit, err))
 			}
 		}
 		for _, name := range order {
@@ -232,13 +200,13 @@ func (b *bench) rounds(ctx context.Context) error {
 				continue
 			}
 			progress("round %d of %d: %s", round+1, b.options.rounds, name)
-			s := &work.Session{Rig: b.rig, Agent: agents[name], Plan: b.plan, Samples: b.arm(name), CRI: cri}
+			s := &work.Session{Rig: b.rig, Agent: agents[name], Node: agents[name].Node, Plan: b.plan, Samples: b.arm(name), CRI: cri}
 			if err := s.Run(ctx, round); err != nil {
 				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, name, err))
 			}
 			b.calls[name] = map[string][]string{
 				"CRI calls per minute at rest": work.Lines(s.Calls), "API requests per minute at rest": work.Lines(s.Requests),
-				"API requests per pod start": work.Lines(s.Starts),
+				"API requests per pod start": work.Lines(s.Starts), "CRI calls per pod deletion": work.Lines(s.Stops),
 			}
 		}
 	}
@@ -247,7 +215,7 @@ func (b *bench) rounds(ctx context.Context) error {
 
 func (b *bench) report() error {
 	lines := table.Fill(rows, b.samples, upstream, wherry)
-	arms := []string{bare, upstream, wherry}
+	arms := []string{bare, limit, upstream, wherry}
 	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once (%d on the crowded node), %d containers killed per round, %v at rest; took %v\n"+
 		"median (least-greatest); ratio: wherry to upstream\n",
 		strings.Join(b.machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Dense, b.plan.Deaths, b.plan.Rest, time.Since(b.began).Round(time.Second))
@@ -273,6 +241,11 @@ func (b *bench) report() error {
 			return err
 		}
 	}
+	if b.readme != "" {
+		if err := b.intoReadme(lines, arms); err != nil {
+			return err
+		}
+	}
 	if b.plot != "" {
 		var series []table.Series
 		for _, name := range arms {
@@ -295,6 +268,26 @@ func (b *bench) report() error {
 		return err
 	}
 	return write(b.json, data)
+}
+
+// intoReadme puts the lines that matter most where the README shows them.
+func (b *bench) intoReadme(lines []table.Line, arms []string) error {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median (least-greatest of all rounds); ratio: wherry to upstream.\n\n",
+		b.machine[0], b.machine[2], b.machine[4], b.options.rounds, b.plan.Pods)
+	short := slices.DeleteFunc(slices.Clone(lines), func(l table.Line) bool { return !l.Short })
+	if err := table.Markdown(&s, short, arms); err != nil {
+		return err
+	}
+	old, err := os.ReadFile(b.readme)
+	if err != nil {
+		return err
+	}
+	text, err := table.Between(string(old), "<!-- bench -->\n", "<!-- /bench -->", s.String())
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.readme, err)
+	}
+	return write(b.readme, []byte(text))
 }
 
 func write(file string, data []byte) error {

@@ -172,6 +172,15 @@ func address() string {
 	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
+// MakeCgroup makes a group in every hierarchy, as a node agent does for a pod; the one above it must exist.
+func MakeCgroup(path string) error { return makeCgroup(path) }
+
+// RemoveCgroup removes a group and those below it from every hierarchy.
+func RemoveCgroup(path string) error { return removeCgroup(path) }
+
+// Address is the node's.
+func Address() string { return address() }
+
 func controllers() []string {
 	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -32,10 +33,12 @@ type Rig struct {
 	Socket string // the runtime's
 	Log    func(format string, args ...any)
 
-	plane   *exec.Cmd
-	runtime bool
-	sysctls map[string]string
-	cgroups []string // of the agents
+	plane      *exec.Cmd
+	runtime    bool
+	runtimePID int
+	admin      *rest.Config
+	sysctls    map[string]string
+	cgroups    []string // of the agents and of the runtime
 }
 
 // auditPolicy notes each request of a node's identity, and nothing else.
@@ -67,6 +70,9 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", subnet(), "--flavor", flavor).CombinedOutput()
 	if err != nil {
 		return r, fmt.Errorf("start containerd: %w\n%s", err, out)
+	}
+	if err := r.meter(); err != nil {
+		return r, fmt.Errorf("count the runtime's processor time: %w", err)
 	}
 	return r, r.prepareAPI(ctx)
 }
@@ -116,10 +122,18 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	}
 	// The benchmark's own client must not be what is measured.
 	cfg.QPS, cfg.ContentType = -1, "application/vnd.kubernetes.protobuf"
+	r.admin = cfg
 	if r.Client, err = kubernetes.NewForConfig(cfg); err != nil {
 		return err
 	}
 	return r.makeNamespace(ctx)
+}
+
+// NodeClient is a client that the API server takes for a node's: authorization and admission do what they do for one.
+func (r *Rig) NodeClient(node string) (kubernetes.Interface, error) {
+	cfg := rest.CopyConfig(r.admin)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes"}}
+	return kubernetes.NewForConfig(cfg)
 }
 
 // Close ends everything.
@@ -136,7 +150,7 @@ func (r *Rig) Close() error {
 		_ = r.plane.Wait() // it ends by a signal
 	}
 	r.restoreSysctls()
-	for _, c := range append(r.cgroups, Cgroup("bare")) {
+	for _, c := range append(r.cgroups, Cgroup("bare"), Cgroup("limit")) {
 		errs = append(errs, removeCgroup(c))
 	}
 	if err := errors.Join(errs...); err != nil {

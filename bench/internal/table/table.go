@@ -71,6 +71,8 @@ type Row struct {
 	Target float64
 	// Limit is the greatest value of our own, whatever upstream's; 0: none.
 	Limit float64
+	// Short marks what a short table shows.
+	Short bool
 }
 
 // Line is a filled row.
@@ -81,6 +83,7 @@ type Line struct {
 	Ratio  float64         `json:"ratio,omitempty"` // of the two agents
 	Target float64         `json:"target,omitempty"`
 	Limit  float64         `json:"limit,omitempty"`
+	Short  bool            `json:"-"`
 }
 
 // Fill makes lines of what was measured; rows without any value are left out. The ratio is of the arm ours to theirs.
@@ -91,7 +94,7 @@ func Fill(rows []Row, samples map[string]map[string][]float64, theirs, ours stri
 		if q == 0 {
 			q = 0.5
 		}
-		l := Line{Work: r.Title, Unit: r.Unit, Arms: map[string]Stat{}, Target: r.Target, Limit: r.Limit}
+		l := Line{Work: r.Title, Unit: r.Unit, Arms: map[string]Stat{}, Target: r.Target, Limit: r.Limit, Short: r.Short}
 		for arm, s := range samples {
 			if st, ok := Of(s[r.Sample], q); ok {
 				l.Arms[arm] = st
@@ -141,6 +144,19 @@ func Markdown(w io.Writer, lines []Line, arms []string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Between replaces what stands between two marks, of which each has to be there once.
+func Between(text, begin, end, with string) (string, error) {
+	before, rest, ok := strings.Cut(text, begin)
+	if !ok {
+		return "", fmt.Errorf("it has no line %q", strings.TrimSpace(begin))
+	}
+	_, after, ok := strings.Cut(rest, end)
+	if !ok {
+		return "", fmt.Errorf("it has no line %q after %q", strings.TrimSpace(end), strings.TrimSpace(begin))
+	}
+	return before + begin + with + end + after, nil
 }
 
 // cell is an arm's value with its spread, where there is one.

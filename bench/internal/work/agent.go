@@ -39,14 +39,16 @@ func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 // Session is one agent's turn.
 type Session struct {
 	Rig     *rig.Rig
-	Agent   *rig.Agent
+	Agent   *rig.Agent // nil: the limit's turn
+	Node    string
 	Plan    Plan
 	Samples Samples
-	// Calls and Requests are per minute of rest, Starts requests per start of a pod, by name.
-	Calls, Requests, Starts map[string]float64
+	// Calls and Requests are per minute of rest, Starts requests per start of a pod, Stops calls per deletion, by name.
+	Calls, Requests, Starts, Stops map[string]float64
 
 	watch *rig.Watch
 	count *rig.Counter
+	limit *Limit // instead of Agent
 	CRI   *CRI
 	round int
 }
@@ -99,7 +101,7 @@ func (s *Session) Run(ctx context.Context, round int) (err error) {
 		if !s.Plan.wants(step.name) || failed[step.needs] {
 			continue
 		}
-		s.Rig.Log("  %s: %s", s.Agent.Node, step.name)
+		s.Rig.Log("  %s: %s", s.Node, step.name)
 		err := step.do(ctx)
 		if err == nil {
 			continue
@@ -119,6 +121,39 @@ func (s *Session) Run(ctx context.Context, round int) (err error) {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// RunLimit does with a Limit what Run does with an agent, as far as it can.
+func (s *Session) RunLimit(ctx context.Context, round int) (err error) {
+	s.round = round
+	if s.watch, err = s.Rig.Watch(ctx); err != nil {
+		return err
+	}
+	defer s.watch.Close()
+	if err := s.clear(ctx); err != nil {
+		return err
+	}
+	leave, err := s.Rig.PretendNode(ctx, s.Node)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if s.limit, err = NewLimit(ctx, s.Rig, s.CRI, s.Node, s.Plan.Parallel); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, s.limit.Close(context.WithoutCancel(ctx)), s.clear(context.WithoutCancel(ctx)))
+	}()
+	for _, step := range []step{{"one", "", s.one}, {"many", "", s.many}, {"death", "many", s.deaths}, {"delete", "many", s.deleteMany}} {
+		if !s.Plan.wants(step.name) {
+			continue
+		}
+		s.Rig.Log("  %s: %s", s.Node, step.name)
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
 }
 
 // start starts the agent and waits until it has said that its node is Ready.
@@ -162,7 +197,7 @@ func (s *Session) pod(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: rig.Namespace},
 		Spec: v1.PodSpec{
-			NodeName: s.Agent.Node, TerminationGracePeriodSeconds: &grace, EnableServiceLinks: &no,
+			NodeName: s.Node, TerminationGracePeriodSeconds: &grace, EnableServiceLinks: &no,
 			Containers: []v1.Container{{
 				Name: "sleep", Image: image, ImagePullPolicy: v1.PullIfNotPresent, Command: command,
 			}},
@@ -204,7 +239,7 @@ func (s *Session) profile(ctx context.Context, step, what string) (wait func()) 
 		return func() {}
 	}
 	name, _, _ := strings.Cut(what, "?")
-	file := filepath.Join(s.Plan.Profiles, s.Agent.Node+"-"+step+"-"+name+".pprof")
+	file := filepath.Join(s.Plan.Profiles, s.Node+"-"+step+"-"+name+".pprof")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -3,9 +3,13 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,9 +27,10 @@ var command = []string{"sleep", "1000000"}
 
 // CRI is a bare client of the runtime.
 type CRI struct {
-	conn *grpc.ClientConn
-	r    runtimeapi.RuntimeServiceClient
-	dir  string
+	conn   *grpc.ClientConn
+	r      runtimeapi.RuntimeServiceClient
+	images runtimeapi.ImageServiceClient
+	dir    string
 }
 
 // DialCRI opens a client; files of its pods lie in dir.
@@ -34,7 +39,7 @@ func DialCRI(socket, dir string) (*CRI, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CRI{conn: conn, r: runtimeapi.NewRuntimeServiceClient(conn), dir: dir}, nil
+	return &CRI{conn: conn, r: runtimeapi.NewRuntimeServiceClient(conn), images: runtimeapi.NewImageServiceClient(conn), dir: dir}, nil
 }
 
 // Close closes the client.
@@ -116,23 +121,32 @@ func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 			return b, err
 		}
 	}
-	sandbox := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bare", Uid: name}, Hostname: name,
-		LogDirectory: dir, DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: rig.Cgroup("bare") + "/" + name,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
-	}
+	sandbox := c.sandboxConfig(name, name, dir, rig.Cgroup("bare")+"/"+name)
 	s, err := c.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
 		return b, fmt.Errorf("run sandbox: %w", err)
 	}
 	b.sandbox = s.PodSandboxId
+	return b, c.container(ctx, &b, sandbox, dir, func() {})
+}
+
+func (c *CRI) sandboxConfig(name, uid, dir, cgroup string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bare", Uid: uid}, Hostname: name,
+		LogDirectory: dir, DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}},
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroup,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
+	}
+}
+
+// container creates and starts the container of a pod; its mounts lie in dir.
+func (c *CRI) container(ctx context.Context, b *bare, sandbox *runtimeapi.PodSandboxConfig, dir string, created func()) error {
 	made, err := c.r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: b.sandbox, SandboxConfig: sandbox,
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "sleep"}, Image: &runtimeapi.ImageSpec{Image: image}, Command: command, LogPath: "0.log",
 			Mounts: []*runtimeapi.Mount{
-				{HostPath: token, ContainerPath: "/var/run/secrets/kubernetes.io/serviceaccount", Readonly: true},
+				{HostPath: filepath.Join(dir, "token"), ContainerPath: "/var/run/secrets/kubernetes.io/serviceaccount", Readonly: true},
 				{HostPath: filepath.Join(dir, "hosts"), ContainerPath: "/etc/hosts"},
 				{HostPath: filepath.Join(dir, "termination"), ContainerPath: "/dev/termination-log"},
 			},
@@ -144,13 +158,14 @@ func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 		},
 	})
 	if err != nil {
-		return b, fmt.Errorf("create container: %w", err)
+		return fmt.Errorf("create container: %w", err)
 	}
 	b.container = made.ContainerId
+	created()
 	if _, err := c.r.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: b.container}); err != nil {
-		return b, fmt.Errorf("start container: %w", err)
+		return fmt.Errorf("start container: %w", err)
 	}
-	return b, nil
+	return nil
 }
 
 // stop ends a pod with a grace period of a second.
@@ -165,16 +180,10 @@ func (c *CRI) stop(ctx context.Context, b bare) error {
 }
 
 // Bare does with CRI calls alone what a session does with pods.
-func (c *CRI) Bare(ctx context.Context, p Plan, s Samples, round int) (err error) {
+func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int) (err error) {
 	made := map[string]bare{}
-	defer func() {
-		for _, b := range made {
-			if _, e := c.r.RemovePodSandbox(context.WithoutCancel(ctx), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.sandbox}); e != nil && err == nil {
-				err = fmt.Errorf("remove sandbox: %w", e)
-			}
-		}
-	}()
-	if len(p.Work) == 0 || p.Work["one"] {
+	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx), made)) }()
+	if p.wants("one") {
 		for i := range p.Sequence {
 			name := fmt.Sprintf("bare-one-%d-%d", round, i)
 			began := time.Now()
@@ -191,31 +200,84 @@ func (c *CRI) Bare(ctx context.Context, p Plan, s Samples, round int) (err error
 			s.took("one pod, delete to gone", time.Since(began))
 		}
 	}
-	if len(p.Work) > 0 && !p.Work["many"] {
+	if !p.wants("many") {
 		return nil
 	}
-	var names []string
-	for i := range p.Pods {
-		names = append(names, fmt.Sprintf("bare-many-%d-%d", round, i))
+	names := names(fmt.Sprintf("bare-many-%d-", round), p.Pods)
+	used, err := meter(r, 0)
+	if err != nil {
+		return err
 	}
+	if err := c.startAll(ctx, names, p.Parallel, s, made); err != nil {
+		return err
+	}
+	if err := used(s, "CPU per pod start", p.Pods); err != nil {
+		return err
+	}
+	if used, err = meter(r, 0); err != nil {
+		return err
+	}
+	// All at once, as an agent may: nearly all of the time is the grace period.
 	var mu sync.Mutex
-	err = atOnce(names, p.Parallel, "pods at once, create to Ready", s, &mu, func(n string) error {
+	err = atOnce(names, len(names), "pods deleted, delete to gone", s, &mu, func(n string) error {
+		mu.Lock()
+		b := made[n]
+		mu.Unlock()
+		return c.stop(ctx, b)
+	})
+	if err != nil {
+		return err
+	}
+	return used(s, "CPU per pod deletion", p.Pods)
+}
+
+// startAll starts pods with a number of workers; made gets them, also those that failed.
+func (c *CRI) startAll(ctx context.Context, names []string, workers int, s Samples, made map[string]bare) error {
+	var mu sync.Mutex
+	return atOnce(names, workers, "pods at once, create to Ready", s, &mu, func(n string) error {
 		b, err := c.start(ctx, n)
 		mu.Lock()
 		made[n] = b
 		mu.Unlock()
 		return err
 	})
-	if err != nil {
+}
+
+func (c *CRI) remove(ctx context.Context, made map[string]bare) error {
+	_, err := each(slices.Collect(maps.Keys(made)), func(name string) error {
+		_, err := c.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: made[name].sandbox})
 		return err
-	}
-	// All at once, as an agent may: nearly all of the time is the grace period.
-	return atOnce(names, len(names), "pods deleted, delete to gone", s, &mu, func(n string) error {
-		mu.Lock()
-		b := made[n]
-		mu.Unlock()
-		return c.stop(ctx, b)
 	})
+	if err != nil {
+		return fmt.Errorf("remove sandbox: %w", err)
+	}
+	return nil
+}
+
+// Fastest tries numbers of workers on some pods and returns the one that brought them up soonest, with how long each took.
+func (c *CRI) Fastest(ctx context.Context, workers []int, pods int) (best int, said string, err error) {
+	least := 0.0
+	for i, n := range workers {
+		s, made := Samples{}, map[string]bare{}
+		err := c.startAll(ctx, names(fmt.Sprintf("bare-try-%d-", n), pods), n, s, made)
+		if err := errors.Join(err, c.remove(ctx, made)); err != nil {
+			return 0, "", err
+		}
+		took := s["pods at once, create to Ready, total"][0]
+		if i == 0 || took < least {
+			best, least = n, took
+		}
+		said += fmt.Sprintf(", %d: %.2f s", n, took)
+	}
+	return best, fmt.Sprintf("%d pods with so many workers%s", pods, said), nil
+}
+
+func names(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = prefix + strconv.Itoa(i)
+	}
+	return out
 }
 
 // atOnce does f for all names with a number of workers; each one's time counts from the beginning of all.

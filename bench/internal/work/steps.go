@@ -109,11 +109,7 @@ func (s *Session) sequence(ctx context.Context, prefix string, n int, start, end
 func (s *Session) names() []string { return s.named("many", s.Plan.Pods) }
 
 func (s *Session) named(prefix string, n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = fmt.Sprintf("%s-%d-%d", prefix, s.round, i)
-	}
-	return out
+	return names(fmt.Sprintf("%s-%d-", prefix, s.round), n)
 }
 
 // each does f for all names, eight at a time, and returns when each was begun.
@@ -176,10 +172,20 @@ func (s *Session) allGone(ctx context.Context, names []string, what string) erro
 // many binds all pods at once.
 func (s *Session) many(ctx context.Context) error {
 	offset := s.Rig.AuditSize()
+	used, err := meter(s.Rig, s.pid())
+	if err != nil {
+		return err
+	}
 	profiled := s.profile(ctx, "many", "profile?seconds=10")
-	err := s.atOnce(ctx, s.names(), "pods at once, create to Ready", nil)
+	err = s.atOnce(ctx, s.names(), "pods at once, create to Ready", nil)
 	profiled()
 	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, time.Second); err != nil { // what is still told and written is part of the starts
+		return err
+	}
+	if err := used(s.Samples, "CPU per pod start", s.Plan.Pods); err != nil || s.Agent == nil {
 		return err
 	}
 	if err := sleep(ctx, 8*time.Second); err != nil {
@@ -192,8 +198,36 @@ func (s *Session) many(ctx context.Context) error {
 	return s.memory("all pods")
 }
 
+// deleteMany deletes them. What an agent removes from the runtime later is not in it.
 func (s *Session) deleteMany(ctx context.Context) error {
-	return s.allGone(ctx, s.names(), "pods deleted, delete to gone")
+	if s.count != nil {
+		s.count.Calls()
+	}
+	used, err := meter(s.Rig, s.pid())
+	if err != nil {
+		return err
+	}
+	if err := s.allGone(ctx, s.names(), "pods deleted, delete to gone"); err != nil {
+		return err
+	}
+	if s.count != nil {
+		s.Stops = map[string]float64{}
+		sum := 0.0
+		for k, n := range s.count.Calls() {
+			s.Stops[k] = float64(n) / float64(s.Plan.Pods)
+			sum += s.Stops[k]
+		}
+		s.Samples.add("CRI calls per pod deletion", sum)
+	}
+	return used(s.Samples, "CPU per pod deletion", s.Plan.Pods)
+}
+
+// pid is the agent's process, or 0.
+func (s *Session) pid() int {
+	if s.Agent == nil {
+		return 0
+	}
+	return s.Agent.PID()
 }
 
 // dense is many, with as many pods as a crowded node has.
@@ -216,7 +250,7 @@ func (s *Session) dense(ctx context.Context) error {
 
 // requestsPerPod is what the agent asked of the API server since an offset of the audit log.
 func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
-	requests, err := s.Rig.Requests(s.Agent.Node, offset)
+	requests, err := s.Rig.Requests(s.Node, offset)
 	if err != nil {
 		return nil, err
 	}
@@ -263,6 +297,12 @@ func (s *Session) deaths(ctx context.Context) error {
 			return fmt.Errorf("wait for the end of %s in pod %s: %w", id, name, err)
 		}
 		s.Samples.took("container death to API", at.Sub(began))
+		if s.limit != nil {
+			s.Samples.took("container death to the runtime's event", s.limit.Died(strings.TrimPrefix(id, "containerd://")).Sub(began))
+		}
+	}
+	if s.limit != nil {
+		return nil
 	}
 	return sleep(ctx, 5*time.Second) // all are up again
 }
@@ -333,7 +373,7 @@ func (s *Session) rest(ctx context.Context, count *rig.Counter) error {
 	var sum float64
 	s.Calls, sum = perMinute(count.Calls())
 	s.Samples.add("CRI calls per minute at rest", sum)
-	requests, err := s.Rig.Requests(s.Agent.Node, offset)
+	requests, err := s.Rig.Requests(s.Node, offset)
 	if err != nil {
 		return err
 	}

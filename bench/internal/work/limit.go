@@ -1,0 +1,396 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+// Limit is the least that a node agent can do: the bare CRI calls, and beside them only what no agent gets around. It
+// watches the pods of its node; per pod it asks for one token, mounts a tmpfs for it, makes a cgroup, writes the hosts file
+// and the file for last words, checks the image, asks for the sandbox's address, sends two statuses and the three events
+// that kubectl describe shows; at the end of one it stops, unmounts, sends an event and the last status, and deletes. It
+// decides nothing, remembers nothing, recovers from nothing and never looks twice: what it takes is a bound, on this
+// machine, for an agent of any design.
+type Limit struct {
+	cri    *CRI
+	client kubernetes.Interface // as the node
+	node   string
+	dir    string
+	ca     string
+	log    func(string, ...any)
+
+	starts chan *v1.Pod
+	events chan *v1.Event
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	pods    map[types.UID]*limited
+	died    map[string]time.Time // when the runtime's event told of a container's end
+	removed []bare               // what is to be removed from the runtime
+	err     error                // the first
+}
+
+type limited struct {
+	pod    *v1.Pod
+	b      bare
+	status v1.PodStatus
+	up     chan struct{} // closed when it has been started
+	ending bool
+}
+
+// NewLimit starts the agent with a number of workers that start pods. Close ends it.
+func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers int) (*Limit, error) {
+	client, err := r.NodeClient(node)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := r.Client.CoreV1().ConfigMaps(rig.Namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := rig.MakeCgroup(rig.Cgroup("limit")); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l := &Limit{
+		cri: cri, client: client, node: node, dir: filepath.Join(r.Dir, "limit"), ca: ca.Data["ca.crt"], log: r.Log, cancel: cancel,
+		starts: make(chan *v1.Pod, 1000), events: make(chan *v1.Event, 10000),
+		pods: map[types.UID]*limited{}, died: map[string]time.Time{},
+	}
+	pods, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("watch pods of %s: %w", node, err)
+	}
+	stream, err := cri.r.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("subscribe to container events: %w", err)
+	}
+	l.wg.Go(func() { l.watch(ctx, pods) })
+	l.wg.Go(func() { l.sendEvents(ctx) })
+	l.wg.Go(func() {
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				return // the end of ctx; a runtime without events says so here
+			}
+			l.happened(ctx, e)
+		}
+	})
+	for range workers {
+		l.wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case p := <-l.starts:
+					l.note(l.start(ctx, p))
+				}
+			}
+		})
+	}
+	return l, nil
+}
+
+// Close ends the agent, removes its pods from the runtime and returns the first thing that went wrong.
+func (l *Limit) Close(ctx context.Context) error {
+	l.cancel()
+	l.wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pods { // those that nobody deleted
+		l.removed = append(l.removed, p.b)
+		l.keep(l.leave(p.pod))
+	}
+	for _, b := range l.removed {
+		if b.sandbox != "" {
+			_, err := l.cri.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.sandbox})
+			l.keep(err)
+		}
+	}
+	return l.err
+}
+
+func (l *Limit) note(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep(err)
+}
+
+// keep is note with the lock held.
+func (l *Limit) keep(err error) {
+	if err != nil && l.err == nil && !errors.Is(err, context.Canceled) {
+		l.err = err
+		l.log("  %s: %v", l.node, err)
+	}
+}
+
+// Died is when the runtime's event told of the end of a container; zero: not yet.
+func (l *Limit) Died(id string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.died[id]
+}
+
+func (l *Limit) watch(ctx context.Context, pods watch.Interface) {
+	defer pods.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-pods.ResultChan():
+			if !ok {
+				l.note(errors.New("the watch of pods ended"))
+				return
+			}
+			if p, isPod := e.Object.(*v1.Pod); isPod && e.Type != watch.Deleted {
+				l.seen(ctx, p)
+			}
+		}
+	}
+}
+
+func (l *Limit) seen(ctx context.Context, p *v1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.pods[p.UID]
+	switch {
+	case known == nil && p.DeletionTimestamp == nil:
+		l.pods[p.UID] = &limited{pod: p, up: make(chan struct{})}
+		l.starts <- p
+	case known != nil && p.DeletionTimestamp != nil && !known.ending:
+		known.ending = true
+		l.wg.Go(func() { l.note(l.stop(ctx, known)) })
+	}
+}
+
+func (l *Limit) path(p *v1.Pod, elem ...string) string {
+	return filepath.Join(append([]string{l.dir, string(p.UID)}, elem...)...)
+}
+
+// start brings a pod up and says so.
+func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
+	l.mu.Lock()
+	state := l.pods[p.UID]
+	l.mu.Unlock()
+	defer close(state.up)
+	state.status = waiting(metav1.Now())
+	creating := state.status
+	first := make(chan error, 1) // the first status is sent beside the work
+	go func() { first <- l.patch(ctx, p, &creating) }()
+
+	err = l.up(ctx, state)
+	if e := <-first; err == nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	return l.patch(ctx, p, &state.status)
+}
+
+// up makes all that a pod consists of, and its status.
+func (l *Limit) up(ctx context.Context, state *limited) error {
+	p := state.pod
+	cgroup := rig.Cgroup("limit") + "/" + string(p.UID)
+	if err := rig.MakeCgroup(cgroup); err != nil {
+		return err
+	}
+	if err := l.volumes(ctx, p); err != nil {
+		return err
+	}
+	img, err := l.cri.images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	if err != nil || img.GetImage() == nil {
+		return fmt.Errorf("image %s is not there: %w", image, err)
+	}
+	l.event(p, "Pulled", fmt.Sprintf("Container image %q already present on machine", image))
+	sandbox := l.cri.sandboxConfig(p.Name, string(p.UID), l.path(p), cgroup)
+	made, err := l.cri.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		return fmt.Errorf("run sandbox: %w", err)
+	}
+	state.b.sandbox = made.PodSandboxId
+	st, err := l.cri.r.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: state.b.sandbox})
+	if err != nil {
+		return fmt.Errorf("get status of sandbox: %w", err)
+	}
+	ip := st.GetStatus().GetNetwork().GetIp()
+	if err := os.WriteFile(l.path(p, "hosts"), []byte("127.0.0.1\tlocalhost\n"+ip+"\t"+p.Name+"\n"), 0o644); err != nil {
+		return err
+	}
+	if err := l.cri.container(ctx, &state.b, sandbox, l.path(p), func() { l.event(p, "Created", "Container created") }); err != nil {
+		return err
+	}
+	l.event(p, "Started", "Container started")
+	cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: state.b.container})
+	if err != nil {
+		return fmt.Errorf("get status of container: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	running(&state.status, ip, cs.GetStatus())
+	return nil
+}
+
+// volumes mounts what every pod gets: a token, the cluster's authority and the name of the namespace.
+func (l *Limit) volumes(ctx context.Context, p *v1.Pod) error {
+	dir := l.path(p, "token")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+	}
+	hour := int64(3607)
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}}}
+	var token *authenticationv1.TokenRequest
+	for wait := 5 * time.Millisecond; ; wait *= 2 {
+		var err error
+		if token, err = l.client.CoreV1().ServiceAccounts(p.Namespace).CreateToken(ctx, "default", req, metav1.CreateOptions{}); err == nil {
+			break
+		}
+		// The authorizer may not have seen yet that the pod is this node's.
+		if !apierrors.IsForbidden(err) || wait > time.Second {
+			return fmt.Errorf("request token: %w", err)
+		}
+		time.Sleep(wait)
+	}
+	for name, data := range map[string]string{"token/token": token.Status.Token, "token/ca.crt": l.ca, "token/namespace": p.Namespace, "termination": ""} {
+		if err := os.WriteFile(l.path(p, name), []byte(data), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop brings a pod down and deletes it.
+func (l *Limit) stop(ctx context.Context, state *limited) error {
+	p := state.pod
+	select {
+	case <-state.up:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	l.event(p, "Killing", "Stopping container sleep")
+	if err := l.cri.stop(ctx, state.b); err != nil {
+		return fmt.Errorf("stop %s: %w", p.Name, err)
+	}
+	cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: state.b.container})
+	if err != nil {
+		return fmt.Errorf("get status of container: %w", err)
+	}
+	if err := l.leave(p); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	ended(&state.status, cs.GetStatus())
+	state.status.Phase = v1.PodFailed
+	l.mu.Unlock()
+	if err := l.patch(ctx, p, &state.status); err != nil {
+		return err
+	}
+	err = l.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", p.Name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.pods, p.UID)
+	l.removed = append(l.removed, state.b)
+	return nil
+}
+
+// leave undoes volumes and cgroup.
+func (l *Limit) leave(p *v1.Pod) error {
+	if err := syscall.Unmount(l.path(p, "token"), syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
+		return fmt.Errorf("unmount %s: %w", l.path(p, "token"), err)
+	}
+	return rig.RemoveCgroup(rig.Cgroup("limit") + "/" + string(p.UID))
+}
+
+// happened tells the API of a container that has died by itself.
+func (l *Limit) happened(ctx context.Context, e *runtimeapi.ContainerEventResponse) {
+	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.died[e.GetContainerId()] = time.Now()
+	for _, state := range l.pods {
+		if state.b.container != e.GetContainerId() || state.ending {
+			continue
+		}
+		l.wg.Go(func() {
+			cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: e.GetContainerId()})
+			if err != nil {
+				l.note(err)
+				return
+			}
+			l.mu.Lock()
+			ended(&state.status, cs.GetStatus())
+			l.mu.Unlock()
+			l.note(l.patch(ctx, state.pod, &state.status))
+		})
+	}
+}
+
+// patch tells the API a whole status, with what a strategic merge patch needs to name the pod.
+func (l *Limit) patch(ctx context.Context, p *v1.Pod, status *v1.PodStatus) error {
+	l.mu.Lock()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, err = l.client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("patch status of %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// event queues an event; they go one after another, beside everything else.
+func (l *Limit) event(p *v1.Pod, reason, message string) {
+	now := metav1.Now()
+	l.events <- &v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s.%x", p.Name, now.UnixNano())},
+		InvolvedObject: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, FieldPath: "spec.containers{sleep}"},
+		Reason:         reason, Message: message, Type: v1.EventTypeNormal, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Source: v1.EventSource{Component: "kubelet", Host: l.node},
+	}
+}
+
+func (l *Limit) sendEvents(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-l.events:
+			if _, err := l.client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
+				l.note(fmt.Errorf("write event: %w", err))
+			}
+		}
+	}
+}
