@@ -192,8 +192,17 @@ func (o Options) environment(archive string) (*dev.Env, error) {
 	}
 	return dev.New(dev.Options{
 		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: "node", SkipExample: true, Bare: true, Agent: []string{agent},
-		Registries: o.dir("registries"), Archives: []string{archive}, Progress: o.Progress,
+		Registries: o.dir("registries"), Archives: []string{archive}, NodeFlags: roomFlags(), Progress: o.Progress,
 	})
+}
+
+// roomFlags keep the node from evicting pods and removing images for what others put on the machine's disk: builds fill more
+// than the default 85% of it now and then. They hold for either node agent.
+func roomFlags() []string {
+	return []string{
+		"--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,imagefs.inodesFree<1%",
+		"--image-gc-high-threshold=100",
+	}
 }
 
 // ginkgo runs the tests and returns an error if one failed; a first interrupt lets it write its report.
