@@ -162,6 +162,21 @@ func urgent(base, want *v1.PodStatus) bool {
 	return false
 }
 
+// sandboxOnly reports whether all that the API has to be told is that a pod which has yet to start got its sandbox, and with
+// it its address.
+func sandboxOnly(base, want *v1.PodStatus) bool {
+	m := merge(base, want)
+	if m.Phase != v1.PodPending || m.PodIP == base.PodIP {
+		return false
+	}
+	m.PodIP, m.PodIPs = base.PodIP, base.PodIPs
+	had := condition(base.Conditions, v1.PodReadyToStartContainers)
+	if c := condition(m.Conditions, v1.PodReadyToStartContainers); c != nil && had != nil {
+		*c = *had
+	}
+	return equality.Semantic.DeepEqual(&m, base)
+}
+
 // buildPatch returns the strategic merge patch that turns base into want for the pod with this UID, or nil when
 // there is nothing to say.
 func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {

@@ -92,6 +92,33 @@ func TestOnePatchNoGet(t *testing.T) {
 	})
 }
 
+// That a pod got its sandbox is told with the start of what runs in it, or by itself when that takes long.
+func TestSandboxIsToldWithTheStart(t *testing.T) {
+	sandbox := func(up v1.ConditionStatus, ip string) v1.PodStatus {
+		s := v1.PodStatus{Phase: v1.PodPending, PodIP: ip,
+			Conditions: []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: up}, {Type: v1.PodReady, Status: "False"}}}
+		if ip != "" {
+			s.PodIPs = []v1.PodIP{{IP: ip}}
+		}
+		return s
+	}
+	p, q := aPod("quick"), aPod("slow")
+	inBubble(t, newAPI(p, q), 4, func(t *testing.T, r *rig) {
+		for _, x := range []*v1.Pod{p, q} {
+			r.Set(Desired{Pod: x, Status: sandbox("False", "")})
+			time.Sleep(300 * time.Millisecond)
+			r.Set(Desired{Pod: x, Status: sandbox("True", "10.0.0.1")})
+			time.Sleep(300 * time.Millisecond)
+			if x == p {
+				r.Set(Desired{Pod: x, Status: running("True", "")})
+			}
+			time.Sleep(time.Minute)
+		}
+		r.expect(t, "PATCH quick Pending ready=False", "PATCH quick Running ready=True",
+			"PATCH slow Pending ready=False", "PATCH slow Pending ready=False")
+	})
+}
+
 func TestNewestWins(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)

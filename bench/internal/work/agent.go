@@ -235,7 +235,7 @@ func (s *Session) clear(ctx context.Context) error {
 
 // profile fetches a profile beside the work; the function that it returns waits for it. What goes wrong is said and no more.
 func (s *Session) profile(ctx context.Context, step, what string) (wait func()) {
-	if s.Plan.Profiles == "" {
+	if s.Plan.Profiles == "" || s.Agent == nil {
 		return func() {}
 	}
 	name, _, _ := strings.Cut(what, "?")
