@@ -3,7 +3,8 @@
 //
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
 //	nc   [-utvzN] [-w SECONDS] HOST PORT
-//	sh   busybox', but for `sh -c env`: Debian's drops names such as data-1 from the environment
+//	sh   busybox', but for `sh -c env`, since Debian's drops names such as data-1 from the environment, and for nc in the
+//	     script of -c: Debian's prefers an nc of its own, which knows no UDP
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,6 +216,8 @@ func sh(args []string) (int, error) {
 	argv := append([]string{os.Args[0]}, args...)
 	if slices.Equal(args, []string{"-c", "env"}) {
 		argv = []string{"env"}
+	} else if at := slices.Index(args, "-c"); at >= 0 && at+1 < len(args) {
+		argv[at+2] = regexp.MustCompile(`(^|[|;&(]\s*)nc `).ReplaceAllString(args[at+1], "${1}/bin/nc ")
 	}
 	return 127, syscall.Exec("/bin/busybox", argv, os.Environ())
 }
