@@ -47,6 +47,7 @@ type Agent struct {
 	runtime   *nodefacts.Runtime
 	node      *nodefacts.Source
 	heartbeat *heartbeat.Heartbeat // nil when standalone
+	own       *ownNode             // nil when standalone
 	writer    *status.Writer       // nil when standalone
 	mirrors   *mirror.Mirrors      // nil when standalone
 	report    *syncloop.Report
@@ -79,9 +80,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if a.clients, err = newClients(&deps); err != nil {
 		return nil, err
 	}
-	if a.events, err = newEvents(&a.clients, cfg.NodeName, &cfg.Kubelet); err != nil {
-		return nil, err
-	}
+	a.events = a.newEvents()
 	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
 		return nil, err
 	}
@@ -116,11 +115,13 @@ func (a *Agent) buildNode() error {
 		return nil
 	}
 	k := &a.cfg.Kubelet
+	a.own = newOwnNode(a.clients.api, a.cfg.NodeName)
 	var err error
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
 		Nodes: a.clients.beats.Nodes(), Lease: a.clients.beats.Leases(v1.NamespaceNodeLease), NodeName: a.cfg.NodeName, Register: *k.RegisterNode, Source: a.node,
 		ZeroExtended: true, StatusFrequency: k.NodeStatusUpdateFrequency.Duration, ReportFrequency: k.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
+		Cached:        a.own.Last,
 		PodCIDR:       a.podCIDR, OnRepeatedFailure: a.deps.CloseConnections, Recorder: a.events, Leases: a.deps.Leases, Log: a.log,
 	})
 	return err
@@ -191,7 +192,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		parts = append(parts, part{"control", a.serveControl})
 	}
 	if a.deps.Client != nil {
-		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
+		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"own node", a.own.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
 	}
 	parts = append(parts, a.sourceParts()...)
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)

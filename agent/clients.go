@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/internal/event"
 	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/mirror"
 	"github.com/wherry-node/wherry/internal/objects"
@@ -40,7 +41,7 @@ func (c *clients) statusPods(namespace string) status.Pods { return c.api.Pods(n
 
 func (c *clients) mirrorPods(namespace string) mirror.API { return c.api.Pods(namespace) }
 
-func (c *clients) events(namespace string) eventAPI { return c.beats.Events(namespace) }
+func (c *clients) events(namespace string) event.API { return c.beats.Events(namespace) }
 
 func (c *clients) objects() objects.API {
 	return objects.API{

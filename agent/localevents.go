@@ -46,7 +46,7 @@ func (l *localEvents) add(ref *v1.ObjectReference, eventType, reason, message st
 		}
 		kept = append(kept, e)
 	}
-	if len(kept) >= eventsRemembered {
+	if len(kept) >= eventsKept {
 		kept = append(kept[:0], kept[1:]...)
 	}
 	ev.Count++
@@ -68,6 +68,9 @@ func (l *localEvents) after(seq int) ([]v1.Event, int, <-chan struct{}) {
 	}
 	return out, l.seq, l.news
 }
+
+// eventsKept is how many are kept. A pod that starts makes five.
+const eventsKept = 512
 
 // eventsWait is how long a request for newer events waits for one, at most.
 const eventsWait = time.Minute

@@ -22,7 +22,7 @@ const (
 // What a node with pods at rest may ask in a minute.
 const (
 	idleCalls    = 20.0
-	idleRequests = 14.0
+	idleRequests = 7.0
 )
 
 func since(before, now map[string]int, per float64) (sum float64, text string) {

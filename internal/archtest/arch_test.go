@@ -25,7 +25,7 @@ var layers = map[string]string{
 
 	"cri": "B", "pleg": "B", "source": "B", "podset": "B", "status": "B", "heartbeat": "B", "volume": "B", "image": "B",
 	"probe": "B", "identity": "B", "server": "B", "stats": "B", "hostfs": "B", "cgroup": "B", "config": "B",
-	"objects": "B", "mirror": "B", "checkpoint": "B", "handtools": "B", "logrotate": "B", "userns": "B",
+	"objects": "B", "mirror": "B", "checkpoint": "B", "handtools": "B", "logrotate": "B", "userns": "B", "event": "B",
 
 	"kubeclient": "W",
 

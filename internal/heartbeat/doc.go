@@ -2,8 +2,8 @@
 // by Kubernetes nodes, help your cluster determine the availability of each node").
 //
 // The status is computed every StatusFrequency (10 s), or at once after Now, and sent when it differs from what the
-// API has, or when ReportFrequency (5 min) has passed. One round has 5 tries; the first reads the Node from a cache,
-// the others from etcd; from the second failed try on OnRepeatedFailure closes the connections, since they may lead to
+// API has, or when ReportFrequency (5 min) has passed. One round has 5 tries; the first takes the Node from
+// Cached, or reads it from the API server's cache, the others from etcd; from the second failed try on OnRepeatedFailure closes the connections, since they may lead to
 // a server that is gone. After the start, until the node is ready, the status is computed every 100 ms without asking
 // the API, so that a node is Ready as soon as its runtime is.
 //

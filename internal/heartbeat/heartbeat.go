@@ -148,6 +148,9 @@ func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 
 // keep is called by the status loop only.
 func (h *Heartbeat) keep(node *v1.Node) {
+	if node.ManagedFields != nil {
+		node.ManagedFields = nil // others', and a third of its bytes
+	}
 	if h.node.Swap(node) == nil {
 		close(h.seen)
 	}

@@ -6,6 +6,7 @@
 // other package out.
 //
 // The methods of a Resource have the signatures of the field's typed clients, so that either fits the narrow interfaces
-// of those who call: each package says for itself which methods it needs. Everything may be called concurrently. Errors are
+// of those who call: each package says for itself which methods it needs. Follow keeps something up to date
+// by a list and a watch. Everything may be called concurrently. Errors are
 // those of the API (k8s.io/apimachinery/pkg/api/errors) or of the connection, as they are.
 package kubeclient

@@ -138,7 +138,7 @@ func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
 	return opts
 }
 
-func (o *object) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (o *object) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	api := &o.owner.cfg.API
 	if o.key.kind == secret {
 		return api.Secrets(o.key.namespace).List(ctx, o.one(opts))
@@ -146,7 +146,7 @@ func (o *object) list(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	return api.ConfigMaps(o.key.namespace).List(ctx, o.one(opts))
 }
 
-func (o *object) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (o *object) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	api := &o.owner.cfg.API
 	if o.key.kind == secret {
 		return api.Secrets(o.key.namespace).Watch(ctx, o.one(opts))
@@ -154,7 +154,7 @@ func (o *object) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	return api.ConfigMaps(o.key.namespace).Watch(ctx, o.one(opts))
 }
 
-func (o *object) replace(items []runtime.Object) (done bool) {
+func (o *object) Replace(items []runtime.Object) (done bool) {
 	o.healthy()
 	for _, item := range items {
 		if m, ok := item.(metav1.Object); ok && m.GetName() == o.key.name {
@@ -167,7 +167,7 @@ func (o *object) replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-func (o *object) apply(event watch.EventType, obj runtime.Object) (done bool) {
+func (o *object) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	o.healthy()
 	if m, ok := obj.(metav1.Object); !ok || m.GetName() != o.key.name {
 		return false
@@ -187,9 +187,9 @@ func (o *object) healthy() {
 	o.mu.Unlock()
 }
 
-// failed remembers a failure. What was read before stays the answer; without one, the failure becomes the answer
+// Failed remembers a failure. What was read before stays the answer; without one, the failure becomes the answer
 // when it lasts.
-func (o *object) failed(err error) {
+func (o *object) Failed(err error) {
 	o.mu.Lock()
 	o.failures++
 	n, empty := o.failures, !o.content.exists()

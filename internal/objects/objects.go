@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // Strategy is how changes of ConfigMaps and Secrets are found: KubeletConfiguration's
@@ -134,7 +136,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 	o.running = ctx
 	if !o.cfg.NoServices {
-		o.wg.Go(func() { follow(ctx, o.services) })
+		o.wg.Go(func() { kubeclient.Follow(ctx, o.services) })
 	}
 	for _, obj := range o.watched {
 		o.start(obj)
@@ -185,7 +187,7 @@ func (o *Objects) start(obj *object) {
 	obj.cancel = cancel
 	o.wg.Go(func() {
 		defer cancel()
-		follow(ctx, obj)
+		kubeclient.Follow(ctx, obj)
 	})
 }
 

@@ -54,15 +54,15 @@ func (s *serviceStore) services(namespace string) ([]*v1.Service, bool) {
 	return all, s.synced
 }
 
-func (s *serviceStore) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (s *serviceStore) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	return s.api.List(ctx, opts)
 }
 
-func (s *serviceStore) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (s *serviceStore) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	return s.api.Watch(ctx, opts)
 }
 
-func (s *serviceStore) replace(items []runtime.Object) (done bool) {
+func (s *serviceStore) Replace(items []runtime.Object) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.byName)
@@ -75,7 +75,7 @@ func (s *serviceStore) replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-func (s *serviceStore) apply(event watch.EventType, obj runtime.Object) (done bool) {
+func (s *serviceStore) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	svc, ok := obj.(*v1.Service)
 	if !ok {
 		return false
@@ -112,7 +112,7 @@ func (s *serviceStore) remove(svc *v1.Service) {
 	}
 }
 
-func (s *serviceStore) failed(err error) {
+func (s *serviceStore) Failed(err error) {
 	s.mu.Lock()
 	s.errs++
 	n := s.errs

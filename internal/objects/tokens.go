@@ -29,6 +29,8 @@ const (
 	renewJitter = 0.05
 	// After a renewal that failed the next try waits this long.
 	renewRetry = 30 * time.Second
+	// The first wait after a refusal, doubling.
+	retryMin = 10 * time.Millisecond
 )
 
 // tokenKey is what makes two requests ask for the same token. The pod's UID is in it: a token is bound to one pod.
@@ -210,4 +212,16 @@ func lifetime(jwt string) time.Duration {
 		return 0
 	}
 	return time.Duration(claims.Exp-claims.Iat) * time.Second
+}
+
+// sleep waits for about d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d + rand.N(d/2+1))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }

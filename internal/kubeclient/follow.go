@@ -1,4 +1,4 @@
-package objects
+package kubeclient
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// followed is what follow keeps up to date. Its methods are called from one goroutine.
-type followed interface {
-	// list reads all there is; watch continues from a resource version.
-	list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)
-	watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	// replace and apply take in what was read; they return true when there is nothing more to follow.
-	replace(items []runtime.Object) (done bool)
-	apply(event watch.EventType, obj runtime.Object) (done bool)
-	// failed hears of a list or watch that failed, before it is tried again.
-	failed(err error)
+// Followed is what Follow keeps up to date. Its methods are called from one goroutine.
+type Followed interface {
+	// List reads all there is; Watch continues from a resource version. Both add their own selectors to opts.
+	List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	// Replace and Apply take in what was read; they return true when there is nothing more to follow.
+	Replace(items []runtime.Object) (done bool)
+	Apply(event watch.EventType, obj runtime.Object) (done bool)
+	// Failed hears of a list or watch that failed, before it is tried again.
+	Failed(err error)
 }
 
 // The waits between tries. The first are short: a node may read an object only when the API server's authorizer has
@@ -36,9 +36,9 @@ const (
 	watchTimeout = 5 * time.Minute
 )
 
-// follow lists and watches until ctx ends or there is nothing more to follow. It costs one goroutine and at most one
+// Follow lists and watches until ctx ends or there is nothing more to follow. It costs one goroutine and at most one
 // open request.
-func follow(ctx context.Context, f followed) {
+func Follow(ctx context.Context, f Followed) {
 	wait := time.Duration(0)
 	version := ""
 	for ctx.Err() == nil {
@@ -52,7 +52,7 @@ func follow(ctx context.Context, f followed) {
 		}
 		version = next
 		if err != nil {
-			f.failed(err)
+			f.Failed(err)
 		}
 		switch {
 		case time.Since(began) >= watchMin:
@@ -68,9 +68,9 @@ func follow(ctx context.Context, f followed) {
 
 // followOnce lists, when version is empty, and watches until the watch ends. Next is the version to go on from;
 // empty: list again.
-func followOnce(ctx context.Context, f followed, version string) (done bool, next string, err error) {
+func followOnce(ctx context.Context, f Followed, version string) (done bool, next string, err error) {
 	if version == "" {
-		list, err := f.list(ctx, metav1.ListOptions{})
+		list, err := f.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, "", err
 		}
@@ -83,12 +83,12 @@ func followOnce(ctx context.Context, f followed, version string) (done bool, nex
 			return false, "", fmt.Errorf("read list: %w", err)
 		}
 		version = l.GetResourceVersion()
-		if f.replace(items) {
+		if f.Replace(items) {
 			return true, version, nil
 		}
 	}
 	timeout := int64((watchTimeout + rand.N(watchTimeout)).Seconds())
-	w, err := f.watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout})
+	w, err := f.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout})
 	if err != nil {
 		return false, afterError(version, err), err
 	}
@@ -105,7 +105,7 @@ func afterError(version string, err error) string {
 }
 
 // drain takes in what a watch says until it ends.
-func drain(ctx context.Context, w watch.Interface, f followed, version string) (done bool, next string, err error) {
+func drain(ctx context.Context, w watch.Interface, f Followed, version string) (done bool, next string, err error) {
 	for {
 		var event watch.Event
 		var open bool
@@ -127,7 +127,7 @@ func drain(ctx context.Context, w watch.Interface, f followed, version string) (
 		if m, err := meta.Accessor(event.Object); err == nil {
 			version = m.GetResourceVersion()
 		}
-		if event.Type != watch.Bookmark && f.apply(event.Type, event.Object) {
+		if event.Type != watch.Bookmark && f.Apply(event.Type, event.Object) {
 			return true, version, nil
 		}
 	}

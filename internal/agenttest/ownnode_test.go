@@ -1,0 +1,81 @@
+package agenttest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What others do to the Node is seen by the watch of it, and stays as they made it; a Node that was deleted is missed, and not
+// made again; one that comes back is reported to. The node asks for itself only while there is no watch.
+func TestOthersChangeTheNode(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		ctx := context.Background()
+		nodes := w.Admin.CoreV1().Nodes()
+		ready := func() bool { return w.NodeReady().Status == v1.ConditionTrue }
+		told := func(reason string) (n int32) {
+			list, err := w.Admin.CoreV1().Events("").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range list.Items {
+				if e.Reason == reason {
+					n += e.Count
+				}
+			}
+			return n
+		}
+		get := func() *v1.Node {
+			n, err := nodes.Get(ctx, NodeName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		w.Await("the node is Ready", 5*time.Second, ready)
+		time.Sleep(time.Minute)
+		before := w.Kube.Count("get nodes")
+		patch := `{"metadata":{"labels":{"theirs":"1"}},"spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}]}}`
+		if _, err := nodes.Patch(ctx, NodeName, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.Await("the node tells that it was cordoned", 11*time.Second, func() bool { return told("NodeNotSchedulable") == 1 })
+		time.Sleep(10 * time.Minute)
+		if n := get(); n.Labels["theirs"] != "1" || !n.Spec.Unschedulable || len(n.Spec.Taints) != 1 || !ready() {
+			t.Errorf("the node undid what others did: %v %v", n.Labels, n.Spec)
+		}
+		// Some of the ten minutes were spent by this test.
+		if n := w.Kube.Count("get nodes") - before; n > 5 {
+			t.Errorf("asked for the node %d times beside its watch", n)
+		}
+
+		old := get()
+		if err := nodes.Delete(ctx, NodeName, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if list, err := nodes.List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+			t.Errorf("a node that was deleted is back: %v", err)
+		}
+		if log := w.log.String(); !strings.Contains(log, "was deleted while this agent runs") {
+			t.Errorf("the log does not say that the node is gone:\n%s", log)
+		}
+		again := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, Labels: old.Labels}}
+		if _, err := nodes.Create(ctx, again, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.Await("the node that came back is Ready", 11*time.Second, ready)
+
+		w.Outage(time.Minute)
+		if _, err := nodes.Patch(ctx, NodeName, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.Await("what was done during an outage is seen", 2*time.Minute, func() bool { return told("NodeNotSchedulable") == 2 })
+	})
+}

@@ -1,0 +1,13 @@
+// Package event tells the API server of what happens: "Event is a report of an event somewhere in the cluster. Events have a
+// limited retention time and triggers and messages may evolve with time" (core/v1).
+//
+// The same event again is counted, not written again: a PATCH of count, lastTimestamp and message. Of one object, more than ten
+// texts of one reason within ten minutes become one event, "(combined from similar events)". Of one object and type, 25 events are
+// written at once, and then one each five minutes. These are the habits of client-go's recorder, which keeps every event whole in
+// three caches, has two goroutines per recorder, and makes its patches with the OpenAPI schemas of Kubernetes.
+//
+// Contract: Record never blocks and may be called concurrently at any time; before Open, after its context has ended, and when the
+// queue is full, events are dropped. They are sent in their order, one request at a time, by a goroutine that lives as long as
+// there is one to send; what Open returns waits for its end. An event is lost when the API server refuses it, and after twelve tries
+// of two minutes in all when it cannot be reached.
+package event

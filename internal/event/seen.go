@@ -1,0 +1,133 @@
+package event
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"io"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// When events are counted, combined and dropped.
+const (
+	remembered = 512 // of each kind of memory: a pod that starts leaves five events behind, for as long as the agent lives
+	alike      = 10  // texts of one object and reason, within
+	alikeFor   = 10 * time.Minute
+	spamBurst  = 25 // events of one object and type, and then one in
+	spamEvery  = 5 * time.Minute
+)
+
+// written is how an event is to be written.
+type written struct {
+	name     string
+	first    time.Time
+	count    int32
+	again    bool // it was written before: count it
+	combined bool // it stands for others of its kind too
+	spam     bool // not at all
+}
+
+// seen remembers events by what makes two of them the same. One goroutine uses it.
+type seen struct {
+	events  *recent[*sameEvent]
+	reasons *recent[*sameReason]
+	objects *recent[*rate.Limiter]
+	last    int64 // number in a name
+}
+
+type sameEvent struct {
+	name  string
+	first time.Time
+	count int32
+}
+
+// sameReason are the texts that an object and reason had.
+type sameReason struct {
+	texts map[key]struct{}
+	last  time.Time
+}
+
+func newSeen() *seen {
+	return &seen{events: newRecent[*sameEvent](), reasons: newRecent[*sameReason](), objects: newRecent[*rate.Limiter]()}
+}
+
+// note remembers an event and says how to write it.
+func (s *seen) note(t *told) written {
+	o := &t.ref
+	object := []string{o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion, t.eventType}
+	reasonKey := keyOf(append(object, t.reason)...)
+	eventKey := keyOf(append(object, t.reason, o.FieldPath, t.message)...)
+
+	var w written
+	reason := s.reasons.get(reasonKey, func() *sameReason { return &sameReason{} })
+	if reason.texts == nil || t.at.Sub(reason.last) > alikeFor {
+		reason.texts = map[key]struct{}{}
+	}
+	reason.last = t.at
+	reason.texts[keyOf(t.message)] = struct{}{}
+	if w.combined = len(reason.texts) >= alike; w.combined {
+		for other := range reason.texts { // it stays as large as it is
+			delete(reason.texts, other)
+			break
+		}
+		eventKey = reasonKey
+	}
+
+	e := s.events.get(eventKey, func() *sameEvent { return &sameEvent{first: t.at} })
+	w.again = e.count > 0
+	if !w.again {
+		s.last = max(s.last+1, t.at.UnixNano())
+		e.name = nameOf(o.Name, s.last)
+	}
+	e.count++
+	w.name, w.first, w.count = e.name, e.first, e.count
+
+	limit := s.objects.get(keyOf(object...), func() *rate.Limiter { return rate.NewLimiter(rate.Every(spamEvery), spamBurst) })
+	w.spam = !limit.AllowN(t.at, 1)
+	return w
+}
+
+// key is a digest: texts are long, and there are many.
+type key [16]byte
+
+func keyOf(parts ...string) (k key) {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = io.WriteString(h, p)
+		_, _ = h.Write([]byte{0})
+	}
+	copy(k[:], h.Sum(nil))
+	return k
+}
+
+// recent keeps what was used last.
+type recent[V any] struct {
+	order *list.List // of *recentEntry; the newest first
+	byKey map[key]*list.Element
+}
+
+type recentEntry[V any] struct {
+	key   key
+	value V
+}
+
+func newRecent[V any]() *recent[V] {
+	return &recent[V]{order: list.New(), byKey: map[key]*list.Element{}}
+}
+
+// get returns what is kept under k; where nothing is, what make makes.
+func (r *recent[V]) get(k key, make func() V) V {
+	if e, ok := r.byKey[k]; ok {
+		r.order.MoveToFront(e)
+		return e.Value.(*recentEntry[V]).value
+	}
+	if r.order.Len() >= remembered {
+		oldest := r.order.Back()
+		r.order.Remove(oldest)
+		delete(r.byKey, oldest.Value.(*recentEntry[V]).key)
+	}
+	v := make()
+	r.byKey[k] = r.order.PushFront(&recentEntry[V]{k, v})
+	return v
+}
