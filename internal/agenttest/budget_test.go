@@ -20,7 +20,7 @@ import (
 // What an idle pod may cost its agent besides: no goroutine, and this much heap beyond the pod object that the watch
 // decoded and the timeline. What the simulated runtime and API server hold is theirs; what an agent without pods holds, and
 // the bounded memory of the events it wrote, is counted apart. The goal is 2 KiB.
-const bytesPerIdlePod = 4500
+const bytesPerIdlePod = 3250
 
 // timelineOfIdlePod is what the timeline of a pod that was started and rests takes: 16 records and their texts.
 const timelineOfIdlePod = 2400

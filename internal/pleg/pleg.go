@@ -76,18 +76,20 @@ type Generator struct {
 type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
-	inspecting time.Time // zero: none under way
-	cancel     context.CancelFunc
-	asked      time.Time // when the inspection under way was asked for, before it began; zero: nobody waits
-	owed       time.Time // the one that was asked for then failed: the next that succeeds has to be told; or zero
-	failed     error
+	inspection *call   // that is under way; nil: none
+	failed     *failed // the last one; nil: it did not fail
 }
 
 // call is one call of the runtime that is under way; zero: none.
 type call struct {
 	began  time.Time
 	cancel context.CancelFunc
+	asked  time.Time // when the inspection was asked for, before it began; zero: nobody waits
 }
+
+// failed is an inspection that failed; asked is when it was asked for: the next that succeeds has to be told. Zero: nobody
+// waits.
+type failed struct{ asked time.Time }
 
 // mark is a pod to inspect.
 type mark struct {
@@ -177,7 +179,7 @@ func (g *Generator) follow(h pod.Hint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := g.entries[h.UID]
-	if e == nil && h.Reached == pod.ReachedRemoval || e != nil && e.inspecting.IsZero() && e.obs.Shows(h) {
+	if e == nil && h.Reached == pod.ReachedRemoval || e != nil && e.inspection == nil && e.obs.Shows(h) {
 		return
 	}
 	m := g.marked[h.UID]
@@ -205,8 +207,8 @@ func (g *Generator) Retry() {
 		g.listing.cancel()
 	}
 	for _, e := range g.entries {
-		if !e.inspecting.IsZero() && time.Since(e.inspecting) > hangs {
-			e.cancel()
+		if c := e.inspection; c != nil && time.Since(c.began) > hangs {
+			c.cancel()
 		}
 	}
 	g.mu.Unlock()
@@ -254,7 +256,7 @@ func (g *Generator) Hung(d time.Duration) []pod.Ref {
 	defer g.mu.Unlock()
 	var out []pod.Ref
 	for uid, e := range g.entries {
-		if !e.inspecting.IsZero() && time.Since(e.inspecting) > d {
+		if c := e.inspection; c != nil && time.Since(c.began) > d {
 			ref := e.obs.Ref
 			ref.UID = uid
 			out = append(out, ref)
@@ -321,24 +323,23 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 			return // the end of an inspection kicks again
 		}
 		e := g.entry(uid)
-		if !e.inspecting.IsZero() {
+		if e.inspection != nil {
 			continue // its end kicks again
 		}
 		delete(g.marked, uid)
 		if m.idle(e.obs) {
 			continue
 		}
-		e.inspecting, e.asked = time.Now(), m.asked
-		if m.asked.IsZero() {
-			e.asked = e.owed
+		if m.asked.IsZero() && e.failed != nil {
+			m.asked = e.failed.asked
 		}
 		g.running++
 		prev := e.obs
-		call, cancel := context.WithCancel(ctx)
-		e.cancel = cancel
+		under, cancel := context.WithCancel(ctx)
+		e.inspection = &call{began: time.Now(), cancel: cancel, asked: m.asked}
 		wg.Go(func() {
 			defer cancel()
-			g.inspect(ctx, call, uid, prev)
+			g.inspect(ctx, under, uid, prev)
 		})
 	}
 }
@@ -358,20 +359,20 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
 	g.mu.Lock()
 	e := g.entry(uid)
-	asked, first := e.asked, e.stamp.IsZero() // those who looked before could be told nothing of the pod
-	e.inspecting, e.asked = time.Time{}, time.Time{}
+	asked, first := e.inspection.asked, e.stamp.IsZero() // those who looked before could be told nothing of the pod
+	e.inspection = nil
 	g.running--
 	old, changed := e.obs, false
 	if err != nil {
 		if e.failed == nil && ctx.Err() == nil {
 			g.cfg.Log.Warn("pod inspection failed", "pod", old.Ref, "err", err)
 		}
-		e.failed, e.owed = err, asked
+		e.failed = &failed{asked}
 		if ctx.Err() == nil {
 			time.AfterFunc(g.cfg.Period, g.Relist) // which marks the failed again
 		}
 	} else {
-		e.failed, e.owed = nil, time.Time{}
+		e.failed = nil
 		changed = !same(old, &obs)
 		e.obs = &obs
 		e.stamp = latest(e.stamp, obs.Began)

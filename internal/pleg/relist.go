@@ -98,10 +98,10 @@ func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Obs
 		g.mark(uid, time.Time{})
 	}
 	for uid, e := range maps.All(g.entries) {
-		if listed[uid] || e.stamp.After(began) || !e.inspecting.IsZero() {
+		if listed[uid] || e.stamp.After(began) || e.inspection != nil {
 			continue
 		}
-		if !e.obs.Empty() || !e.owed.IsZero() || e.stamp.IsZero() || e.obs.Ref.Name != "" {
+		if !e.obs.Empty() || e.failed != nil && !e.failed.asked.IsZero() || e.stamp.IsZero() || e.obs.Ref.Name != "" {
 			gone = append(gone, e.obs)
 		}
 		delete(g.entries, uid)

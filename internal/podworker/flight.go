@@ -27,19 +27,19 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	isPaced := func(a pod.Action) bool { return paced(a.Op) }
 	wants := slices.ContainsFunc(plan.Do, isPaced)
 	busy := wants || slices.ContainsFunc(in.InFlight, isPaced)
-	if w.queued && (!busy && !in.Stale || w.gated && in.Now.Sub(w.gatedAt) >= placeFor) {
+	if w.queued && (!busy && !in.Stale || w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor) {
 		w.queued, w.gated = false, false
 		w.cfg.Gate.Leave(w.ref.UID)
 	}
 	if wants && !w.gated {
-		w.queued, w.gatedAt = true, in.Now
+		w.queued, w.work.gatedAt = true, in.Now
 		if w.gated = w.cfg.Gate.Enter(w.ref.UID); !w.gated {
 			plan.Do = slices.DeleteFunc(plan.Do, isPaced)
 			plan.Why = "waits for other pods to start first"
 		}
 	}
 	if w.gated {
-		plan.WakeAt = earliest(plan.WakeAt, w.gatedAt.Add(placeFor))
+		plan.WakeAt = earliest(plan.WakeAt, w.work.gatedAt.Add(placeFor))
 	}
 }
 
@@ -102,6 +102,9 @@ func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod
 	w.flights = slices.DeleteFunc(w.flights, func(f flight) bool { return f.action == key })
 	if job.Action.Op.TouchesRuntime() {
 		o.Ended = w.cfg.Cache.Inspect(job.Ref.UID)
+	}
+	if len(w.flights) == 0 {
+		w.flights = nil
 	}
 	w.outcomes = append(w.outcomes, o)
 	w.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 func paceOf(t *testing.T, places int) (w *Worker, g *Gate) {
 	t.Helper()
 	g = NewGate(places, func(types.UID) {})
-	return &Worker{cfg: &Config{Gate: g}, ref: pod.Ref{UID: "me"}}, g
+	return &Worker{cfg: &Config{Gate: g}, work: &work{}, ref: pod.Ref{UID: "me"}}, g
 }
 
 func starting() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}}} }
@@ -107,6 +107,7 @@ func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var wg sync.WaitGroup
 				w := New(ctx, &wg, &Config{Performer: s, Cache: emptyCache{}, Log: slog.New(slog.DiscardHandler)}, pod.RefOf(s.pod))
+				w.rouse()
 				w.begin(s.pod, &pod.Observed{}, &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}, {Op: pod.OpPullImage}}})
 				synctest.Wait()
 				began := time.Now()
@@ -130,14 +131,14 @@ func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
 func TestNothingIsWrittenWhileAPodIsForgotten(t *testing.T) {
 	t.Parallel()
 	saved := &saves{}
-	w := &Worker{cfg: &Config{Checkpoints: saved}, forgetting: true}
+	w := &Worker{cfg: &Config{Checkpoints: saved}, forgetting: true, memory: &decide.Memory{}}
 	w.checkpoint()
 	w.forgetting, w.memory.Forgotten = false, true
 	w.checkpoint()
 	if saved.n != 0 {
 		t.Errorf("%d checkpoints written for a pod that is gone", saved.n)
 	}
-	w = &Worker{cfg: &Config{Checkpoints: saved}, memory: decide.Memory{Orphaned: true}}
+	w = &Worker{cfg: &Config{Checkpoints: saved}, memory: &decide.Memory{Orphaned: true}}
 	if w.admit(&v1.Pod{}, &pod.Observed{}) || w.memory.Admitted {
 		t.Error("a pod on its way out was admitted")
 	}

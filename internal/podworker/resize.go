@@ -13,8 +13,8 @@ import (
 // of before until the node says yes. The answer is in the checkpoint before anything is done about it, so that an agent
 // that comes after this one goes on from it, and not from the spec.
 func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
-	m := &w.memory
-	w.askAt = time.Time{}
+	m := w.memory
+	w.work.askAt = time.Time{}
 	if p == nil || !m.Admitted {
 		w.wanted, w.accepted = nil, nil
 		return p
@@ -39,7 +39,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 	if a := w.accepted; p != w.wanted || a == nil || !m.Allocated.Covers(a) {
 		w.wanted, w.accepted = p, m.Allocated.Apply(p)
 	}
-	if !w.askAt.IsZero() {
+	if !w.work.askAt.IsZero() {
 		w.wanted = nil // not settled
 	}
 	return w.accepted
@@ -47,11 +47,11 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 
 // ask asks the node for what the spec wants beyond what is allocated.
 func (w *Worker) ask(p *v1.Pod, now time.Time) {
-	m := &w.memory
+	m := w.memory
 	r := w.cfg.Host.Resize(p, m.Allocated)
 	switch {
 	case r == nil:
-		w.askAt = now.Add(askAgain)
+		w.work.askAt = now.Add(askAgain)
 		return
 	case r.OK:
 		m.Allocated = pod.AllocationOf(p)

@@ -27,6 +27,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	desired, source := w.cfg.Desired.Get(uid)
 	obs, stamp := w.cfg.Cache.Get(uid)
 	w.learnRef(desired, obs)
+	w.rouse()
 	w.load(desired)
 	if stamp.IsZero() {
 		// The runtime has never been listed: nothing can be said of the pod, not even that nothing runs. The first
@@ -37,7 +38,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
 	learnt := false
 	for _, o := range look.outcomes {
-		learnt = decide.Note(&w.memory, desired, o, w.cfg.Policy) || learnt
+		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy) || learnt
 		w.recordOutcome(o)
 	}
 	if learnt {
@@ -55,7 +56,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.checkpoint()
 	}
 	if desired != nil {
-		w.cfg.Host.Probe(desired, obs, &w.memory)
+		w.cfg.Host.Probe(desired, obs, w.memory)
 		if wait := w.admit(desired, obs); wait {
 			w.record(look.cause, began, &decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted})
 			w.arm(began.Add(askAgain), began)
@@ -65,24 +66,24 @@ func (w *Worker) turn(look glance) (gone bool) {
 	accepted := w.accept(desired, began)
 	node := w.cfg.Host.Node(w.ref)
 	in := decide.Input{
-		Pod: accepted, Observed: obs, Memory: &w.memory, InFlight: look.inFlight,
+		Pod: accepted, Observed: obs, Memory: w.memory, InFlight: look.inFlight,
 		Stale:  !stamp.After(w.memory.LastOutcome),
-		Hashes: w.hashesOf(accepted), Sizes: w.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
+		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
 	}
 	plan := decide.Decide(&in)
-	if decide.Remember(&w.memory, &plan) {
+	if decide.Remember(w.memory, &plan) {
 		w.checkpoint()
 	}
 	w.pace(&in, &plan)
 	w.record(look.cause, began, &plan)
 	w.begin(accepted, obs, &plan)
 	w.cfg.Reporter.Turn(&Turn{
-		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: &w.memory, Plan: &plan,
+		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan,
 		Node: node, Outcomes: look.outcomes, Now: began,
 	})
-	w.arm(earliest(earliest(plan.WakeAt, w.refreshAt), w.askAt), began)
-	if len(plan.Do) == 0 && len(look.inFlight) == 0 {
-		w.hashedPod, w.hashes, w.sizes = nil, nil, nil // a pod at rest keeps nothing that can be derived
+	w.arm(earliest(earliest(plan.WakeAt, w.work.refreshAt), w.work.askAt), began)
+	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
+		w.settle()
 	}
 	return plan.Phase == decide.PhaseGone
 }
@@ -98,16 +99,16 @@ func (w *Worker) postpone(look glance) {
 // due reports whether a token in the pod's volumes has to be renewed, and notes when the next one has.
 func (w *Worker) due(p *v1.Pod, now time.Time) bool {
 	if p == nil || !w.memory.SetUp {
-		w.refreshAt = time.Time{}
+		w.work.refreshAt = time.Time{}
 		return false
 	}
-	w.refreshAt = w.cfg.Host.NextRefresh(p)
-	if w.refreshAt.IsZero() || w.refreshAt.After(now) {
+	w.work.refreshAt = w.cfg.Host.NextRefresh(p)
+	if w.work.refreshAt.IsZero() || w.work.refreshAt.After(now) {
 		return false
 	}
 	// A renewal that fails leaves the time in the past: try again, but not at once.
 	if again := w.refreshed.Add(refreshRetry); again.After(now) {
-		w.refreshAt = again
+		w.work.refreshAt = again
 		return false
 	}
 	w.refreshed = now
@@ -179,8 +180,8 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	now := time.Now()
 	if m != nil {
-		w.memory = *m
-		sane(&w.memory, now, w.cfg.Policy)
+		*w.memory = *m
+		sane(w.memory, now, w.cfg.Policy)
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
@@ -212,7 +213,7 @@ const askAgain = time.Second
 // admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again". It
 // reports whether the answer has to wait for others to make room.
 func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
-	m := &w.memory
+	m := w.memory
 	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan goes, even when a source names it again
 		return false
 	}
@@ -234,7 +235,7 @@ func (w *Worker) checkpoint() {
 	if w.forgetting || w.memory.Forgotten { // it would make the pod's directory again
 		return
 	}
-	if err := w.cfg.Checkpoints.Save(w.ref.UID, &w.memory); err != nil {
+	if err := w.cfg.Checkpoints.Save(w.ref.UID, w.memory); err != nil {
 		w.cfg.Log.Error("checkpoint not written", "pod", w.ref, "err", err)
 	}
 }
@@ -255,11 +256,11 @@ func (w *Worker) inFlight() []pod.Action {
 // object for every change, and a pod at rest has them dropped (turn).
 func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
 	if p == nil {
-		w.sizes = nil
+		w.work.sizes = nil
 		return nil
 	}
-	if w.hashedPod != p {
-		w.sizes = w.cfg.Sizes(p)
+	if w.work.hashedPod != p {
+		w.work.sizes = w.cfg.Sizes(p)
 		h := make(map[string]string, len(p.Spec.Containers)+len(p.Spec.InitContainers))
 		for i := range p.Spec.InitContainers {
 			h[p.Spec.InitContainers[i].Name] = w.cfg.Hash(p, &p.Spec.InitContainers[i])
@@ -267,7 +268,7 @@ func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
 		for i := range p.Spec.Containers {
 			h[p.Spec.Containers[i].Name] = w.cfg.Hash(p, &p.Spec.Containers[i])
 		}
-		w.hashedPod, w.hashes = p, h
+		w.work.hashedPod, w.work.hashes = p, h
 	}
-	return w.hashes
+	return w.work.hashes
 }

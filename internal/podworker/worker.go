@@ -122,28 +122,35 @@ type Worker struct {
 	refresh  bool         // volumes must be set up again
 	stop     *decide.Stop // the node's own reason to end the pod, not yet taken up
 
-	// Only a turn touches what follows.
-	memory     decide.Memory
+	// Only a turn touches what follows. A node has many pods at rest, so these keep little: memory and work are nil between
+	// turns of such a one, and rest has what the memory was.
+	memory     *decide.Memory
+	work       *work
+	rest       *resting
 	loaded     bool
-	queued     bool      // at the gate: inside, or waiting
-	gated      bool      // inside
-	gatedAt    time.Time // since when
-	forgetting bool      // the last act is under way or done: nothing may be written any more
-	hashedPod  *v1.Pod
-	told       *v1.Pod // the pod as its volumes were last made from
-	owed       bool    // volumes are to be made again
-	hashes     map[string]string
-	sizes      []pod.NamedSize
-	wanted     *v1.Pod // as the source had it last, and
-	accepted   *v1.Pod // the same with what the node has accepted
-	askAt      time.Time
+	queued     bool // at the gate: inside, or waiting
+	gated      bool // inside
+	forgetting bool // the last act is under way or done: nothing may be written any more
+	owed       bool // volumes are to be made again
+	turned     bool
 	lastPhase  decide.Phase
 	lastWhy    pod.Why
-	turned     bool
-	refreshAt  time.Time // when a token is due
-	refreshed  time.Time // when one last was
+	told       *v1.Pod   // the pod as its volumes were last made from
+	wanted     *v1.Pod   // as the source had it last, and
+	accepted   *v1.Pod   // the same with what the node has accepted
+	refreshed  time.Time // when a token was last renewed
 
 	ring timeline.Ring
+}
+
+// work is what a worker needs while there is something to do.
+type work struct {
+	gatedAt   time.Time // since when it has been at the gate
+	hashedPod *v1.Pod   // whose these are:
+	hashes    map[string]string
+	sizes     []pod.NamedSize
+	askAt     time.Time // when the node is asked again
+	refreshAt time.Time // when a token is due
 }
 
 // flight is an action that has begun and has no outcome yet.

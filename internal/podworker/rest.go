@@ -1,0 +1,132 @@
+package podworker
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// resting is the memory of a pod that runs and has nothing to do, in less room: most of what a memory can hold is about
+// trouble. Nothing is lost: a memory with anything else in it stays as it is.
+type resting struct {
+	started     time.Time
+	lastOutcome time.Time
+	wait        time.Duration // that a sandbox would have, which is made anew,
+	waitUntil   time.Time     // until then
+	allocated   *pod.Allocation
+	containers  []restingContainer
+	group       *pod.Size // nil: not known
+	sandboxes   uint32
+	knows       bool // how many sandboxes there were
+	setUp       bool
+}
+
+// restingContainer is one that was started once and has not ended since.
+type restingContainer struct {
+	name, image, ref, id string
+	size                 *pod.Size // nil: none, or not known
+	attempts             uint32
+	pulled, sized        bool
+	knows                bool // how many attempts there were
+	started, ready       bool
+}
+
+// rest is the memory in less room, or nil where that is not all of it.
+func rest(m *decide.Memory) *resting {
+	r := &resting{
+		started: m.StartTime, lastOutcome: m.LastOutcome, allocated: m.Allocated, sandboxes: m.SandboxAttempt, knows: m.SandboxAttemptKnown, setUp: m.SetUp,
+	}
+	if len(m.Retry) == 1 {
+		r.wait, r.waitUntil = m.Retry[0].Delay, m.Retry[0].Until
+	}
+	if m.GroupSized {
+		r.group = &m.GroupSize
+	}
+	if len(m.Containers) > 0 {
+		r.containers = make([]restingContainer, len(m.Containers))
+	}
+	for i := range m.Containers {
+		c := &m.Containers[i]
+		r.containers[i] = restingContainer{
+			name: c.Name, image: c.PulledImage, ref: c.ImageRef, id: c.ProbedID, attempts: c.HighestAttempt,
+			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "",
+		}
+		if c.Size != (pod.Size{}) {
+			r.containers[i].size = &c.Size
+		}
+	}
+	whole := *m // empty lists hold nothing
+	if len(m.Retry) == 0 {
+		whole.Retry = nil
+	}
+	if len(m.StoppedSandboxes) == 0 {
+		whole.StoppedSandboxes = nil
+	}
+	if !reflect.DeepEqual(r.memory(), &whole) {
+		return nil
+	}
+	// The sizes were those of the memory that is let go.
+	if r.group != nil {
+		r.group = new(*r.group)
+	}
+	for i := range r.containers {
+		if s := r.containers[i].size; s != nil {
+			r.containers[i].size = new(*s)
+		}
+	}
+	return r
+}
+
+// memory is what rest was made of.
+func (r *resting) memory() *decide.Memory {
+	m := &decide.Memory{
+		Admitted: true, StartTime: r.started, LastOutcome: r.lastOutcome, Allocated: r.allocated,
+		SandboxAttempt: r.sandboxes, SandboxAttemptKnown: r.knows, SetUp: r.setUp,
+	}
+	if r.wait != 0 {
+		m.Retry = []decide.Retry{{Op: pod.OpRunSandbox, Delay: r.wait, Until: r.waitUntil}}
+	}
+	if r.group != nil {
+		m.GroupSize, m.GroupSized = *r.group, true
+	}
+	if len(r.containers) > 0 {
+		m.Containers = make([]decide.ContainerMemory, len(r.containers))
+	}
+	for i := range r.containers {
+		c := &r.containers[i]
+		m.Containers[i] = decide.ContainerMemory{
+			Name: c.name, PulledImage: c.image, ImageRef: c.ref, ProbedID: c.id, HighestAttempt: c.attempts,
+			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready,
+		}
+		if c.sized {
+			m.Containers[i].SizedID = c.id
+		}
+		if c.size != nil {
+			m.Containers[i].Size = *c.size
+		}
+	}
+	return m
+}
+
+// settle lets go of what a pod at rest does not need.
+func (w *Worker) settle() {
+	w.work = nil // it can be derived
+	if r := rest(w.memory); r != nil {
+		w.rest, w.memory = r, nil
+	}
+}
+
+// rouse undoes it.
+func (w *Worker) rouse() {
+	if w.work == nil {
+		w.work = &work{}
+	}
+	switch {
+	case w.rest != nil:
+		w.memory, w.rest = w.rest.memory(), nil
+	case w.memory == nil:
+		w.memory = &decide.Memory{}
+	}
+}
