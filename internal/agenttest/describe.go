@@ -1,0 +1,104 @@
+package agenttest
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Describe says where everything is, for failures.
+func (w *World) Describe() string {
+	var b strings.Builder
+	pods := w.Kube.Pods()
+	for _, p := range pods {
+		fmt.Fprintf(&b, "API: pod %s %s %s", p.Name, p.UID, p.Status.Phase)
+		if p.DeletionTimestamp != nil {
+			fmt.Fprintf(&b, " deleted at %s grace %d", p.DeletionTimestamp.Format(time.TimeOnly), *p.DeletionGracePeriodSeconds)
+		}
+		for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+			for i := range list {
+				fmt.Fprintf(&b, "\n       %s ready=%v restarts=%d id=%.20s %s", list[i].Name, list[i].Ready, list[i].RestartCount, list[i].ContainerID, stateOf(&list[i]))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String() + w.Witness.String()
+}
+
+func stateOf(s *v1.ContainerStatus) string {
+	switch {
+	case s.State.Running != nil:
+		return "running"
+	case s.State.Terminated != nil:
+		return fmt.Sprintf("terminated %d %s", s.State.Terminated.ExitCode, s.State.Terminated.Reason)
+	case s.State.Waiting != nil:
+		return "waiting " + s.State.Waiting.Reason
+	}
+	return "-"
+}
+
+// Differences lists where the API does not say what the runtime does.
+func (w *World) Differences() []string {
+	var out []string
+	pods := w.Kube.Pods()
+	for _, c := range w.Witness.Containers() {
+		if pods[c.UID] == nil {
+			out = append(out, fmt.Sprintf("the runtime has container %s of pod %s (%s), the API not the pod", c.Name, c.Pod, c.UID))
+		}
+	}
+	for uid, p := range pods {
+		for i := range p.Status.ContainerStatuses {
+			s := &p.Status.ContainerStatuses[i]
+			c := w.Witness.Newest(uid, s.Name)
+			switch {
+			case s.State.Running != nil && (c == nil || !c.Running || !strings.HasSuffix(s.ContainerID, c.ID)):
+				out = append(out, fmt.Sprintf("pod %s: the API says that %s runs as %s, the runtime %v", p.Name, s.Name, s.ContainerID, c))
+			case s.State.Running == nil && c != nil && c.Running:
+				out = append(out, fmt.Sprintf("pod %s: the runtime runs %s, the API says %s", p.Name, s.Name, stateOf(s)))
+			}
+		}
+		if p.DeletionTimestamp != nil {
+			out = append(out, fmt.Sprintf("pod %s is still being deleted", p.Name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// tail keeps the last lines of a log.
+type tail struct {
+	mu    sync.Mutex
+	lines []string
+	all   io.WriteCloser // nil: nobody wants all of it
+}
+
+const tailLines = 150
+
+// logFile names a file that gets all that agents say; for one who looks into a failure.
+const logFile = "WHERRY_SIM_LOG"
+
+// Write takes one line.
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all != nil {
+		_, _ = t.all.Write(b) // a help for one who reads along
+	}
+	if len(t.lines) == tailLines {
+		t.lines = slices.Delete(t.lines, 0, tailLines/3)
+	}
+	t.lines = append(t.lines, string(b))
+	return len(b), nil
+}
+
+// String is what was kept.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.lines, "")
+}

@@ -1,0 +1,109 @@
+package agenttest
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/agent"
+)
+
+// StartAgent starts an agent on what its predecessor left.
+func (w *World) StartAgent() {
+	w.Helper()
+	if w.Alive() {
+		w.Fatal("an agent is running")
+	}
+	kubelet := agent.DefaultConfiguration()
+	kubelet.EnableServer = new(false)
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet}
+	if w.cfg.Agent != nil {
+		w.cfg.Agent(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := newLine(w, func() {
+		cancel()
+		w.Witness.agent(false)
+	})
+	client := &rest.Config{Host: "http://simkube", Transport: l, UserAgent: agentName, QPS: -1}
+	if w.cfg.Standalone {
+		client = nil
+	}
+	shape := agent.Shape{}
+	if !w.cfg.Forgetful {
+		shape.Disk = disk{w.disk, l}
+	}
+	deps := agent.Deps{
+		Client: client, Runtime: l, Images: l, Dialer: w.Runtime, Machine: agent.SimulatedMachine(shape),
+		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	}
+	if w.cfg.Deps != nil {
+		w.cfg.Deps(&deps)
+	}
+	a, err := agent.New(cfg, deps)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	w.line, w.end, w.ended = l, cancel, ended
+	w.Witness.agent(true)
+	go func() { ended <- a.Run(ctx) }()
+}
+
+// Alive reports whether an agent runs; a fuse (CrashAfter) may have ended it.
+func (w *World) Alive() bool { return w.line != nil && !w.line.isCut() }
+
+// StopAgent ends the agent, as SIGTERM does, and waits until it has ended.
+func (w *World) StopAgent() {
+	w.Helper()
+	if w.line == nil {
+		return
+	}
+	if w.line.isCut() {
+		w.bury()
+		return
+	}
+	w.end()
+	if err := <-w.ended; err != nil {
+		w.Errorf("the agent ended with %v", err)
+	}
+	w.Witness.agent(false)
+	w.line.end()
+	w.line = nil
+}
+
+// CrashAgent kills the agent, as SIGKILL does: nothing that it wanted to do happens any more. What the runtime has under
+// way for it goes on, or is dropped.
+func (w *World) CrashAgent(goesOn bool) {
+	if w.Alive() {
+		w.line.cut(goesOn)
+	}
+	w.bury()
+}
+
+// CrashAfter kills the agent at its n-th action on the runtime from now: before it is done, or when it is done and the
+// agent does not know it yet.
+func (w *World) CrashAfter(n int, done, goesOn bool) {
+	if w.Alive() {
+		w.line.light(n, done, goesOn)
+	}
+}
+
+// bury leaves a killed agent's goroutines to end in their own time.
+func (w *World) bury() {
+	if w.line != nil {
+		w.ghosts = append(w.ghosts, w.ended)
+		w.line = nil
+		w.crashes++
+	}
+}
+
+// RestartAgent ends the agent and, after the pause, starts another.
+func (w *World) RestartAgent(pause time.Duration) {
+	w.Helper()
+	w.StopAgent()
+	time.Sleep(pause)
+	w.StartAgent()
+}

@@ -1,0 +1,68 @@
+package agenttest
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pod is a pod of one container that serves until it is stopped; options change it.
+func Pod(name string, options ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Annotations: map[string]string{}},
+		Spec:       v1.PodSpec{NodeName: NodeName, Containers: []v1.Container{{Name: "main", Image: "registry.example/app:1"}}},
+	}
+	for _, o := range options {
+		o(p)
+	}
+	return p
+}
+
+// Annotate sets an annotation, for simcri's behaviours.
+func Annotate(key, value string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Annotations[key] = value }
+}
+
+// Create creates a pod and returns its UID.
+func (w *World) Create(p *v1.Pod) types.UID {
+	w.Helper()
+	got, err := w.Admin.CoreV1().Pods(p.Namespace).Create(context.Background(), p, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatalf("create pod %s: %v", p.Name, err)
+	}
+	return got.UID
+}
+
+// Delete deletes a pod; a negative grace is the pod's own.
+func (w *World) Delete(name string, grace int64) {
+	w.Helper()
+	o := metav1.DeleteOptions{}
+	if grace >= 0 {
+		o.GracePeriodSeconds = &grace
+	}
+	if p := w.Kube.Pod(Namespace, name); p != nil {
+		w.Witness.deleting(p, o.GracePeriodSeconds)
+	}
+	if err := w.Admin.CoreV1().Pods(Namespace).Delete(context.Background(), name, o); err != nil {
+		w.Fatalf("delete pod %s: %v", name, err)
+	}
+}
+
+// Kill ends a running container from outside.
+func (w *World) Kill(pod, container string, code int32, reason string) {
+	w.Helper()
+	id := w.Witness.Running(Namespace, pod, container)
+	if id == "" {
+		w.Fatalf("kill %s/%s: it does not run", pod, container)
+	}
+	w.Runtime.Exit(id, code, reason, "")
+}
+
+// KillSandboxes ends everything in the runtime, as a reboot of the machine does.
+func (w *World) KillSandboxes() {
+	for _, id := range w.Witness.Sandboxes() {
+		w.Runtime.KillSandbox(id)
+	}
+}

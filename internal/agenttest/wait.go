@@ -1,0 +1,98 @@
+package agenttest
+
+import (
+	"fmt"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Await waits, at most for d, until the condition holds, and looks every 20 ms.
+func (w *World) Await(what string, d time.Duration, ok func() bool) {
+	w.Helper()
+	w.await(RuleConverges, what, d, ok)
+}
+
+// await is Await for a rule that breaks where it is in vain.
+func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
+	w.Helper()
+	for end := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
+		synctest.Wait()
+		if ok() {
+			return
+		}
+		if time.Now().Before(end) {
+			continue
+		}
+		if w.cfg.Plant != nil {
+			w.Witness.note(rule, "after %s not yet: %s", d, what)
+			panic(givenUp{})
+		}
+		w.Fatalf("after %s not yet: %s\n%s", d, what, w.Describe())
+	}
+}
+
+// WaitPhase waits for a pod's phase in the API.
+func (w *World) WaitPhase(name string, phase v1.PodPhase) {
+	w.Helper()
+	w.Await(fmt.Sprintf("pod %s %s", name, phase), 2*time.Minute, func() bool {
+		p := w.Kube.Pod(Namespace, name)
+		return p != nil && p.Status.Phase == phase
+	})
+}
+
+// WaitReady waits until pods are ready in the API.
+func (w *World) WaitReady(names ...string) {
+	w.Helper()
+	w.Await(fmt.Sprintf("pods %s ready", names), 2*time.Minute, func() bool {
+		return !slices.ContainsFunc(names, func(n string) bool { return !Ready(w.Kube.Pod(Namespace, n)) })
+	})
+}
+
+// WaitGone waits until pods are gone from the API and from the runtime.
+func (w *World) WaitGone(names ...string) {
+	w.Helper()
+	w.Await(fmt.Sprintf("pods %s gone", names), 5*time.Minute, func() bool {
+		return !slices.ContainsFunc(names, func(n string) bool {
+			return w.Kube.Pod(Namespace, n) != nil || w.Witness.Present(Namespace, n)
+		})
+	})
+}
+
+// WaitConverged waits until the API says what the runtime does.
+func (w *World) WaitConverged(d time.Duration) {
+	w.Helper()
+	w.Await("the API says what the runtime does", d, func() bool { return len(w.Differences()) == 0 })
+}
+
+// Ready reports whether a pod's Ready condition is true.
+func Ready(p *v1.Pod) bool { return Condition(p, v1.PodReady) == v1.ConditionTrue }
+
+// Condition returns the status of a pod's condition, "" without one.
+func Condition(p *v1.Pod, typ v1.PodConditionType) v1.ConditionStatus {
+	if p == nil {
+		return ""
+	}
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == typ {
+			return p.Status.Conditions[i].Status
+		}
+	}
+	return ""
+}
+
+// NodeReady returns the node's Ready condition; one without a status before it is there.
+func (w *World) NodeReady() v1.NodeCondition {
+	n := w.Kube.Node(NodeName)
+	if n == nil {
+		return v1.NodeCondition{}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
+}

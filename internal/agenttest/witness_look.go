@@ -1,0 +1,121 @@
+package agenttest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Violations are the invariants that broke.
+func (w *Witness) Violations() []Violation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.violations)
+}
+
+// Starts is how many containers were ever started.
+func (w *Witness) Starts() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.starts
+}
+
+// StartsOf is when a container was started, the first 64 times.
+func (w *Witness) StartsOf(uid types.UID, container string) []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.startsOf[string(uid)+"/"+container])
+}
+
+// LastExit is the exit code with which a container last ended; false before it did.
+func (w *Witness) LastExit(uid types.UID, container string) (int32, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	code, ok := w.exits[string(uid)+"/"+container]
+	return code, ok
+}
+
+// Running returns the ID of the running instance of a container, or "".
+func (w *Witness) Running(namespace, podName, container string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.containers {
+		if c.Running && c.Namespace == namespace && c.Pod == podName && c.Name == container {
+			return c.ID
+		}
+	}
+	return ""
+}
+
+// Newest returns the newest instance of a container, or nil.
+func (w *Witness) Newest(uid types.UID, name string) *Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.newest(uid, name)
+}
+
+// newest is called with the lock held.
+func (w *Witness) newest(uid types.UID, name string) *Instance {
+	var found *Instance
+	for _, c := range w.containers {
+		if c.UID == uid && c.Name == name && (found == nil || c.Attempt > found.Attempt) {
+			found = c
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	in := *found
+	return &in
+}
+
+// Containers are all that the runtime holds, by pod, name and attempt.
+func (w *Witness) Containers() []Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]Instance, 0, len(w.containers))
+	for _, c := range w.containers {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b Instance) int {
+		return strings.Compare(fmt.Sprint(a.Pod, a.UID, a.Name, a.Attempt), fmt.Sprint(b.Pod, b.UID, b.Name, b.Attempt))
+	})
+	return out
+}
+
+// Sandboxes are the IDs of all sandboxes, sorted.
+func (w *Witness) Sandboxes() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.sandboxes))
+}
+
+// Present reports whether the runtime holds anything of a pod's name.
+func (w *Witness) Present(namespace, name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sandboxes {
+		if s.name == namespace+"/"+name {
+			return true
+		}
+	}
+	return false
+}
+
+// String lists what the runtime holds.
+func (w *Witness) String() string {
+	var b strings.Builder
+	for _, c := range w.Containers() {
+		fmt.Fprintf(&b, "CRI: pod %s %s %s attempt %d running=%v exit=%d %.12s\n", c.Pod, c.UID, c.Name, c.Attempt, c.Running, c.ExitCode, c.ID)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, s := range w.sandboxes {
+		fmt.Fprintf(&b, "CRI: sandbox %s %s ready=%v %.12s\n", s.name, s.uid, s.ready, id)
+	}
+	return b.String()
+}
