@@ -58,7 +58,7 @@ func (a *Agent) sourceParts() []part {
 
 // manifests is what every source of static pods works with.
 func (a *Agent) manifests() source.Config {
-	return source.Config{NodeName: a.cfg.NodeName, Target: a.pods, Objects: a.ground.local, Wrong: a.wrongManifest, Log: a.log}
+	return source.Config{NodeName: a.cfg.NodeName, Target: a.pods, Objects: a.ground.local, Wrong: a.wrongManifest, Doubt: a.pods.Doubt, Log: a.log}
 }
 
 // wrongManifest tells those who look at the node from afar: there is no pod whose event it could be.

@@ -235,6 +235,46 @@ func TestStaticPodsSurviveTheAgent(t *testing.T) {
 	})
 }
 
+// A manifest that is half written while no agent runs is no deletion either: its pod goes on, and so does its mirror. What
+// else happened to the manifests meanwhile counts.
+func TestHalfWrittenManifestAtTheStart(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	for _, name := range []string{"torn", "edited", "removed"} {
+		files.write(name+".yaml", manifest(name, "registry.example/web:1"))
+	}
+	Run(t, cfg, func(w *World) {
+		torn, edited, removed := "torn-"+NodeName, "edited-"+NodeName, "removed-"+NodeName
+		mirror, other := w.mirrorOf(torn, nil), w.mirrorOf(edited, nil)
+		w.mirrorOf(removed, nil)
+		uid := w.Create(Pod("api"))
+		w.WaitReady("api")
+		id := w.running(torn)
+		w.StopAgent()
+		text := manifest("torn", "registry.example/web:1")
+		files.write("torn.yaml", text[:len(text)/2])
+		files.write("edited.yaml", manifest("edited", "registry.example/web:2"))
+		files.remove("removed.yaml")
+		w.Delete("api", 0)
+		w.StartAgent()
+		w.WaitGone("api")
+		w.mirrorOf(edited, other)
+		time.Sleep(10 * time.Minute)
+		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID {
+			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)
+		}
+		files.write("new.yaml", "wrong from the start")
+		files.write("torn.yaml", text)
+		w.WaitGone(removed) // nobody could tell before: it might have been in the other file
+		time.Sleep(time.Minute)
+		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID || len(w.Witness.StartsOf(uid, "main")) != 1 {
+			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)
+		}
+		files.remove("torn.yaml")
+		w.WaitGone(torn)
+	})
+}
+
 // "Orphaned mirrors are removed once every source has answered."
 func TestOrphanedMirrorGoes(t *testing.T) {
 	t.Parallel()
@@ -285,6 +325,7 @@ func TestStaticPodPreempts(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("60")}
 		}))
 		w.WaitReady("big")
+		w.Witness.force(w.Kube.Pod(Namespace, "big").UID)
 		files.write("web.yaml", manifest("web", "registry.example/web:1", "    resources: {requests: {cpu: 50}}"))
 		w.mirrorOf(webOnNode, nil)
 		if p := w.Kube.Pod(Namespace, "big"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "Preempting" {

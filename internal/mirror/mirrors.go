@@ -23,7 +23,7 @@ type Pods interface {
 	// StaticNames are the full names of all static pods and mirrors.
 	StaticNames() []string
 	// Unwanted reports whether a pod that no source has is known to be wanted by none.
-	Unwanted(uid types.UID) bool
+	Unwanted(ref pod.Ref) bool
 }
 
 // API are the pods of one namespace in the API. Calls come one at a time for each name.
@@ -208,7 +208,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 		return m.create(static)
 	case mirror.DeletionTimestamp != nil:
 		return 0, m.remove(mirror, "it was deleted")
-	case static == nil && !m.cfg.Pods.Unwanted(types.UID(mirror.Annotations[pod.AnnotationMirror])):
+	case static == nil && !m.cfg.Pods.Unwanted(pod.Ref{Namespace: mirror.Namespace, Name: mirror.Name, UID: types.UID(mirror.Annotations[pod.AnnotationMirror])}):
 		return 0, nil // told when every source has answered
 	case static != nil && current(mirror, static):
 		return 0, nil

@@ -3,6 +3,7 @@ package podset
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ type Set struct {
 	pods    map[types.UID]held
 	mirrors map[string]*v1.Pod // by full name
 	removed map[types.UID]bool // by their own source, before all have answered; nil afterwards
+	doubts  map[pod.Source]bool
 }
 
 type held struct {
@@ -32,7 +34,7 @@ type held struct {
 // New returns a Set that becomes Ready when each of the sources has answered once. notify is called, outside the
 // lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}}
+	s := &Set{notify: notify, none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, doubts: map[pod.Source]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -42,6 +44,23 @@ func New(sources []pod.Source, notify func(types.UID)) *Set {
 // OnMirror has f called, outside the lock, with the full name of every static pod, and of every mirror pod, that came,
 // changed or went, and with "" when the set becomes Ready. It is called before the first source begins.
 func (s *Set) OnMirror(f func(fullName string)) { s.mirror = f }
+
+// Doubt notes that a source has answered, but cannot say of all that it may have had before this agent whether it has it
+// still, or that it can again. A source tells of a doubt before it answers.
+func (s *Set) Doubt(src pod.Source, doubt bool) {
+	s.mu.Lock()
+	var changed changes
+	if s.doubts[src] && !doubt {
+		delete(s.doubts, src)
+		s.settled()
+		changed.uids, changed.names = append(changed.uids, ""), append(changed.names, "")
+	}
+	if doubt {
+		s.doubts[src] = true
+	}
+	s.mu.Unlock()
+	s.tell(changed)
+}
 
 // changes are what has to be told once the lock is free.
 type changes struct {
@@ -77,11 +96,18 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	ready := s.waiting[src] && len(s.waiting) == 1
 	delete(s.waiting, src)
 	if ready {
-		s.removed = nil
+		s.settled()
 		changed.uids, changed.names = append(changed.uids, ""), append(changed.names, "")
 	}
 	s.mu.Unlock()
 	s.tell(changed)
+}
+
+// settled forgets what was removed once that makes no difference. Called with the lock held.
+func (s *Set) settled() {
+	if len(s.waiting) == 0 && len(s.doubts) == 0 {
+		s.removed = nil
+	}
 }
 
 // Upsert puts one pod of a source.
@@ -232,11 +258,25 @@ func (s *Set) StaticNames() []string {
 }
 
 // Unwanted reports whether a pod that is not in the set may be stopped for it: every source has answered, or the source
-// that had it said that it is gone.
-func (s *Set) Unwanted(uid types.UID) bool {
+// that had it said that it is gone. While a source of static pods is in doubt, only those may whose name another has by
+// now. What the runtime holds does not say which source that was, but UIDs of the API are UUIDs, and a node's own are not.
+func (s *Set) Unwanted(ref pod.Ref) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.removed[uid] || !s.none && len(s.waiting) == 0
+	switch {
+	case s.removed[ref.UID]:
+		return true
+	case s.none || len(s.waiting) > 0:
+		return false
+	case len(s.doubts) == 0 || strings.Contains(string(ref.UID), "-"):
+		return true
+	}
+	for _, h := range s.pods {
+		if h.source != pod.SourceAPI && pod.RefOf(h.pod).FullName() == ref.FullName() {
+			return true
+		}
+	}
+	return false
 }
 
 // Answered reports whether a source has answered, or is not configured.

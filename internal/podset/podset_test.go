@@ -139,15 +139,42 @@ func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 	s := New([]pod.Source{pod.SourceFile, pod.SourceURL}, func(types.UID) {})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("b", "b", nil)})
-	if !s.Unwanted("a") || s.Unwanted("never-seen") || s.Ready() {
-		t.Errorf("a %v, one that nobody knows %v, ready %v", s.Unwanted("a"), s.Unwanted("never-seen"), s.Ready())
+	if !s.Unwanted(pod.Ref{Namespace: "ns", Name: "a", UID: "a"}) || s.Unwanted(pod.Ref{Namespace: "ns", Name: "never-seen", UID: "never-seen"}) || s.Ready() {
+		t.Errorf("a %v, one that nobody knows %v, ready %v", s.Unwanted(pod.Ref{Namespace: "ns", Name: "a", UID: "a"}), s.Unwanted(pod.Ref{Namespace: "ns", Name: "never-seen", UID: "never-seen"}), s.Ready())
 	}
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil)})
-	if s.Unwanted("a") {
+	if s.Unwanted(pod.Ref{Namespace: "ns", Name: "a", UID: "a"}) {
 		t.Error("it is wanted again")
 	}
 	s.Replace(pod.SourceURL, nil)
-	if !s.Unwanted("never-seen") {
+	if !s.Unwanted(pod.Ref{Namespace: "ns", Name: "never-seen", UID: "never-seen"}) {
 		t.Error("all have answered")
 	}
+}
+
+// A manifest that the source cannot read may be that of a pod which an agent before this one began.
+func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
+	t.Parallel()
+	told := 0
+	s := New([]pod.Source{pod.SourceFile}, func(types.UID) { told++ })
+	s.Doubt(pod.SourceFile, true)
+	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("c2", "c", nil)})
+	s.Replace(pod.SourceFile, []*v1.Pod{object("c2", "c", nil)})
+	want := func(unknown bool) {
+		t.Helper()
+		got := map[string]bool{}
+		for name, uid := range map[string]types.UID{"a": "a", "b": "b", "c": "c1", "api": "0a1b-2c"} {
+			got[name] = s.Unwanted(pod.Ref{Namespace: "ns", Name: name, UID: uid})
+		}
+		if d := cmp.Diff(map[string]bool{"a": true, "b": unknown, "c": true, "api": true}, got); d != "" {
+			t.Errorf("unwanted (-want +got):\n%s", d)
+		}
+	}
+	want(false)
+	before := told
+	s.Doubt(pod.SourceFile, false)
+	if told == before {
+		t.Error("nobody was told")
+	}
+	want(true)
 }

@@ -24,6 +24,9 @@ type Config struct {
 	Objects Objects
 	// Wrong, when set, is told of everything that is wrong in manifests, once, beside the log.
 	Wrong func(err error)
+	// Doubt, when set, is told before each answer whether something is wrong that was never read right: what the same
+	// manifests said to the agent before this one may be in it.
+	Doubt func(src pod.Source, doubt bool)
 	Log   *slog.Logger
 }
 
@@ -33,12 +36,14 @@ type manifests struct {
 	source pod.Source
 	parts  map[string]*part
 	said   map[string]bool // what is wrong and was told
+	whole  bool            // it has answered
 }
 
 // part is one file, with the objects that were good when they were last read.
 type part struct {
 	out    *Manifest
 	kept   bool // some of it is from an earlier reading
+	doubt  bool // it was there when the source first answered, and was never read right
 	wrongs []error
 }
 
@@ -58,7 +63,7 @@ func (m *manifests) put(name string, data []byte) {
 	if old == nil {
 		old = &part{out: &Manifest{}}
 	}
-	now := &part{out: decoded}
+	now := &part{out: decoded, doubt: old.doubt && len(decoded.Errors) > 0}
 	for i, p := range decoded.Pods {
 		decoded.Pods[i] = origin.Static(p)
 		for _, was := range old.out.Pods {
@@ -125,9 +130,11 @@ func (m *manifests) publish(whole bool) {
 			m.cfg.Wrong(err)
 		}
 	}
-	names, uids := map[string]string{}, map[string]string{}
+	doubt, names, uids := false, map[string]string{}, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.parts)) {
 		p := m.parts[name]
+		p.doubt = p.doubt || !m.whole && len(p.wrongs) > 0
+		doubt = doubt || p.doubt
 		for _, e := range p.wrongs {
 			said(e, p.kept)
 		}
@@ -148,7 +155,10 @@ func (m *manifests) publish(whole bool) {
 		configMaps = append(configMaps, p.out.ConfigMaps...)
 		secrets = append(secrets, p.out.Secrets...)
 	}
-	m.said = wrongs
+	m.said, m.whole = wrongs, m.whole || whole
+	if m.cfg.Doubt != nil {
+		m.cfg.Doubt(m.source, doubt)
+	}
 	if m.cfg.Objects != nil {
 		m.cfg.Objects.Replace(m.source, configMaps, secrets)
 	}

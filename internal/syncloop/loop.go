@@ -24,7 +24,7 @@ type Pods interface {
 	// Ready is true once every source has answered.
 	Ready() bool
 	// Unwanted reports whether a pod that no source has may be stopped for it.
-	Unwanted(uid types.UID) bool
+	Unwanted(ref pod.Ref) bool
 }
 
 // Cache is the pod cache.
@@ -384,7 +384,7 @@ var (
 
 // Node is the node as one pod must see it.
 func (l *Loop) Node(ref pod.Ref) decide.Node {
-	n := decide.Node{SourcesReady: l.cfg.Pods.Unwanted(ref.UID) && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
+	n := decide.Node{SourcesReady: l.cfg.Pods.Unwanted(ref) && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
 	l.mu.Lock()
 	n.NetworkReady, n.NetworkMessage = l.network.Ready, l.network.Message
 	n.Excess = l.excess[ref.UID]
