@@ -116,6 +116,27 @@ func TestResize(t *testing.T) {
 	})
 }
 
+// What the node has accepted of a pod is known without a checkpoint too: the API tells it. A resize that came while no agent
+// looked is judged like any other.
+func TestResizeAfterALostCheckpoint(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Forgetful: true}, func(w *World) {
+		w.Create(Pod("a", cpu("10")))
+		w.Create(Pod("b", cpu("20")))
+		w.WaitReady("a", "b")
+		time.Sleep(time.Minute)
+		w.StopAgent()
+		w.resize("a", "500")
+		w.resize("b", "30")
+		w.StartAgent()
+		w.awaitResizing("a", "PodResizePending Infeasible 2, allocated=10 actual=10")
+		w.awaitResizing("b", "allocated=30 actual=30")
+		if got := w.shares("a"); got != 10*1024 {
+			t.Errorf("the container has %d shares", got)
+		}
+	})
+}
+
 // "Resizes are retried by the pod's priority": room for one goes to the first in order, though the other asked before.
 func TestDeferredResizesAreInOrder(t *testing.T) {
 	t.Parallel()

@@ -102,6 +102,36 @@ func AllocationOf(p *v1.Pod) *Allocation {
 	return a
 }
 
+// AllocationTold is the allocation of a pod that runs, as far as its status tells of it: what the spec asks for beyond
+// that, nobody has accepted. It is for an agent that finds no checkpoint of the one before.
+func AllocationTold(p *v1.Pod) *Allocation {
+	a := AllocationOf(p)
+	told := func(r *v1.ResourceRequirements, allocated v1.ResourceList, actual *v1.ResourceRequirements) {
+		if allocated == nil || equality.Semantic.DeepEqual(allocated, r.Requests) {
+			return
+		}
+		r.Requests = allocated
+		if actual != nil {
+			r.Limits = actual.Limits
+		}
+	}
+	if a.Pod != nil {
+		whole := *a.Pod
+		told(&whole, p.Status.AllocatedResources, p.Status.Resources)
+		a.Pod = &whole
+	}
+	for i := range a.Containers {
+		for _, list := range [...][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+			for j := range list {
+				if c := &a.Containers[i]; list[j].Name == c.Name {
+					told(&c.Resources, list[j].AllocatedResources, list[j].Resources)
+				}
+			}
+		}
+	}
+	return a
+}
+
 // of are the resources allocated to a container.
 func (a *Allocation) of(name string) v1.ResourceRequirements {
 	for i := range a.Containers {

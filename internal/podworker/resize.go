@@ -24,7 +24,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 	}
 	switch {
 	case m.Allocated == nil: // by an agent that did not note it, or its checkpoint is lost
-		m.Allocated = pod.AllocationOf(p)
+		m.Allocated = pod.AllocationTold(p)
 		w.checkpoint()
 	case p.DeletionTimestamp != nil || m.Stop != nil || m.Finished || !m.StopBegan.IsZero():
 	case m.Allocated.Covers(p):

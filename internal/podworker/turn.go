@@ -225,6 +225,9 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	}
 	if m.Admitted = m.Stop == nil; m.Admitted {
 		m.Allocated = pod.AllocationOf(p)
+		if !obs.Empty() { // by an agent whose checkpoint is lost
+			m.Allocated = pod.AllocationTold(p)
+		}
 	}
 	w.checkpoint()
 	return false
