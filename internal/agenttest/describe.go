@@ -9,6 +9,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // Describe says where everything is, for failures.
@@ -46,6 +49,12 @@ func stateOf(s *v1.ContainerStatus) string {
 func (w *World) Differences() []string {
 	var out []string
 	pods := w.Kube.Pods()
+	for uid, p := range pods { // the runtime knows a static pod by the UID that its mirror names
+		if hash := types.UID(p.Annotations[pod.AnnotationHash]); pod.IsMirror(p) && pods[hash] == nil {
+			delete(pods, uid)
+			pods[hash] = p
+		}
+	}
 	for _, c := range w.Witness.Containers() {
 		if pods[c.UID] == nil {
 			out = append(out, fmt.Sprintf("the runtime has container %s of pod %s (%s), the API not the pod", c.Name, c.Pod, c.UID))

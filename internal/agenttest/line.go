@@ -2,6 +2,7 @@ package agenttest
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"sync"
 	"syscall"
@@ -154,6 +155,9 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 	if l.isCut() {
 		return nil, dead()
 	}
+	if err == nil {
+		out = l.w.clock.answered(out).(*Out)
+	}
 	return out, err
 }
 
@@ -224,13 +228,28 @@ func (l *line) ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSandbox
 	return read(ctx, l, in, l.RuntimeServiceClient.ListPodSandbox)
 }
 
+// dialer is the network between the node and its pods.
+type dialer struct{ w *World }
+
+// DialContext connects to a pod.
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.w.Runtime.DialContext(ctx, network, address)
+	if err != nil {
+		d.w.Witness.dialFailed()
+	}
+	return conn, err
+}
+
 // RoundTrip carries the agent's requests to the API server.
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.isCut() {
 		return nil, dead()
 	}
+	r, err := l.w.clock.sent(r)
+	if err != nil {
+		return nil, err
+	}
 	var resp *http.Response
-	var err error
 	if bug := l.w.cfg.Plant; bug != nil && bug.API != nil {
 		resp, err = bug.API(l.w, r, l.w.Kube.RoundTrip)
 	} else {
@@ -239,6 +258,9 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && l.isCut() {
 		_ = resp.Body.Close()
 		return nil, dead()
+	}
+	if err == nil && (l.w.cfg.ClockMoves || l.w.clock.moved()) {
+		resp.Body = l.w.clock.heard(resp.Body)
 	}
 	return resp, err
 }
@@ -289,7 +311,7 @@ type Bug struct {
 
 // shiftTimes makes what is kept look as if the machine's clock had been moved by d since.
 func shiftTimes(m *decide.Memory, d time.Duration) {
-	for _, t := range []*time.Time{&m.StopBegan, &m.StartTime} {
+	for _, t := range []*time.Time{&m.StopBegan, &m.StartTime, &m.Resize.PendingSince, &m.Resize.Since} {
 		if !t.IsZero() {
 			*t = t.Add(-d)
 		}

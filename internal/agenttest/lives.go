@@ -36,7 +36,7 @@ func (w *World) StartAgent() {
 		shape.Disk = disk{w.disk, l}
 	}
 	deps := agent.Deps{
-		Client: client, Runtime: l, Images: l, Dialer: w.Runtime, Machine: agent.SimulatedMachine(shape),
+		Client: client, Runtime: l, Images: l, Dialer: dialer{w}, Machine: agent.SimulatedMachine(shape),
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	if w.cfg.Deps != nil {

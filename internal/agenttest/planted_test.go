@@ -47,15 +47,23 @@ func TestPlanted(t *testing.T) {
 		{RuleNothingStays, "checkpoints are kept for ever", func() *Bug { return &Bug{KeepsCheckpoints: true} }},
 		{RuleNothingStays, "sandboxes are taken for removed", removesNothing},
 		{RuleReadiness, "an agent that starts tells that pods are not ready", flapsAtStart},
+		{RuleReadiness, "a probe forgets its initial readiness", forgetsReadiness},
 		{RuleEvents, "events are written twice", writesTwice},
+		{RuleUncalled, "a list that is cut short is taken for whole", listsTooFew},
+		{RuleRuns, "a container that has ended is not made again", makesNothingAgain},
+		{RuleStatic, "the deletion of a mirror is taken for the pod's", endsWithMirror},
+		{RuleStatic, "a mirror is taken for made", dropsMirrors},
+		{RuleNames, "an edited manifest starts beside the pod of the old", startsBesideOld},
+		{RuleResize, "new resources are taken for given", resizesNothing},
 	}
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= plantedSeeds; seed++ {
 				cfg := simConfig(seed)
+				statics := simStatics(t, seed, &cfg)
 				cfg.Plant = b.bug()
-				for _, v := range runPlanted(t, cfg, func(w *World) { newSim(w, seed).run() }) {
+				for _, v := range runPlanted(t, cfg, func(w *World) { newSim(w, seed, statics).run() }) {
 					if v.Rule == b.rule {
 						t.Logf("seed %d: %s", seed, v)
 						return

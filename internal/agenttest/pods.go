@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -42,10 +43,15 @@ func (w *World) Delete(name string, grace int64) {
 	if grace >= 0 {
 		o.GracePeriodSeconds = &grace
 	}
-	if p := w.Kube.Pod(Namespace, name); p != nil {
+	p := w.Kube.Pod(Namespace, name)
+	if p != nil {
 		w.Witness.deleting(p, o.GracePeriodSeconds)
 	}
-	if err := w.Admin.CoreV1().Pods(Namespace).Delete(context.Background(), name, o); err != nil {
+	err := w.Admin.CoreV1().Pods(Namespace).Delete(context.Background(), name, o)
+	if apierrors.IsNotFound(err) && p != nil && p.DeletionTimestamp != nil {
+		return // the agent was quicker
+	}
+	if err != nil {
 		w.Fatalf("delete pod %s: %v", name, err)
 	}
 }

@@ -44,8 +44,10 @@ func TestSim(t *testing.T) {
 					t.Logf("to repeat: make sim SEEDS=1 SEED=%d", seed)
 				}
 			}()
-			Run(t, simConfig(seed), func(w *World) {
-				s := newSim(w, seed)
+			cfg := simConfig(seed)
+			statics := simStatics(t, seed, &cfg)
+			Run(t, cfg, func(w *World) {
+				s := newSim(w, seed, statics)
 				defer func() { all.add(&s.tally) }()
 				s.run()
 			})
@@ -56,25 +58,35 @@ func TestSim(t *testing.T) {
 // simConfig is the world of a seed.
 func simConfig(seed uint64) Config {
 	return Config{
-		Seed:    seed,
+		Seed: seed, ClockMoves: true,
 		Agent:   func(c *agent.Config) { c.DeadContainers = int(1 + seed%2) },
 		Runtime: simcri.Config{Latency: latencies(), NoEvents: seed%5 == 0},
 		Kube:    simkube.Config{Latency: 4 * time.Millisecond, WatchLatency: 8 * time.Millisecond},
 	}
 }
 
+// simStatics gives every other seed manifests.
+func simStatics(t *testing.T, seed uint64, cfg *Config) *staticPods {
+	if seed%2 == 0 {
+		return nil
+	}
+	return withStatics(cfg, t.TempDir())
+}
+
 // sim is one seeded run.
 type sim struct {
 	*World
-	rng    *rand.Rand
-	names  []string
-	next   int
-	faults []func()
-	tally  tally
+	rng     *rand.Rand
+	names   []string
+	next    int
+	statics *staticPods // nil: no directory of manifests
+	out     bool        // of the reach of users
+	faults  []func()
+	tally   tally
 }
 
-func newSim(w *World, seed uint64) *sim {
-	return &sim{World: w, rng: rand.New(rand.NewPCG(seed, 7))}
+func newSim(w *World, seed uint64, statics *staticPods) *sim {
+	return &sim{World: w, rng: rand.New(rand.NewPCG(seed, 7)), statics: statics}
 }
 
 const (
@@ -84,14 +96,19 @@ const (
 )
 
 func (s *sim) run() {
-	began := time.Now()
+	began, long := time.Now(), time.Duration(0)
 	// An action asks for the image, then for the container; a watch that was cut again and again is opened anew after 30 s.
 	s.Witness.KnownWithin = 2*slowest + 35*time.Second
-	for time.Since(began) < simFor {
+	for time.Since(began)-long < simFor {
 		if !s.Alive() {
 			s.withoutAgent()
 		}
 		s.step()
+		if long == 0 && s.rng.IntN(1000) == 0 {
+			out := time.Now()
+			s.longOutage()
+			long = time.Since(out)
+		}
 		time.Sleep(s.between(50*time.Millisecond, 4*time.Second))
 	}
 	s.settle()
@@ -111,9 +128,22 @@ func (s *sim) settle() {
 	if !s.Alive() {
 		s.withoutAgent()
 	}
+	if s.statics != nil {
+		s.settleManifests()
+		s.awaitNone(RuleStatic, 8*time.Minute, s.Unfollowed)
+	}
+	if s.Kube.Node(NodeName) == nil { // an agent leaves the removal of its Node to whoever did it
+		s.RestartAgent(0)
+	}
+	s.WaitConverged(8 * time.Minute)
+	s.awaitNone(RuleRuns, 12*time.Minute, s.Idle)
+	s.awaitNone(RuleResize, 8*time.Minute, s.Unresized)
 	s.WaitConverged(8 * time.Minute)
 	for _, name := range s.alive() {
-		s.Delete(name, 1)
+		s.Delete(name, one(s, int64(1), -1))
+	}
+	if s.statics != nil {
+		s.removeManifests()
 	}
 	s.await(RuleNothingStays, "nothing is left of deleted pods", 8*time.Minute, func() bool {
 		return len(s.Kube.Pods()) == 0 && len(s.Witness.Containers()) == 0 && len(s.Witness.Sandboxes()) == 0 && s.MachineHolds() == 0
@@ -132,6 +162,15 @@ func (s *sim) withoutAgent() {
 	}
 	if s.rng.IntN(3) == 0 {
 		s.remake()
+	}
+	if s.rng.IntN(6) == 0 {
+		s.restore()
+	}
+	if s.rng.IntN(6) == 0 {
+		s.moveClock()
+	}
+	if s.rng.IntN(3) == 0 && s.statics != nil {
+		s.changeManifest()
 	}
 	if s.rng.IntN(10) == 0 {
 		s.tally.count("machine: reboot")
@@ -166,10 +205,18 @@ func (s *sim) pick() string {
 
 // step does one thing that happens to nodes.
 func (s *sim) step() {
-	n := s.rng.IntN(100)
+	n := s.rng.IntN(120)
 	s.said("step %d", n)
 	switch {
-	case n < 36:
+	case n >= 119:
+		s.loseNode()
+	case n >= 116:
+		s.moveClock()
+	case n >= 110:
+		s.resizeOne()
+	case n >= 100 && s.statics != nil:
+		s.changeManifest()
+	case n < 36, n >= 100:
 		s.create()
 	case n < 52:
 		s.deleteOne(-1, -1, 0, 1, 5, 30)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -121,6 +122,13 @@ func (s *sim) pod(name string) *v1.Pod {
 	}
 	if s.chance(20) {
 		spec.Containers = append(spec.Containers, v1.Container{Name: "second", Image: "i:2"})
+	}
+	if s.chance(25) {
+		main := &spec.Containers[0]
+		main.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(one(s, "1", "2", "10", "40"))}
+		if s.chance(30) {
+			main.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+		}
 	}
 	spec.RestartPolicy = one(s, v1.RestartPolicyAlways, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	switch s.rng.IntN(6) {

@@ -3,27 +3,49 @@ package agenttest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// Await waits, at most for d, until the condition holds, and looks every 20 ms.
+// Await waits, at most for d, until the condition holds, and looks every 20 ms, after two seconds every 200.
 func (w *World) Await(what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	w.await(RuleConverges, what, d, ok)
 }
 
+// awaitNone waits until there is nothing in a list of what breaks a rule.
+func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
+	w.Helper()
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			w.Logf("%s, but: %s", rule, strings.Join(left, "; "))
+		}
+	}()
+	w.await(rule, string(rule), d, func() bool {
+		left = list()
+		return len(left) == 0
+	})
+}
+
 // await is Await for a rule that breaks where it is in vain.
 func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
 	w.Helper()
-	for end := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
+	began := time.Now()
+	for end := began.Add(d); ; {
 		synctest.Wait()
 		if ok() {
 			return
 		}
+		pause := 20 * time.Millisecond
+		if time.Since(began) > 2*time.Second {
+			pause *= 10
+		}
 		if time.Now().Before(end) {
+			time.Sleep(pause)
 			continue
 		}
 		if w.cfg.Plant != nil {
@@ -64,7 +86,7 @@ func (w *World) WaitGone(names ...string) {
 // WaitConverged waits until the API says what the runtime does.
 func (w *World) WaitConverged(d time.Duration) {
 	w.Helper()
-	w.Await("the API says what the runtime does", d, func() bool { return len(w.Differences()) == 0 })
+	w.awaitNone(RuleConverges, d, w.Differences)
 }
 
 // Ready reports whether a pod's Ready condition is true.

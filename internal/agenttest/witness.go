@@ -31,6 +31,10 @@ const (
 	RuleNothingStays Rule = "nothing of a deleted pod stays"
 	RuleReadiness    Rule = "readiness does not flap"
 	RuleEvents       Rule = "an event tells of what has happened, once"
+	RuleUncalled     Rule = "nothing is stopped without a reason"
+	RuleRuns         Rule = "what is to run runs again"
+	RuleStatic       Rule = "a static pod outlives its mirror, and follows its manifest"
+	RuleResize       Rule = "a resize is made, or it is said why not"
 )
 
 // Violation is a rule that broke.
@@ -51,6 +55,7 @@ type Instance struct {
 	UID                               types.UID
 	Attempt                           uint32
 	Running                           bool
+	Started                           time.Time
 	ExitCode                          int32
 }
 
@@ -65,25 +70,31 @@ type Witness struct {
 	// onBroken is called at the first violation.
 	onBroken func()
 
-	mu         sync.Mutex
-	violations []Violation
-	containers map[string]*Instance
-	sandboxes  map[string]*sandboxSeen
-	highest    map[string]uint32 // attempt by uid/container
-	initDone   map[string]bool   // sandbox/container
-	pods       map[types.UID]*podSeen
-	down       bool              // no API
-	noAgent    bool              // no agent
-	agents     int               // how many have begun
-	askedBy    map[types.UID]int // which of them asked for the pod's newest sandbox
-	backAt     time.Time         // when the API or the agent last came back
-	starts     int
-	startsOf   map[string][]time.Time // by uid/container, at most maxStarts
-	exits      map[string]int32       // the last exit code by uid/container
-	startsAll  map[string]int         // by uid
-	termed     map[string]bool        // container IDs that were asked to end with time to do so
-	told       map[types.UID]int32    // events of starts: the count of each
-	toldOf     map[string]int         // and their sum, by the pod's uid
+	mu           sync.Mutex
+	violations   []Violation
+	containers   map[string]*Instance
+	sandboxes    map[string]*sandboxSeen
+	highest      map[string]uint32 // attempt by uid/container
+	initDone     map[string]bool   // sandbox/container
+	pods         map[types.UID]*podSeen
+	down         bool              // no API
+	noAgent      bool              // no agent
+	agents       int               // how many have begun
+	askedBy      map[types.UID]int // which of them asked for the pod's newest sandbox
+	backAt       time.Time         // when the API or the agent last came back
+	starts       int
+	startsOf     map[string][]time.Time    // by uid/container, at most maxStarts
+	exits        map[string]int32          // the last exit code by uid/container
+	firstEnd     map[types.UID]time.Time   // of a container of the pod
+	startsAll    map[string]int            // by uid
+	termed       map[string]bool           // container IDs that were asked to end with time to do so
+	told         map[types.UID]int32       // events of starts: the count of each
+	toldOf       map[string]int            // and their sum, by the pod's uid
+	manifests    map[string]*manifestSeen  // by the full name of their pod
+	statics      map[types.UID]*staticSeen // what the runtime was asked to run of them
+	agentAt      time.Time                 // when the agent began
+	clockAt      time.Time                 // when the machine's clock was last moved
+	dialFailedAt time.Time                 // when a probe last did not reach a pod
 }
 
 const maxStarts = 64
@@ -92,6 +103,7 @@ type sandboxSeen struct {
 	uid   types.UID
 	name  string
 	ready bool
+	since time.Time
 }
 
 // podSeen is a pod as the API had it, also after it is gone.
@@ -100,6 +112,7 @@ type podSeen struct {
 	deletedAt time.Time // first asked for
 	mayKillAt time.Time // the earliest end of its grace period
 	forced    bool
+	gone      bool      // from the API
 	readyAt   time.Time // when the API came to say so
 	trouble   time.Time // when last a container or the sandbox of it ended
 }
@@ -107,7 +120,8 @@ type podSeen struct {
 func newWitness() *Witness {
 	return &Witness{KnownWithin: 5 * time.Second, KnowsAgainWithin: outageSettles, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
 		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{},
-		startsAll: map[string]int{}, termed: map[string]bool{}, askedBy: map[types.UID]int{}, told: map[types.UID]int32{}, toldOf: map[string]int{}}
+		startsAll: map[string]int{}, termed: map[string]bool{}, askedBy: map[types.UID]int{}, told: map[types.UID]int32{}, toldOf: map[string]int{},
+		firstEnd: map[types.UID]time.Time{}, manifests: map[string]*manifestSeen{}, statics: map[types.UID]*staticSeen{}}
 }
 
 // broken is called with the lock held.
@@ -138,10 +152,18 @@ func (w *Witness) agent(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.noAgent = !on
+	w.backAt = time.Now()
 	if on {
 		w.agents++
+		w.agentAt = w.backAt
 	}
-	w.backAt = time.Now()
+}
+
+// clockMoved notes that the machine's clock was moved: what an agent that starts later knows of earlier periods is wrong.
+func (w *Witness) clockMoved() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clockAt = time.Now()
 }
 
 // deleting notes a deletion that the World asks for.

@@ -2,11 +2,16 @@ package agenttest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/simcri"
 )
 
 // apiChanged sees every change in the API.
@@ -26,7 +31,11 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 		w.pods[p.UID] = s
 	}
 	s.pod = p
+	if typ == watch.Added && s.gone && w.noAgent { // it was restored; an agent that looks on has begun to end it
+		s.gone, s.forced, s.deletedAt, s.mayKillAt = false, false, time.Time{}, time.Time{}
+	}
 	if typ == watch.Deleted {
+		s.gone = true
 		for _, c := range w.containers {
 			if c.UID == p.UID && c.Running && !s.forced {
 				w.broken(RuleStopped, "pod %s was removed from the API while its container %s runs", p.Name, c.Name)
@@ -41,28 +50,48 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.judgeReadiness(s, old.(*v1.Pod), p)
 }
 
-// judgeReadiness: where no probe is asked, only the end of a container, or of the pod, takes readiness away. What ended
-// up to a minute before the API said ready may be told of late.
+// judgeReadiness: only the end of a container, or of the pod, takes readiness away, and a probe that fails as the pod's
+// annotations say that it will. What ended up to a minute before the API said ready may be told of late.
 func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
+	trouble := s.trouble
+	if st := w.statics[types.UID(is.Annotations[pod.AnnotationHash])]; pod.IsMirror(is) && st != nil {
+		trouble = st.trouble
+	}
 	switch {
 	case Ready(was) == Ready(is):
 	case Ready(is):
 		s.readyAt = time.Now()
-	case is.DeletionTimestamp != nil || is.Spec.ActiveDeadlineSeconds != nil || probed(&is.Spec) || len(is.Spec.ReadinessGates) > 0:
-	case s.trouble.Before(s.readyAt.Add(-time.Minute)):
-		w.broken(RuleReadiness, "pod %s is not ready any more, though nothing of it has ended since %s", is.Name, s.trouble.Format(time.TimeOnly))
+	case probed(&is.Spec) && time.Since(w.dialFailedAt) < time.Minute: // by an injected fault
+	case is.DeletionTimestamp != nil || is.Spec.ActiveDeadlineSeconds != nil || probesFail(is) || len(is.Spec.ReadinessGates) > 0:
+	case trouble.Before(s.readyAt.Add(-time.Minute)):
+		w.broken(RuleReadiness, "pod %s is not ready any more, though nothing of it has ended since %s", is.Name, trouble.Format(time.TimeOnly))
 	}
 }
 
-func probed(s *v1.PodSpec) bool {
-	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
-		if slices.ContainsFunc(list, func(c v1.Container) bool {
-			return c.LivenessProbe != nil || c.StartupProbe != nil || c.ReadinessProbe != nil
-		}) {
-			return true
-		}
+// probesFail reports whether a pod has a probe, and annotations after which probes fail.
+func probesFail(p *v1.Pod) bool {
+	fails := false
+	for a := range p.Annotations {
+		fails = fails || strings.HasPrefix(a, simcri.AnnotationFailAfter)
 	}
-	return false
+	return fails && probed(&p.Spec)
+}
+
+func probed(s *v1.PodSpec) bool {
+	return slices.ContainsFunc(allContainers(s), func(c v1.Container) bool {
+		return c.LivenessProbe != nil || c.StartupProbe != nil || c.ReadinessProbe != nil
+	})
+}
+
+// dialFailed notes that a probe did not reach a pod.
+func (w *Witness) dialFailed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dialFailedAt = time.Now()
+}
+
+func allContainers(s *v1.PodSpec) []v1.Container {
+	return slices.Concat(s.InitContainers, s.Containers)
 }
 
 // event: no more starts are told of than there were.

@@ -19,6 +19,7 @@ func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
 	uid := types.UID(st.GetMetadata().GetUid())
 	if e.ContainerId == st.Id && e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
 		delete(w.sandboxes, st.Id)
+		w.staticGone(uid)
 	} else {
 		w.sandbox(st, uid)
 	}
@@ -37,7 +38,7 @@ func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
 func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 	s := w.sandboxes[st.Id]
 	if s == nil {
-		s = &sandboxSeen{uid: uid, name: st.Metadata.Namespace + "/" + st.Metadata.Name}
+		s = &sandboxSeen{uid: uid, name: st.Metadata.Namespace + "/" + st.Metadata.Name, since: time.Now()}
 		w.sandboxes[st.Id] = s
 	}
 	was := s.ready
@@ -80,11 +81,14 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 		w.started(in)
 	case was && !in.Running:
 		w.ended(in)
+	case c.State == runtimeapi.ContainerState_CONTAINER_EXITED: // it could not be started
+		w.exits[string(uid)+"/"+name] = in.ExitCode
 	}
 }
 
 func (w *Witness) started(in *Instance) {
 	w.starts++
+	in.Started = time.Now()
 	if key := string(in.UID) + "/" + in.Name; len(w.startsOf[key]) < maxStarts {
 		w.startsOf[key] = append(w.startsOf[key], time.Now())
 	}
@@ -110,17 +114,26 @@ func (w *Witness) troubled(uid types.UID) {
 	if s := w.pods[uid]; s != nil {
 		s.trouble = time.Now()
 	}
+	if s := w.statics[uid]; s != nil {
+		s.trouble = time.Now()
+	}
 }
 
 func (w *Witness) ended(in *Instance) {
 	w.troubled(in.UID)
+	if _, ok := w.firstEnd[in.UID]; !ok {
+		w.firstEnd[in.UID] = time.Now()
+	}
 	w.exits[string(in.UID)+"/"+in.Name] = in.ExitCode
 	if in.ExitCode == 0 {
 		w.initDone[in.Sandbox+"/"+in.Name] = true
 	}
 	s := w.pods[in.UID]
-	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced || endsItself(&s.pod.Spec) {
+	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced || w.endsItself(s, in.UID) {
 		return
+	}
+	if !s.deletedAt.After(w.clockAt) && !w.agentAt.Before(w.clockAt) {
+		return // the clock by which this agent knows when the end began is another
 	}
 	if early := s.mayKillAt.Sub(time.Now()); early > 1500*time.Millisecond {
 		w.broken(RuleGrace, "pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
@@ -128,8 +141,10 @@ func (w *Witness) ended(in *Instance) {
 }
 
 // endsItself: the pod may have been on its way out, or its container, for reasons of its own before it was deleted.
-func endsItself(s *v1.PodSpec) bool {
-	return s.ActiveDeadlineSeconds != nil || s.RestartPolicy != v1.RestartPolicyAlways || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
+func (w *Witness) endsItself(p *podSeen, uid types.UID) bool {
+	s := &p.pod.Spec
+	over := s.RestartPolicy != v1.RestartPolicyAlways && w.firstEnd[uid].Before(p.deletedAt)
+	return over || s.ActiveDeadlineSeconds != nil || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
 		return c.LivenessProbe != nil || c.StartupProbe != nil || (c.Lifecycle != nil && c.Lifecycle.PostStart != nil)
 	})
 }

@@ -40,6 +40,8 @@ type Config struct {
 	Forgetful bool
 	// Standalone: the agent has no API server.
 	Standalone bool
+	// ClockMoves: the machine's clock may be moved while an agent runs.
+	ClockMoves bool
 	// Plant is a defect that the Witness has to find.
 	Plant *Bug
 }
@@ -54,6 +56,7 @@ type World struct {
 	Witness *Witness
 
 	cfg     Config
+	clock   *clock
 	disk    *checkpoint.InMemory
 	log     *tail
 	atFirst string // the log when the first invariant broke
@@ -106,7 +109,7 @@ func runPlanted(t *testing.T, cfg Config, f func(w *World)) (found []Violation) 
 }
 
 func newWorld(t testing.TB, cfg Config) *World {
-	w := &World{TB: t, cfg: cfg, Witness: newWitness(), log: &tail{}, disk: &checkpoint.InMemory{}}
+	w := &World{TB: t, cfg: cfg, Witness: newWitness(), log: &tail{}, clock: newClock(), disk: &checkpoint.InMemory{}}
 	if path := os.Getenv(logFile); path != "" {
 		f, err := os.Create(path) //nolint:gosec // the user's own choice
 		if err != nil {
@@ -155,9 +158,11 @@ func (w *World) close() {
 // SetDiskFull makes writing of checkpoints fail, or succeed again.
 func (w *World) SetDiskFull(full bool) { w.diskFull.Store(full) }
 
-// MoveClock moves the machine's clock while no agent runs, as far as a bubble can: what the disk keeps becomes older by
-// d. The clock itself goes on evenly, and the API server's and the runtime's with it.
+// MoveClock moves the machine's clock: that of the agent, of the next ones, and of the runtime, not the API server's.
 func (w *World) MoveClock(d time.Duration) {
+	d = d.Truncate(time.Second)
+	w.clock.move(d)
+	w.Witness.clockMoved()
 	for _, uid := range w.disk.UIDs() {
 		m, err := w.disk.Load(uid)
 		if err != nil || m == nil {

@@ -1,0 +1,183 @@
+package agenttest
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// clock is the machine's wall clock as it differs from the API server's. The clock of a bubble cannot be moved, so the
+// line between the agent and the world moves the times that pass over it: what the agent's own clock has not moved, all
+// others' times have moved the other way. What is measured, as Go does between two readings, goes on evenly, as it does
+// on a machine.
+//
+//   - The runtime is on the same machine: what it noted before a jump looks older by the jump, what it notes later does not.
+//   - The API server is elsewhere: from the jump on all its times look older, and it gets the agent's times with the jump.
+//   - What lies on the disk was written by the clock as it was.
+type clock struct {
+	stamps *regexp.Regexp
+	mu     sync.Mutex
+	jumps  []jump
+}
+
+type jump struct {
+	at time.Time
+	by time.Duration
+}
+
+func newClock() *clock {
+	return &clock{stamps: regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)}
+}
+
+// move moves the clock by whole seconds.
+func (c *clock) move(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jumps = append(c.jumps, jump{time.Now(), by.Truncate(time.Second)})
+}
+
+// ahead is how far the machine's clock is ahead of the API server's.
+func (c *clock) ahead() (d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jumps {
+		d += j.by
+	}
+	return d
+}
+
+func (c *clock) moved() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.jumps) > 0
+}
+
+// noted is what a time in nanoseconds that the runtime noted looks like now.
+func (c *clock) noted(ns *int64) {
+	if *ns == 0 {
+		return
+	}
+	at := *ns
+	for _, j := range c.jumps {
+		if at < j.at.UnixNano() {
+			*ns -= int64(j.by)
+		}
+	}
+}
+
+// answered is an answer of the runtime as the agent's clock has it.
+func (c *clock) answered(out any) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.jumps) == 0 {
+		return out
+	}
+	container := func(s *runtimeapi.ContainerStatus) {
+		c.noted(&s.CreatedAt)
+		c.noted(&s.StartedAt)
+		c.noted(&s.FinishedAt)
+	}
+	switch r := out.(type) { // answers are shared, and not changed
+	case *runtimeapi.ContainerStatusResponse:
+		if r.GetStatus() != nil {
+			r = proto.CloneOf(r)
+			container(r.Status)
+		}
+		return r
+	case *runtimeapi.PodSandboxStatusResponse:
+		if r.GetStatus() != nil {
+			r = proto.CloneOf(r)
+			c.noted(&r.Status.CreatedAt)
+			for _, s := range r.ContainersStatuses {
+				container(s)
+			}
+		}
+		return r
+	case *runtimeapi.ListContainersResponse:
+		r = proto.CloneOf(r)
+		for _, o := range r.GetContainers() {
+			c.noted(&o.CreatedAt)
+		}
+		return r
+	case *runtimeapi.ListPodSandboxResponse:
+		r = proto.CloneOf(r)
+		for _, o := range r.GetItems() {
+			c.noted(&o.CreatedAt)
+		}
+		return r
+	}
+	return out
+}
+
+// shift moves every time in a text of JSON.
+func (c *clock) shift(text []byte, by time.Duration) []byte {
+	if by == 0 {
+		return text
+	}
+	return c.stamps.ReplaceAllFunc(text, func(quoted []byte) []byte {
+		at, err := time.Parse(time.RFC3339Nano, string(quoted[1:len(quoted)-1]))
+		if err != nil {
+			return quoted
+		}
+		layout := time.RFC3339
+		if bytes.IndexByte(quoted, '.') > 0 {
+			layout = "2006-01-02T15:04:05.000000Z07:00"
+		}
+		return []byte(`"` + at.Add(by).Format(layout) + `"`)
+	})
+}
+
+// sent is a request of the agent as the API server gets it.
+func (c *clock) sent(r *http.Request) (*http.Request, error) {
+	by := c.ahead()
+	if by == 0 || r.Body == nil || !strings.Contains(r.Header.Get("Content-Type"), "json") {
+		return r, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_ = r.Body.Close() // a reader in memory
+	body = c.shift(body, by)
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return r, nil
+}
+
+// heard is the body of an answer of the API server as the agent reads it, line by line: a watch has one for each event.
+func (c *clock) heard(body io.ReadCloser) io.ReadCloser {
+	return &lines{body, bufio.NewReader(body), c, nil, nil}
+}
+
+type lines struct {
+	io.Closer
+	from *bufio.Reader
+	c    *clock
+	rest []byte
+	err  error
+}
+
+// Read waits for the next line.
+func (l *lines) Read(p []byte) (int, error) {
+	if len(l.rest) == 0 {
+		if l.err != nil {
+			return 0, l.err
+		}
+		var line []byte
+		line, l.err = l.from.ReadBytes('\n')
+		if l.rest = l.c.shift(line, -l.c.ahead()); len(l.rest) == 0 {
+			return 0, l.err
+		}
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
