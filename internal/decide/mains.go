@@ -50,10 +50,8 @@ func (t *turn) ephemeral() {
 // wiped, or someone removed it). It counts as ended: with the code that was reported, else as killed.
 func (t *turn) lost(name string) (exit int32, lost bool) {
 	st := statusOf(&t.in.Pod.Status, name)
-	if st == nil || t.in.Memory.RestartedAll {
-		return 0, false
-	}
 	switch {
+	case st == nil || t.in.Memory.RestartedAll:
 	case st.State.Terminated != nil:
 		return st.State.Terminated.ExitCode, true
 	case st.State.Running != nil:
@@ -61,7 +59,7 @@ func (t *turn) lost(name string) (exit int32, lost bool) {
 	case st.LastTerminationState.Terminated != nil:
 		return st.LastTerminationState.Terminated.ExitCode, true
 	}
-	return 0, false
+	return
 }
 
 // finished says why no container of the pod will ever run again, or nothing.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
@@ -30,6 +31,9 @@ func nonzero(b *strings.Builder, indent string, v reflect.Value) {
 		case *decide.Stop:
 			fmt.Fprintf(b, "%s%s:\n", indent, name)
 			nonzero(b, indent+"  ", f.Elem())
+			continue
+		case *pod.Allocation:
+			fmt.Fprintf(b, "%s%s: of %d containers\n", indent, name, len(x.Containers))
 			continue
 		case *time.Duration:
 			fmt.Fprintf(b, "%s%s: %s\n", indent, name, *x)
@@ -174,7 +178,64 @@ func memoryCases() []memoryCase {
 		{name: "another stopped", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", nil), of(pod.OpStopContainer, "app-3", nil), of(pod.OpStopContainer, "app-4", fails)}},
 		{name: "the newest outcome counts", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", func(o *pod.Outcome) { hour(o) }), of(pod.OpStopContainer, "app-3", nil)}},
 	}
+	size, big := pod.Size{CPURequest: 100}, pod.Size{CPURequest: 200}
+	sized := func(size pod.Size, o pod.Outcome) pod.Outcome { o.Action.Size = size; return o }
+	resize := func(container, id string, change func(*pod.Outcome)) pod.Outcome {
+		o := pod.Outcome{Action: pod.Action{Op: pod.OpResize, Container: container, ID: id, Size: size}}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	resized := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
+	cases = append(cases,
+		memoryCase{name: "the image of before is not that of now", pod: other, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}, then: func(m *decide.Memory) {
+			pol := decide.DefaultPolicy()
+			decide.Note(m, app, of(pod.OpPullImage, "", nil), &pol)
+			decide.Note(m, other, of(pod.OpPullImage, "", says), &pol)
+		}},
+		memoryCase{name: "another image than the container's, for another reason", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", func(o *pod.Outcome) {
+			o.Err, o.Reason, o.ID = bad, "ErrImageNeverPull", "volume-image"
+		})}},
+		memoryCase{name: "started, and nobody says which", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", nil)}},
+		memoryCase{name: "a start unknown, without an error", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.Unknown = true })}},
+		memoryCase{name: "probed before the outcome of its start came", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}, then: func(m *decide.Memory) {
+			m.Containers[0].Started, m.Containers[0].Ready = true, true
+			pol := decide.DefaultPolicy()
+			decide.Note(m, nil, of(pod.OpStartContainer, "", made), &pol)
+		}},
+		memoryCase{name: "the one before was probed", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}, then: func(m *decide.Memory) {
+			m.Containers[0].Started, m.Containers[0].Ready = true, true
+			pol := decide.DefaultPolicy()
+			decide.Note(m, nil, of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.ID = "app-4" }), &pol)
+			decide.Note(m, nil, of(pod.OpStartContainer, "", nil), &pol)
+		}},
+		memoryCase{name: "started with a size", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "", made))}},
+		memoryCase{name: "a created one has the size that its maker gave it", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "app-3", made))}},
+		memoryCase{name: "not created, no size", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "", fails))}},
+		memoryCase{name: "a group", outcomes: []pod.Outcome{sized(size, ok(pod.OpSetUp, "")), sized(size, ok(pod.OpSetUp, "")), sized(big, ok(pod.OpSetUp, ""))}},
+		memoryCase{name: "a group made again", outcomes: []pod.Outcome{sized(size, ok(pod.OpSetUp, "")), ok(pod.OpTearDown, ""), sized(size, ok(pod.OpSetUp, ""))}},
+		memoryCase{name: "a group without a size", outcomes: []pod.Outcome{sized(size, ok(pod.OpSetUp, "")), ok(pod.OpSetUp, "")}},
+		memoryCase{name: "a group resized", outcomes: []pod.Outcome{resize("", "", nil)}},
+		memoryCase{name: "a container resized", outcomes: []pod.Outcome{resize("app", "app-3", nil)}},
+		memoryCase{name: "a resize unknown", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", func(o *pod.Outcome) { o.Unknown = true })}},
+		memoryCase{name: "a resize cancelled", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", canceled)}},
+		memoryCase{name: "a resize failed, and no spec", outcomes: []pod.Outcome{resize("app", "app-3", fails)}},
+		memoryCase{name: "a resize failed", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", fails), resize("app", "app-3", fails)}},
+		memoryCase{name: "a resize failed for another reason", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", fails), resize("app", "app-3", says)}},
+		memoryCase{name: "a resize in progress failed", outcomes: []pod.Outcome{resize("app", "app-3", nil)}, then: func(m *decide.Memory) {
+			m.Resize = decide.Resize{InProgress: true, Generation: 3, Since: epoch}
+			pol := decide.DefaultPolicy()
+			o := resize("app", "app-3", fails)
+			o.Ended = epoch.Add(time.Minute)
+			decide.Note(m, resized, o, &pol)
+			o.Ended = epoch.Add(time.Hour)
+			decide.Note(m, resized, o, &pol)
+		}},
+	)
 	plans := []memoryCase{
+		{name: "resized, and nothing was in progress", plans: []decide.Plan{{Resized: true}}},
+		{name: "an end without any grace", plans: []decide.Plan{{Ending: true, StopBegan: epoch.Add(time.Second)}}},
 		{name: "a plan with nothing to remember", plans: []decide.Plan{{}}},
 		{name: "the pod's own deadline", plans: []decide.Plan{{Stop: &decide.Stop{Reason: "DeadlineExceeded", Since: epoch}}}},
 		{name: "the first reason counts", plans: []decide.Plan{{Stop: &decide.Stop{Reason: "DeadlineExceeded"}}, {Stop: &decide.Stop{Reason: "Other"}}}},
@@ -209,6 +270,7 @@ func memoryCases() []memoryCase {
 			then: func(m *decide.Memory) { m.SetUp = true; m.Refresh() }},
 		memoryCase{name: "another image owes nothing", pod: other, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}, then: func(m *decide.Memory) {
 			pol := decide.DefaultPolicy()
+			pol.PullBackOffInitial = time.Second
 			o := of(pod.OpPullImage, "", says)
 			o.Ended = epoch.Add(time.Minute)
 			decide.Note(m, app, o, &pol)
@@ -250,6 +312,12 @@ func fullMemory(grace time.Duration) decide.Memory {
 				fill(f.Index(0))
 			case *[]decide.ContainerMemory:
 				fill(f.Index(0))
+			case **pod.Allocation:
+				*x = &pod.Allocation{Containers: make([]pod.NamedResources, 3)}
+			case *decide.Resize, *pod.Size:
+				fill(f)
+			case *int64:
+				*x = int64(n)
 			}
 		}
 	}

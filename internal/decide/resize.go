@@ -118,7 +118,7 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 // says, and the size that it should have where that agrees.
 func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
 	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
-		return have, false
+		return pod.Size{}, false
 	}
 	want, cm := t.size(c.Name), t.memory(c.Name)
 	if cm.SizedID == inst.ID {
@@ -127,7 +127,7 @@ func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, dif
 		have = want.Shown(inst.Actual)
 	}
 	if have == want || t.isInit(c) && !IsSidecar(c) {
-		return have, false
+		return pod.Size{}, false
 	}
 	return have, true
 }
@@ -144,7 +144,7 @@ func (t *turn) isInit(c *v1.Container) bool {
 // resizeRestarts reports whether a running container has to restart now for its new resources. The pod's group grows
 // before.
 func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
-	if len(c.ResizePolicy) == 0 || t.groupMustGrow() {
+	if t.groupMustGrow() {
 		return false
 	}
 	have, differs := t.differs(c, inst)

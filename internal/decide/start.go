@@ -87,7 +87,7 @@ func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold boo
 		return t.pull(c, cm)
 	}
 	if t.sandbox == nil || !t.in.Memory.SetUp || hold || t.groupMustGrow() {
-		return stepBusy
+		return stepWait
 	}
 	t.begin(pod.Action{Op: pod.OpStartContainer, Container: c.Name, Attempt: t.nextAttempt(c.Name, cm), Size: t.size(c.Name), Why: why})
 	return stepBusy
@@ -95,9 +95,6 @@ func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold boo
 
 // pull makes sure of the image. It needs neither sandbox nor volumes.
 func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
-	if t.busyName(pod.OpPullImage, c.Name) {
-		return stepBusy
-	}
 	if cm.PulledImage == c.Image && t.in.Now.Before(cm.PullUntil) {
 		t.wake(cm.PullUntil.Add(PullErrorShown - cm.PullDelay))
 		t.wake(cm.PullUntil)

@@ -150,7 +150,7 @@ func (t *turn) podGrace() time.Duration {
 
 // orphanGrace is what the containers themselves say: no object is left to ask.
 func (t *turn) orphanGrace() time.Duration {
-	grace := time.Duration(-1)
+	grace := -time.Nanosecond // nobody has said
 	for i := range t.in.Observed.Containers {
 		grace = max(grace, t.in.Observed.Containers[i].Grace)
 	}
@@ -192,8 +192,8 @@ func (t *turn) stopAlive(why pod.Why) bool {
 
 // blocked reports whether a sidecar has to outlive another container that is alive.
 func (t *turn) blocked(c *pod.Container) bool {
-	rank := t.sidecarRank(c.Name)
-	if rank < 0 {
+	rank := t.initRank(c.Name)
+	if rank == noRank {
 		return false
 	}
 	for i := range t.in.Observed.Containers {
@@ -201,24 +201,27 @@ func (t *turn) blocked(c *pod.Container) bool {
 		if !t.alive(o) || t.isEphemeral(o.Name) {
 			continue
 		}
-		if other := t.sidecarRank(o.Name); other < 0 || other > rank {
+		if other := t.initRank(o.Name); other == noRank || other > rank {
 			return true
 		}
 	}
 	return false
 }
 
-// sidecarRank is the place of a sidecar among the init containers; -1: it is none.
-func (t *turn) sidecarRank(name string) int {
+const noRank = -1
+
+// initRank is the place of a container among the init containers. (Of those that are no sidecars none lives beside what
+// comes after it.)
+func (t *turn) initRank(name string) int {
 	if t.in.Pod == nil {
-		return -1
+		return noRank
 	}
 	for i := range t.in.Pod.Spec.InitContainers {
-		if c := &t.in.Pod.Spec.InitContainers[i]; c.Name == name && IsSidecar(c) {
+		if t.in.Pod.Spec.InitContainers[i].Name == name {
 			return i
 		}
 	}
-	return -1
+	return noRank
 }
 
 func (t *turn) isEphemeral(name string) bool {
