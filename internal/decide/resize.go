@@ -55,8 +55,8 @@ func (t *turn) resize() {
 		}
 		return
 	}
-	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpResize) || t.begins() {
-		return // a container is on its way up or down
+	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpStartContainer) || t.busy(pod.OpResize) || t.begins() {
+		return // a container is on its way up or down, an ephemeral one too
 	}
 	m := t.in.Memory
 	if m.GroupSized && m.GroupSize != t.size("") {

@@ -263,7 +263,7 @@ func (n *node) friendly(plan *decide.Plan) bool {
 		moved = true
 	}
 	for i := range n.containers {
-		if o := &n.containers[i]; o.Name == "init" && o.State == pod.StateRunning {
+		if o := &n.containers[i]; n.completes(o.Name) && o.State == pod.StateRunning {
 			n.exit(o, 0)
 			n.look()
 			moved = true
@@ -277,6 +277,10 @@ func (n *node) friendly(plan *decide.Plan) bool {
 		}
 		h.started, h.ready = true, true
 		n.up(c)
+		moved = true
+	}
+	if !n.mem.Admitted && n.pod != nil {
+		n.mem.Admitted, n.saved.Admitted = true, true
 		moved = true
 	}
 	if !n.node.SourcesReady || n.node.Predecessor || !n.node.NetworkReady {
@@ -294,6 +298,11 @@ func (n *node) friendly(plan *decide.Plan) bool {
 		moved = true
 	}
 	return moved
+}
+
+// completes reports whether a container is an init container that is no sidecar.
+func (w *world) completes(name string) bool {
+	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !decide.IsSidecar(&c) })
 }
 
 // missed says what keeps a pod at rest from its wanted end.
