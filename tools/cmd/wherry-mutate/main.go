@@ -81,11 +81,11 @@ func (c *config) run(ctx context.Context) error {
 			return fmt.Errorf("the tests %s fail without any change:\n%s", stage, out)
 		}
 	}
-	survivors, runs, err := c.runAll(ctx, p, bin, pkgDir)
+	r, err := c.runAll(ctx, p, bin, pkgDir)
 	if err != nil {
 		return err
 	}
-	return c.verdict(survivors, runs)
+	return c.verdict(r)
 }
 
 // compile writes the changed files and builds the test binary with them.
@@ -115,40 +115,50 @@ func (c *config) compile(ctx context.Context, p *pkg, tmp string) (string, error
 	return bin, nil
 }
 
+// result is what became of the mutants.
+type result struct {
+	runs      int
+	noticed   []int // by each stage
+	survivors []string
+}
+
 // runAll runs the tests on each mutant, one after another, and names those that lived.
-func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (survivors []string, runs int, err error) {
+func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (*result, error) {
 	began := time.Now()
 	var among []byte
 	if c.among != "" {
+		var err error
 		if among, err = os.ReadFile(c.among); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
+	r := &result{noticed: make([]int, len(c.stages))}
 	for i, m := range p.mutants {
 		if i+1 < c.from || !strings.Contains(m, c.only) || (c.among != "" && !bytes.Contains(among, []byte(" "+m+"\n"))) {
 			continue
 		}
-		runs++
+		r.runs++
 		lived := true
-		for _, stage := range c.stages {
+		for n, stage := range c.stages {
 			noticed, _ := c.noticed(ctx, bin, pkgDir, stage, i+1)
 			if ctx.Err() != nil {
-				return survivors, runs, fmt.Errorf("ended at mutant %d of %d: %w", i+1, len(p.mutants), ctx.Err())
+				return nil, fmt.Errorf("ended at mutant %d of %d: %w", i+1, len(p.mutants), ctx.Err())
 			}
 			if noticed {
 				lived = false
+				r.noticed[n]++
 				break
 			}
 		}
 		if lived {
-			survivors = append(survivors, m)
+			r.survivors = append(r.survivors, m)
 			fmt.Printf("lived  %d %s\n", i+1, m)
 		}
-		if runs%50 == 0 {
-			fmt.Printf("       %d of %d mutants, %d lived, %s\n", i+1, len(p.mutants), len(survivors), time.Since(began).Round(time.Second))
+		if r.runs%50 == 0 {
+			fmt.Printf("       %d of %d mutants, %d lived, %s\n", i+1, len(p.mutants), len(r.survivors), time.Since(began).Round(time.Second))
 		}
 	}
-	return survivors, runs, nil
+	return r, nil
 }
 
 // noticed runs tests with one mutant active and reports whether they failed, panicked or did not end.
@@ -165,27 +175,30 @@ func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int
 }
 
 // verdict compares the survivors with those that are known, each with its reason.
-func (c *config) verdict(survivors []string, runs int) error {
+func (c *config) verdict(r *result) error {
 	known, err := readKnown(c.known)
 	if err != nil {
 		return err
 	}
 	var fresh, stale []string
-	for _, s := range survivors {
+	for _, s := range r.survivors {
 		if known[s] == "" {
 			fresh = append(fresh, s)
 		}
 	}
 	if c.only == "" && c.from == 1 && c.among == "" {
 		for name := range known {
-			if !slices.Contains(survivors, name) {
+			if !slices.Contains(r.survivors, name) {
 				stale = append(stale, name)
 			}
 		}
 	}
 	slices.Sort(stale)
 	fmt.Printf("%d mutants of %s: %d noticed, %d lived (%d of them known, with a reason)\n",
-		runs, c.pkg, runs-len(survivors), len(survivors), len(survivors)-len(fresh))
+		r.runs, c.pkg, r.runs-len(r.survivors), len(r.survivors), len(r.survivors)-len(fresh))
+	for i, stage := range c.stages {
+		fmt.Printf("%6d noticed by %s\n", r.noticed[i], stage)
+	}
 	for _, s := range stale {
 		fmt.Printf("known, but noticed or not there any more: %s\n", s)
 	}
