@@ -31,7 +31,7 @@ var layers = map[string]string{
 
 	"perform": "C", "podworker": "C", "syncloop": "C", "nodefacts": "C",
 
-	"simcri": "D", "simkube": "D", "fleet": "D", "agenttest": "D", "archtest": "D",
+	"simcri": "D", "simkube": "D", "fleet": "D", "agenttest": "D", "archtest": "D", "fuzzfill": "D",
 }
 
 // may says which layers a layer may import. Imports go down only, so that a reader can take the layers one at a
