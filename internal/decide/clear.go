@@ -98,7 +98,8 @@ func (t *turn) inhabited(sandbox string) bool {
 }
 
 // restartAll carries out the RestartAllContainers rule: every container is stopped and removed, in the same
-// sandbox, and then begins again. It reports whether that is going on.
+// sandbox, and then begins again ("The configured terminationGracePeriodSeconds is not respected, and any configured
+// preStop hooks are not executed"). It reports whether that is going on.
 func (t *turn) restartAll() bool {
 	if !t.in.Memory.RestartingAll && !t.restartAllTriggered() {
 		return false
@@ -108,7 +109,7 @@ func (t *turn) restartAll() bool {
 		return false
 	}
 	t.plan.RestartingAll = true
-	if t.stopAlive(WhyRestartAll) || t.busy(pod.OpStartContainer) || t.stale {
+	if t.stopAlive(WhyRestartAll, true) || t.busy(pod.OpStartContainer) || t.stale {
 		return true
 	}
 	left := false

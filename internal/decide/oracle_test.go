@@ -395,6 +395,9 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 		}
 		return w.endBegan.Add(grace)
 	}
+	if f.condemned { // a rule restarts all: that takes no time
+		return in.Now
+	}
 	grace := decide.DefaultGrace
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = time.Duration(*s) * time.Second
@@ -434,7 +437,7 @@ func (w *world) sandboxRight() bool {
 			return false
 		}
 	}
-	return len(w.sandboxes) > 0 && len(w.sandboxes[0].IPs) > 0
+	return len(w.sandboxes) > 0 && (len(w.sandboxes[0].IPs) > 0 || w.sandboxes[0].HostNetwork)
 }
 
 // checkLast holds the order in which an ending pod's containers are told to end.

@@ -56,7 +56,7 @@ func (t *turn) ensureSandbox() {
 		t.sandbox = sb
 		return
 	}
-	if t.stopAlive(why) || t.busy(pod.OpStartContainer) || t.stale || t.stopSandboxes(why) {
+	if t.stopAlive(why, false) || t.busy(pod.OpStartContainer) || t.stale || t.stopSandboxes(why) {
 		return
 	}
 	if t.needsNetwork() {

@@ -78,7 +78,7 @@ func (t *turn) terminate(why pod.Why) {
 	t.graceClock()
 	t.cancelPulls()
 	t.cancelDeadHooks()
-	alive := t.stopAlive(why)
+	alive := t.stopAlive(why, false)
 	switch {
 	case alive:
 		t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
@@ -170,10 +170,10 @@ func (t *turn) graceShrank() bool {
 	return t.plan.StopGrace < t.in.Memory.StopGrace
 }
 
-// stopAlive ends every living container, sidecars last and in reverse order ("sidecar containers ... terminate
-// after the last main container has fully terminated, in the opposite order of their appearance"). It reports
-// whether any is alive.
-func (t *turn) stopAlive(why pod.Why) bool {
+// stopAlive ends every living container, sidecars last and in reverse order ("the kubelet will delay sending the TERM
+// signal to these sidecar containers until the last main container has fully terminated. The sidecar containers will be
+// terminated in the reverse order they are defined in the Pod spec"). It reports whether any is alive. At once: all together, without hooks, with the smallest grace.
+func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 	alive := false
 	for i := range t.in.Observed.Containers {
 		c := &t.in.Observed.Containers[i]
@@ -182,7 +182,10 @@ func (t *turn) stopAlive(why pod.Why) bool {
 		}
 		alive = true
 		left := t.left()
-		if !t.ending {
+		switch {
+		case atOnce:
+			left = 0
+		case !t.ending:
 			left = t.restartGrace(specOf(t.in.Pod, c.Name), c, t.memory(c.Name))
 		}
 		t.killInTurn(c, left, why, t.blocked(c))
