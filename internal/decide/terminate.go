@@ -181,11 +181,11 @@ func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 			continue
 		}
 		alive = true
-		left := t.left()
+		left := time.Duration(0)
 		switch {
-		case atOnce:
-			left = 0
-		case !t.ending:
+		case t.ending:
+			left = t.left()
+		case !atOnce:
 			left = t.restartGrace(specOf(t.in.Pod, c.Name), c, t.memory(c.Name))
 		}
 		t.killInTurn(c, left, why, t.blocked(c))
