@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	tokenutil "k8s.io/cluster-bootstrap/token/util"
 )
 
 func TestTokens(t *testing.T) {
@@ -82,6 +83,36 @@ func TestBadTokens(t *testing.T) {
 		change(&token)
 		if _, err := handtools.CreateToken(t.Context(), fake.NewClientset().CoreV1().Secrets(metav1.NamespaceSystem), token); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// What is a token and what is a group of one is as the API server has it.
+func TestTokensAsTheFieldReadsThem(t *testing.T) {
+	t.Parallel()
+	create := func(token handtools.Token) error {
+		_, err := handtools.CreateToken(t.Context(), fake.NewClientset().CoreV1().Secrets(metav1.NamespaceSystem), token)
+		return err
+	}
+	for _, v := range []string{"abcdef.0123456789abcdef", "abcde.0123456789abcdef", "abcdef.0123456789abcde", "abcdef0123456789abcdefg", "ABCDEF.0123456789abcdef",
+		"abcdef.0123456789abcdeé", "abcdef.0123456789abcdef\n", "abcdef.0123456789abcdef.", ".", "000000.zzzzzzzzzzzzzzzz"} {
+		if err := create(handtools.Token{Value: v, Usages: []string{"signing"}}); (err == nil) != tokenutil.IsValidBootstrapToken(v) {
+			t.Errorf("%q: %v", v, err)
+		}
+	}
+	for range 20 { // those made at random too
+		token := handtools.Token{Usages: []string{"signing", "authentication"}}
+		c := fake.NewClientset().CoreV1().Secrets(metav1.NamespaceSystem)
+		if v, err := handtools.CreateToken(t.Context(), c, token); err != nil || !tokenutil.IsValidBootstrapToken(v) {
+			t.Errorf("%q: %v", v, err)
+		}
+	}
+	const p = "system:bootstrappers:"
+	for _, g := range []string{p, p + "a", p + "a-", p + "-a", p + "a:b", p + "A", p + "a b", p + "é", p + strings.Repeat("a", 256), p + strings.Repeat("a", 257),
+		"system:masters", "x" + p + "a", p + "a\n", handtools.DefaultTokenGroup} {
+		err := create(handtools.Token{Value: "abcdef.0123456789abcdef", Usages: []string{"signing"}, Groups: []string{g}})
+		if (err == nil) != (tokenutil.ValidateBootstrapGroupName(g) == nil) {
+			t.Errorf("%q: %v", g, err)
 		}
 	}
 }

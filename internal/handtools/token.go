@@ -2,6 +2,7 @@ package handtools
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	tokenapi "k8s.io/cluster-bootstrap/token/api"
-	tokenutil "k8s.io/cluster-bootstrap/token/util"
 )
 
 // DefaultTokenGroup is the group that kubeadm binds to the ClusterRole system:node-bootstrapper.
@@ -43,11 +43,7 @@ type Token struct {
 // (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/), and returns its value.
 func CreateToken(ctx context.Context, secrets Secrets, t Token) (string, error) {
 	if t.Value == "" {
-		made, err := tokenutil.GenerateBootstrapToken()
-		if err != nil {
-			return "", fmt.Errorf("make token: %w", err)
-		}
-		t.Value = made
+		t.Value = newToken()
 	}
 	secret, err := t.secret(time.Now())
 	if err != nil {
@@ -64,18 +60,18 @@ func CreateToken(ctx context.Context, secrets Secrets, t Token) (string, error) 
 }
 
 func (t Token) secret(now time.Time) (*v1.Secret, error) {
-	if !tokenutil.IsValidBootstrapToken(t.Value) {
+	if !validToken(t.Value) {
 		return nil, errors.New("the token must be 6 and 16 small letters or digits with a dot between, as in abcdef.0123456789abcdef")
 	}
 	if t.TTL < 0 {
 		return nil, fmt.Errorf("--ttl %s: must not be negative: use 24h, or 0 for a token that does not expire", t.TTL)
 	}
 	for _, g := range t.Groups {
-		if err := tokenutil.ValidateBootstrapGroupName(g); err != nil {
+		if !validGroup(g) {
 			return nil, fmt.Errorf("--groups %s: must begin with system:bootstrappers: and go on with small letters, digits, colons, dashes", g)
 		}
 	}
-	if err := tokenutil.ValidateUsages(t.Usages); err != nil || len(t.Usages) == 0 {
+	if len(t.Usages) == 0 || slices.ContainsFunc(t.Usages, func(u string) bool { return u != "signing" && u != "authentication" }) {
 		return nil, fmt.Errorf("--usages %s: use signing, authentication or both", strings.Join(t.Usages, ","))
 	}
 	id, key, _ := strings.Cut(t.Value, ".")
@@ -93,7 +89,7 @@ func (t Token) secret(now time.Time) (*v1.Secret, error) {
 		data[tokenapi.BootstrapTokenExpirationKey] = now.Add(t.TTL).UTC().Format(time.RFC3339)
 	}
 	return &v1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tokenutil.BootstrapTokenSecretName(id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tokenapi.BootstrapTokenSecretPrefix + id},
 		Type:       v1.SecretTypeBootstrapToken,
 		StringData: data,
 	}, nil
@@ -168,10 +164,10 @@ func row(s *v1.Secret, now time.Time) string {
 // DeleteToken removes a token, named whole or by its ID.
 func DeleteToken(ctx context.Context, secrets Secrets, token string) error {
 	id := idOf(token)
-	if !tokenutil.IsValidBootstrapTokenID(id) {
+	if !smallText(id, 6) {
 		return fmt.Errorf("%q is neither a token nor the ID of one (6 small letters or digits)", token)
 	}
-	err := secrets.Delete(ctx, tokenutil.BootstrapTokenSecretName(id), metav1.DeleteOptions{})
+	err := secrets.Delete(ctx, tokenapi.BootstrapTokenSecretPrefix+id, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no token with the ID %s: wherry token list", id)
 	}
@@ -179,4 +175,34 @@ func DeleteToken(ctx context.Context, secrets Secrets, token string) error {
 		return fmt.Errorf("delete token %s: %w", id, err)
 	}
 	return nil
+}
+
+// "Bootstrap Tokens take the form of abcdef.0123456789abcdef. More formally, they must match the regular expression
+// [a-z0-9]{6}\.[a-z0-9]{16}." These are read by hand: k8s.io/cluster-bootstrap compiles its expressions at the start
+// of every process, the agent's too, and they are some 190 KiB.
+
+func newToken() string {
+	text := strings.ToLower(rand.Text()) // of a-z and 2-7
+	return text[:6] + "." + text[6:22]
+}
+
+func validToken(token string) bool {
+	id, secret, _ := strings.Cut(token, ".")
+	return smallText(id, 6) && smallText(secret, 16)
+}
+
+// smallText reports whether s is n small letters and digits.
+func smallText(s string, n int) bool {
+	return len(s) == n && !strings.ContainsFunc(s, func(r rune) bool { return !small(r) })
+}
+
+func small(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
+
+// validGroup: "auth-extra-groups ... each must start with system:bootstrappers:", and go on with a name.
+func validGroup(group string) bool {
+	name, ok := strings.CutPrefix(group, "system:bootstrappers:")
+	if !ok || name == "" || len(name) > 256 || !small(rune(name[len(name)-1])) {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return !small(r) && r != ':' && r != '-' })
 }
