@@ -127,7 +127,7 @@ func (c *CRI) start(ctx context.Context, name string) (b bare, err error) {
 		return b, fmt.Errorf("run sandbox: %w", err)
 	}
 	b.sandbox = s.PodSandboxId
-	return b, c.container(ctx, &b, sandbox, dir, func() {})
+	return b, c.container(ctx, &b, sandbox, dir, 0, func() {})
 }
 
 func (c *CRI) sandboxConfig(name, uid, dir, cgroup string) *runtimeapi.PodSandboxConfig {
@@ -139,12 +139,13 @@ func (c *CRI) sandboxConfig(name, uid, dir, cgroup string) *runtimeapi.PodSandbo
 	}
 }
 
-// container creates and starts the container of a pod; its mounts lie in dir.
-func (c *CRI) container(ctx context.Context, b *bare, sandbox *runtimeapi.PodSandboxConfig, dir string, created func()) error {
+// container creates and starts an attempt of the container of a pod; its mounts lie in dir.
+func (c *CRI) container(ctx context.Context, b *bare, sandbox *runtimeapi.PodSandboxConfig, dir string, attempt uint32, created func()) error {
 	made, err := c.r.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: b.sandbox, SandboxConfig: sandbox,
 		Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "sleep"}, Image: &runtimeapi.ImageSpec{Image: image}, Command: command, LogPath: "0.log",
+			Metadata: &runtimeapi.ContainerMetadata{Name: "sleep", Attempt: attempt}, Image: &runtimeapi.ImageSpec{Image: image}, Command: command,
+			LogPath: strconv.Itoa(int(attempt)) + ".log",
 			Mounts: []*runtimeapi.Mount{
 				{HostPath: filepath.Join(dir, "token"), ContainerPath: "/var/run/secrets/kubernetes.io/serviceaccount", Readonly: true},
 				{HostPath: filepath.Join(dir, "hosts"), ContainerPath: "/etc/hosts"},

@@ -50,11 +50,13 @@ type Limit struct {
 }
 
 type limited struct {
-	pod    *v1.Pod
-	b      bare
-	status v1.PodStatus
-	up     chan struct{} // closed when it has been started
-	ending bool
+	pod     *v1.Pod
+	sandbox *runtimeapi.PodSandboxConfig
+	b       bare
+	attempt uint32
+	status  v1.PodStatus
+	up      chan struct{} // closed when it has been started
+	ending  bool
 }
 
 // NewLimit starts the agent with a number of workers that start pods. Close ends it.
@@ -224,8 +226,8 @@ func (l *Limit) up(ctx context.Context, state *limited) error {
 		return fmt.Errorf("image %s is not there: %w", image, err)
 	}
 	l.event(p, "Pulled", fmt.Sprintf("Container image %q already present on machine", image))
-	sandbox := l.cri.sandboxConfig(p.Name, string(p.UID), l.path(p), cgroup)
-	made, err := l.cri.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	state.sandbox = l.cri.sandboxConfig(p.Name, string(p.UID), l.path(p), cgroup)
+	made, err := l.cri.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: state.sandbox})
 	if err != nil {
 		return fmt.Errorf("run sandbox: %w", err)
 	}
@@ -238,17 +240,24 @@ func (l *Limit) up(ctx context.Context, state *limited) error {
 	if err := os.WriteFile(l.path(p, "hosts"), []byte("127.0.0.1\tlocalhost\n"+ip+"\t"+p.Name+"\n"), 0o644); err != nil {
 		return err
 	}
-	if err := l.cri.container(ctx, &state.b, sandbox, l.path(p), func() { l.event(p, "Created", "Container created") }); err != nil {
+	return l.run(ctx, state, state.b, ip)
+}
+
+// run starts an attempt of the container in its sandbox, and says in the status that it runs.
+func (l *Limit) run(ctx context.Context, state *limited, b bare, ip string) error {
+	p := state.pod
+	if err := l.cri.container(ctx, &b, state.sandbox, l.path(p), state.attempt, func() { l.event(p, "Created", "Container created") }); err != nil {
 		return err
 	}
 	l.event(p, "Started", "Container started")
-	cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: state.b.container})
+	cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: b.container})
 	if err != nil {
 		return fmt.Errorf("get status of container: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	running(&state.status, ip, cs.GetStatus())
+	state.b = b
+	running(&state.status, ip, state.attempt, cs.GetStatus())
 	return nil
 }
 
@@ -330,7 +339,7 @@ func (l *Limit) leave(p *v1.Pod) error {
 	return rig.RemoveCgroup(rig.Cgroup("limit") + "/" + string(p.UID))
 }
 
-// happened tells the API of a container that has died by itself.
+// happened tells the API of a container that has died by itself, and starts it again.
 func (l *Limit) happened(ctx context.Context, e *runtimeapi.ContainerEventResponse) {
 	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {
 		return
@@ -342,18 +351,26 @@ func (l *Limit) happened(ctx context.Context, e *runtimeapi.ContainerEventRespon
 		if state.b.container != e.GetContainerId() || state.ending {
 			continue
 		}
-		l.wg.Go(func() {
-			cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: e.GetContainerId()})
-			if err != nil {
-				l.note(err)
-				return
-			}
-			l.mu.Lock()
-			ended(&state.status, cs.GetStatus())
-			l.mu.Unlock()
-			l.note(l.patch(ctx, state.pod, &state.status))
-		})
+		l.wg.Go(func() { l.note(l.again(ctx, state)) })
 	}
+}
+
+func (l *Limit) again(ctx context.Context, state *limited) error {
+	cs, err := l.cri.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: state.b.container})
+	if err != nil {
+		return fmt.Errorf("get status of container: %w", err)
+	}
+	l.mu.Lock()
+	ended(&state.status, cs.GetStatus())
+	state.attempt++
+	l.mu.Unlock()
+	if err := l.patch(ctx, state.pod, &state.status); err != nil {
+		return err
+	}
+	if err := l.run(ctx, state, state.b, state.status.PodIP); err != nil {
+		return err
+	}
+	return l.patch(ctx, state.pod, &state.status)
 }
 
 // patch tells the API a whole status, with what a strategic merge patch needs to name the pod.

@@ -32,11 +32,11 @@ func waiting(now metav1.Time) v1.PodStatus {
 	}
 }
 
-func running(s *v1.PodStatus, ip string, c *runtimeapi.ContainerStatus) {
+func running(s *v1.PodStatus, ip string, attempt uint32, c *runtimeapi.ContainerStatus) {
 	s.Phase, s.PodIP, s.PodIPs = v1.PodRunning, ip, []v1.PodIP{{IP: ip}}
 	s.Conditions = conditions(v1.ConditionTrue, v1.ConditionTrue, metav1.Now())
 	s.ContainerStatuses = []v1.ContainerStatus{{
-		Name: "sleep", Image: image, ImageID: c.GetImageRef(), ContainerID: "containerd://" + c.GetId(), Ready: true, Started: new(true),
+		Name: "sleep", Image: image, ImageID: c.GetImageRef(), ContainerID: "containerd://" + c.GetId(), Ready: true, Started: new(true), RestartCount: int32(attempt),
 		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Unix(0, c.GetStartedAt()))}},
 	}}
 }

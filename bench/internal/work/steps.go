@@ -301,9 +301,6 @@ func (s *Session) deaths(ctx context.Context) error {
 			s.Samples.took("container death to the runtime's event", s.limit.Died(strings.TrimPrefix(id, "containerd://")).Sub(began))
 		}
 	}
-	if s.limit != nil {
-		return nil
-	}
 	return sleep(ctx, 5*time.Second) // all are up again
 }
 
