@@ -40,13 +40,13 @@ func main() {
 	o := options{}
 	flag.BoolVar(&o.full, "full", false, "more rounds, more of everything, and what takes long: 250 pods, HTTP and gRPC probes. What is set by a flag stays")
 	flag.IntVar(&o.rounds, "rounds", 2, "how often each arm has its turn")
-	flag.IntVar(&o.plan.Sequence, "sequence", 6, "pods one after another, per round")
+	flag.IntVar(&o.plan.Sequence, "sequence", 5, "pods one after another, per round")
 	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
 	flag.IntVar(&o.plan.Deaths, "deaths", 10, "containers killed, per round")
-	flag.IntVar(&o.plan.Volumes, "volumes", 3, "pods with 20 ConfigMap volumes, one after another, per round")
+	flag.IntVar(&o.plan.Volumes, "volumes", 2, "pods with 20 ConfigMap volumes, one after another, per round")
 	flag.IntVar(&o.plan.Dense, "dense", 0, "pods at once on a crowded node, such as 250; 0: not done")
 	flag.IntVar(&o.plan.Parallel, "parallel", 0, "workers that start pods in the arms bare and limit; 0: the best of 4, 8 and 16, tried first")
-	flag.DurationVar(&o.plan.Rest, "rest", 30*time.Second, "how long the agent is watched at rest")
+	flag.DurationVar(&o.plan.Rest, "rest", 20*time.Second, "how long the agent is watched at rest")
 	flag.StringVar(&o.probes, "probes", "exec", "kinds of probe that all pods have each second, by comma: exec, http, grpc")
 	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, probes, dense (death and restart need many); default all")
 	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, limit, upstream, wherry; default all")
@@ -60,6 +60,7 @@ func main() {
 	flag.StringVar(&o.plan.Profiles, "profiles", "", "directory for CPU and heap profiles of the agents with many pods and at rest; empty: none are taken")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
 	flag.Parse()
+	o.plan.Once = !o.full
 	if o.full {
 		given := map[string]bool{}
 		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })

@@ -175,6 +175,14 @@ func address() string {
 // MakeCgroup makes a group in every hierarchy, as a node agent does for a pod; the one above it must exist.
 func MakeCgroup(path string) error { return makeCgroup(path) }
 
+// LeastShares gives a group the weight of those that ask for no processor: what it runs waits for everybody else.
+func LeastShares(path string) error {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return os.WriteFile("/sys/fs/cgroup"+path+"/cpu.weight", []byte("1"), 0o644)
+	}
+	return os.WriteFile("/sys/fs/cgroup/cpu"+path+"/cpu.shares", []byte("2"), 0o644)
+}
+
 // RemoveCgroup removes a group and those below it from every hierarchy.
 func RemoveCgroup(path string) error { return removeCgroup(path) }
 

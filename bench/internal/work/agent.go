@@ -24,6 +24,7 @@ type Plan struct {
 	Volumes  int           // pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probe that all pods have each second: exec, http, grpc
 	Dense    int           // pods at once, far more than usual; 0: not done
+	Once     bool          // volumes, probes and a crowded node in the first round only
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work, or empty. It costs what profiling costs.
 	Profiles string
@@ -56,9 +57,9 @@ type Session struct {
 // steps are what a turn consists of. A step that fails costs its own rows and those of the steps that go on with its pods.
 func (s *Session) steps() []step {
 	return []step{
-		{"idle", "", s.idle}, {"one", "", s.one}, {"volumes", "", s.volumes},
-		{"many", "", s.many}, {"death", "many", s.deaths}, {"restart", "many", s.restart}, {"delete", "many", s.deleteMany},
-		{"probes", "", s.probes}, {"dense", "", s.dense},
+		{name: "idle", do: s.idle}, {name: "one", do: s.one}, {name: "volumes", do: s.volumes, once: true},
+		{name: "many", do: s.many}, {name: "death", needs: "many", do: s.deaths}, {name: "restart", needs: "many", do: s.restart},
+		{name: "delete", needs: "many", do: s.deleteMany}, {name: "probes", do: s.probes, once: true}, {name: "dense", do: s.dense, once: true},
 	}
 }
 
@@ -66,6 +67,7 @@ type step struct {
 	name  string
 	needs string // another step, whose pods it goes on with
 	do    func(context.Context) error
+	once  bool // enough in one round, where Plan.Once says so
 }
 
 // wants reports whether a step is to be done. What many pods leave is always deleted.
@@ -98,7 +100,7 @@ func (s *Session) Run(ctx context.Context, round int) (err error) {
 	var errs []error
 	failed := map[string]bool{}
 	for _, step := range s.steps() {
-		if !s.Plan.wants(step.name) || failed[step.needs] {
+		if !s.Plan.wants(step.name) || failed[step.needs] || step.once && s.Plan.Once && round > 0 {
 			continue
 		}
 		s.Rig.Log("  %s: %s", s.Node, step.name)
@@ -144,8 +146,8 @@ func (s *Session) RunLimit(ctx context.Context, round int) (err error) {
 	defer func() {
 		err = errors.Join(err, s.limit.Close(context.WithoutCancel(ctx)), s.clear(context.WithoutCancel(ctx)))
 	}()
-	for _, step := range []step{{"one", "", s.one}, {"many", "", s.many}, {"death", "many", s.deaths}, {"delete", "many", s.deleteMany}} {
-		if !s.Plan.wants(step.name) {
+	for _, step := range []step{{name: "one", do: s.one}, {name: "many", do: s.many}, {name: "death", do: s.deaths}, {name: "delete", do: s.deleteMany}} {
+		if !s.Plan.wants(step.name) || step.name == "death" && !s.limit.HasEvents() {
 			continue
 		}
 		s.Rig.Log("  %s: %s", s.Node, step.name)

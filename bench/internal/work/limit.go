@@ -42,11 +42,12 @@ type Limit struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	pods    map[types.UID]*limited
-	died    map[string]time.Time // when the runtime's event told of a container's end
-	removed []bare               // what is to be removed from the runtime
-	err     error                // the first
+	mu       sync.Mutex
+	noEvents bool // the runtime has none: it is not heard of a container's end
+	pods     map[types.UID]*limited
+	died     map[string]time.Time // when the runtime's event told of a container's end
+	removed  []bare               // what is to be removed from the runtime
+	err      error                // the first
 }
 
 type limited struct {
@@ -69,7 +70,12 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	if err != nil {
 		return nil, err
 	}
-	if err := rig.MakeCgroup(rig.Cgroup("limit")); err != nil {
+	for _, group := range []string{rig.Cgroup("limit"), bestEffort()} {
+		if err := rig.MakeCgroup(group); err != nil {
+			return nil, err
+		}
+	}
+	if err := rig.LeastShares(bestEffort()); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -93,8 +99,11 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	l.wg.Go(func() {
 		for {
 			e, err := stream.Recv()
-			if err != nil {
-				return // the end of ctx; a runtime without events says so here
+			if err != nil { // the end of ctx, or a runtime without events
+				l.mu.Lock()
+				l.noEvents = ctx.Err() == nil
+				l.mu.Unlock()
+				return
 			}
 			l.happened(ctx, e)
 		}
@@ -114,6 +123,11 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	return l, nil
 }
 
+// bestEffort is the group of all pods that ask for nothing, as those of the benchmark do.
+func bestEffort() string { return rig.Cgroup("limit") + "/besteffort" }
+
+func podCgroup(p *v1.Pod) string { return bestEffort() + "/pod" + string(p.UID) }
+
 // Close ends the agent, removes its pods from the runtime and returns the first thing that went wrong.
 func (l *Limit) Close(ctx context.Context) error {
 	l.cancel()
@@ -124,12 +138,13 @@ func (l *Limit) Close(ctx context.Context) error {
 		l.removed = append(l.removed, p.b)
 		l.keep(l.leave(p.pod))
 	}
+	made := map[string]bare{}
 	for _, b := range l.removed {
 		if b.sandbox != "" {
-			_, err := l.cri.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.sandbox})
-			l.keep(err)
+			made[b.sandbox] = b
 		}
 	}
+	l.keep(l.cri.remove(ctx, made))
 	return l.err
 }
 
@@ -152,6 +167,13 @@ func (l *Limit) Died(id string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.died[id]
+}
+
+// HasEvents reports whether the runtime tells of what happens.
+func (l *Limit) HasEvents() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.noEvents
 }
 
 func (l *Limit) watch(ctx context.Context, pods watch.Interface) {
@@ -214,8 +236,10 @@ func (l *Limit) start(ctx context.Context, p *v1.Pod) (err error) {
 // up makes all that a pod consists of, and its status.
 func (l *Limit) up(ctx context.Context, state *limited) error {
 	p := state.pod
-	cgroup := rig.Cgroup("limit") + "/" + string(p.UID)
-	if err := rig.MakeCgroup(cgroup); err != nil {
+	if err := rig.MakeCgroup(podCgroup(p)); err != nil {
+		return err
+	}
+	if err := rig.LeastShares(podCgroup(p)); err != nil {
 		return err
 	}
 	if err := l.volumes(ctx, p); err != nil {
@@ -226,7 +250,7 @@ func (l *Limit) up(ctx context.Context, state *limited) error {
 		return fmt.Errorf("image %s is not there: %w", image, err)
 	}
 	l.event(p, "Pulled", fmt.Sprintf("Container image %q already present on machine", image))
-	state.sandbox = l.cri.sandboxConfig(p.Name, string(p.UID), l.path(p), cgroup)
+	state.sandbox = l.cri.sandboxConfig(p.Name, string(p.UID), l.path(p), podCgroup(p))
 	made, err := l.cri.r.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: state.sandbox})
 	if err != nil {
 		return fmt.Errorf("run sandbox: %w", err)
@@ -336,7 +360,7 @@ func (l *Limit) leave(p *v1.Pod) error {
 	if err := syscall.Unmount(l.path(p, "token"), syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
 		return fmt.Errorf("unmount %s: %w", l.path(p, "token"), err)
 	}
-	return rig.RemoveCgroup(rig.Cgroup("limit") + "/" + string(p.UID))
+	return rig.RemoveCgroup(podCgroup(p))
 }
 
 // happened tells the API of a container that has died by itself, and starts it again.
