@@ -15,8 +15,8 @@ import (
 // What the start of a pod with one container may cost beside others that start at the same time, in calls of the
 // runtime and in requests to the API server.
 const (
-	callsPerStart    = 13.0
-	requestsPerStart = 10.0
+	callsPerStart    = 11.5
+	requestsPerStart = 9.0
 )
 
 // What a node with pods at rest may ask in a minute.
