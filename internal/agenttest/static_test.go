@@ -2,6 +2,7 @@ package agenttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/agent"
@@ -116,6 +119,20 @@ func TestDeletedMirrorIsRemade(t *testing.T) {
 				t.Errorf("started at %v, was %v", mirror.Status.StartTime, before.Status.StartTime)
 			}
 		}
+	})
+}
+
+// A removal that the API server refuses for once is asked for again.
+func TestMirrorWhoseRemovalIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	files.write("web.yaml", manifest("web", "registry.example/web:1"))
+	Run(t, cfg, func(w *World) {
+		mirror := w.mirrorOf(webOnNode, nil)
+		w.Kube.Inject(simkube.Fault{Verb: "delete", Resource: "pods", Agent: agentName, Times: 1,
+			Err: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, webOnNode, errors.New("the object has been modified"))})
+		w.Delete(webOnNode, -1)
+		w.mirrorOf(webOnNode, mirror)
 	})
 }
 

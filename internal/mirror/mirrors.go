@@ -267,7 +267,7 @@ func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(mirror.UID)),
 	})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the watch will tell
+	case apierrors.IsNotFound(err): // the watch will tell
 	case err != nil:
 		return fmt.Errorf("delete mirror pod: %w", err)
 	default:
