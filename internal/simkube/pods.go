@@ -5,9 +5,12 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // defaultPod sets what an API server sets and a node agent relies on.
@@ -75,6 +78,55 @@ func refuseMirror(p *v1.Pod) error {
 		return refuse("a mirror pod may not reference secrets")
 	}
 	return nil
+}
+
+// checkUpdate refuses changes of a pod's spec that are not to be.
+func checkUpdate(kd *kind, old, obj runtime.Object, sub string) error {
+	p, ok := obj.(*v1.Pod)
+	if !ok {
+		return nil
+	}
+	was := old.(*v1.Pod)
+	for i := range p.Spec.EphemeralContainers {
+		defaultContainer((*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	invalid := func(path *field.Path, why string) error {
+		return apierrors.NewInvalid(kd.gvk.GroupKind(), p.Name, field.ErrorList{field.Forbidden(path, why)})
+	}
+	switch sub {
+	case "status":
+		if ip := p.Status.PodIP; ip != "" && len(p.Status.PodIPs) > 0 && p.Status.PodIPs[0].IP != ip {
+			p.Status.PodIPs = []v1.PodIP{{IP: ip}}
+		}
+		families := map[bool]int{}
+		for _, ip := range p.Status.PodIPs {
+			families[strings.Contains(ip.IP, ":")]++
+		}
+		if families[true] > 1 || families[false] > 1 {
+			return invalid(field.NewPath("status", "podIPs"), "may specify no more than one IP for each IP family")
+		}
+	case "ephemeralcontainers":
+		for i := range was.Spec.EphemeralContainers {
+			if i >= len(p.Spec.EphemeralContainers) || !equality.Semantic.DeepEqual(was.Spec.EphemeralContainers[i], p.Spec.EphemeralContainers[i]) {
+				return invalid(field.NewPath("spec", "ephemeralContainers"), "existing ephemeral containers may not be removed or changed")
+			}
+		}
+	case "":
+		spec := *was.Spec.DeepCopy()
+		spec.ActiveDeadlineSeconds, spec.Tolerations, spec.TerminationGracePeriodSeconds = p.Spec.ActiveDeadlineSeconds, p.Spec.Tolerations, p.Spec.TerminationGracePeriodSeconds
+		takeImages(spec.InitContainers, p.Spec.InitContainers)
+		takeImages(spec.Containers, p.Spec.Containers)
+		if !equality.Semantic.DeepEqual(spec, p.Spec) {
+			return invalid(field.NewPath("spec"), "pod updates may not change fields other than the images of containers, the deadline and tolerations")
+		}
+	}
+	return nil
+}
+
+func takeImages(to, from []v1.Container) {
+	for i := range min(len(to), len(from)) {
+		to[i].Image = from[i].Image
+	}
 }
 
 func setDefault[T comparable](v *T, d T) {

@@ -9,6 +9,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // token answers a TokenRequest: a token that says whose it is and until when.
@@ -16,6 +17,14 @@ func (k *Kube) token(req *request, body []byte) (answer, error) {
 	var tr authenticationv1.TokenRequest
 	if err := read(body, &tr, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")); err != nil {
 		return answer{}, err
+	}
+	seconds := int64(3600)
+	if tr.Spec.ExpirationSeconds != nil {
+		seconds = *tr.Spec.ExpirationSeconds
+	}
+	if seconds < 600 {
+		return answer{}, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), "", field.ErrorList{
+			field.Invalid(field.NewPath("spec", "expirationSeconds"), seconds, "may not specify a duration less than 10 minutes")})
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -31,13 +40,6 @@ func (k *Kube) token(req *request, body []byte) (answer, error) {
 		if ref.UID != "" && ref.UID != p.meta.GetUID() {
 			return answer{}, apierrors.NewConflict(pods.gr(), ref.Name, fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 		}
-	}
-	seconds := int64(3600)
-	if tr.Spec.ExpirationSeconds != nil {
-		seconds = *tr.Spec.ExpirationSeconds
-	}
-	if seconds < 600 {
-		return answer{}, apierrors.NewBadRequest("spec.expirationSeconds: Invalid value: may not specify a duration less than 10 minutes")
 	}
 	tr.Spec.ExpirationSeconds = &seconds
 	until := metav1.NewTime(time.Now().Truncate(time.Second).Add(time.Duration(seconds) * time.Second))

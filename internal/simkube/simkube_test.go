@@ -2,6 +2,7 @@ package simkube
 
 import (
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/wherry-node/wherry/internal/simkube/kubecontract"
 )
 
 // follow runs a reflector of all pods and returns its store.
@@ -122,5 +125,42 @@ func TestServesHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watchSelected(t, newEnv(t, c))
+	for _, sentence := range kubecontract.Cases() {
+		if strings.Contains(sentence.Name, "watch from a version") {
+			sentence.Run(t, kubecontract.Subject{Client: c})
+			return
+		}
+	}
+	t.Error("the contract says nothing of watches")
+}
+
+// env is a server with the pods of a test.
+type env struct {
+	kubernetes.Interface
+	ns, node string
+}
+
+func (e *env) spec(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: e.node, Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+}
+
+func (e *env) pod(t *testing.T, name string) {
+	t.Helper()
+	if _, err := e.CoreV1().Pods(e.ns).Create(t.Context(), e.spec(name), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *env) get(t *testing.T, name string) {
+	t.Helper()
+	if _, err := e.CoreV1().Pods(e.ns).Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *env) delete(t *testing.T, name string, o metav1.DeleteOptions) {
+	t.Helper()
+	if err := e.CoreV1().Pods(e.ns).Delete(t.Context(), name, o); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -148,6 +148,9 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 		return answer{}, apierrors.NewBadRequest("the name of the object does not match the name on the URL")
 	}
 	prepareUpdate(old.obj, obj, req.sub)
+	if err := checkUpdate(kd, old.obj, obj, req.sub); err != nil {
+		return answer{}, err
+	}
 	m.SetResourceVersion(old.meta.GetResourceVersion())
 	obj.GetObjectKind().SetGroupVersionKind(kd.gvk)
 	if equality.Semantic.DeepEqual(old.obj, obj) {

@@ -1,0 +1,42 @@
+package integration
+
+import (
+	"path/filepath"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/simcri/cricontract"
+	"github.com/wherry-node/wherry/internal/simkube/kubecontract"
+)
+
+// The simulated API server is held to what this one, the real one, does; so is this one: a case that it does not pass
+// says something of Kubernetes that is not so.
+func TestContractOfAPIServer(t *testing.T) {
+	e := use(t)
+	for _, c := range kubecontract.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Run(t, kubecontract.Subject{Client: e.client})
+		})
+	}
+}
+
+// The same of the runtime: one of the test's own, for an agent would end these pods, which nobody asked it to run.
+func TestContractOfRuntime(t *testing.T) {
+	e := use(t)
+	rt := filepath.Join(e.dir, "rt-contract")
+	e.addRuntime(rt)
+	if err := e.runtimeUp(rt, e.subnet(12)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := cri.Dial(rt + "/containerd.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	cricontract.Run(t, cricontract.Subject{
+		Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn), Image: busybox, LogRoot: t.TempDir(),
+	})
+}
