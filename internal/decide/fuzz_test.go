@@ -72,20 +72,7 @@ func checkStatus(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	if was != st.Phase && (st.Phase == v1.PodFailed || st.Phase == v1.PodSucceeded) && in.Observed.AnyAlive() && !plan.Ended {
 		t.Errorf("phase %s while a container lives", st.Phase)
 	}
-	for _, c := range append(slices.Clone(st.ContainerStatuses), st.InitContainerStatuses...) {
-		n := 0
-		for _, set := range []bool{c.State.Waiting != nil, c.State.Running != nil, c.State.Terminated != nil} {
-			if set {
-				n++
-			}
-		}
-		if n != 1 {
-			t.Errorf("container %s has %d states", c.Name, n)
-		}
-		if c.Started != nil && *c.Started && c.State.Running == nil {
-			t.Errorf("container %s is started and does not run", c.Name)
-		}
-	}
+	checkContainers(t, &st)
 }
 
 // badPlan says what is wrong with one plan, whatever the input.

@@ -29,7 +29,7 @@ func (t *turn) mains() {
 	}
 }
 
-// ephemeral starts each ephemeral container once ("ephemeral containers ... are never automatically restarted").
+// ephemeral starts each ephemeral container once ("they will never be automatically restarted").
 func (t *turn) ephemeral() {
 	for i := range t.in.Pod.Spec.EphemeralContainers {
 		c := (*v1.Container)(&t.in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
@@ -112,8 +112,8 @@ func (t *turn) mainsEnded() bool {
 	return true
 }
 
-// initFailed reports whether an init container failed for good ("if a Pod's init container fails and the Pod has a
-// restartPolicy of Never, Kubernetes treats the overall Pod as failed").
+// initFailed reports whether an init container failed for good ("if the Pod has a restartPolicy of Never, and an init
+// container fails during startup of that Pod, Kubernetes treats the overall Pod as failed").
 func (t *turn) initFailed() bool {
 	if t.initialized() {
 		return false

@@ -151,8 +151,8 @@ func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
 	return differs && resizeRestarts(c, have, t.size(c.Name))
 }
 
-// resizeRestarts: "RestartContainer: restart the container to apply the change", said per resource; NotRequired is the
-// default.
+// resizeRestarts: "RestartContainer: Restart the container to apply the new resource values", said per resource;
+// NotRequired is the default.
 func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy != v1.RestartContainer {
