@@ -79,7 +79,7 @@ prove: ## the exhaustive search over a pod's life with its large budgets (long)
 	go test ./internal/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'
 
 mutate: ## change one thing at a time in internal/decide and see whether its tests notice (10 minutes)
-	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/decide -known ../internal/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|Memory|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox|PhaseNames)$$;^FuzzDecide$$;^TestSearch$$'
+	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/decide -known ../internal/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|Memory|MemoryCopies|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox|PhaseNames)$$;^FuzzDecide$$;^TestSearch$$'
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
