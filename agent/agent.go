@@ -158,7 +158,7 @@ func (a *Agent) buildLoop() error {
 		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
 		Prober:   &syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
-		Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers, Storage: a.storage(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
+		Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers, Storage: a.storage(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
 	})
 	return nil
 }

@@ -226,6 +226,11 @@ func (a *Agent) nodeKnown() bool {
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
 }
 
+// nodeSince: where there is no Node in the API, nothing newer can be read.
+func (a *Agent) nodeSince(t time.Time) bool {
+	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
+}
+
 // admit judges a pod against those that the node holds.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	in := admit.Input{

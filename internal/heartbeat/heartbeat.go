@@ -20,6 +20,8 @@ type Heartbeat struct {
 	wake chan struct{}
 	node atomic.Pointer[v1.Node] // as the API last answered
 	seen chan struct{}           // closed with the first answer
+	// asked is when the newest question was put that has been answered.
+	asked atomic.Pointer[time.Time]
 
 	// The rest belongs to the status loop.
 	lastReport    time.Time
@@ -51,6 +53,16 @@ func (h *Heartbeat) Now() {
 
 // Node is the Node as the API last answered; nil before the first answer. It must not be written to.
 func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
+
+// NodeSince reports whether the API was asked for the Node after t and has answered. If not, it is asked now, and the answer
+// is true a moment later. It never blocks.
+func (h *Heartbeat) NodeSince(t time.Time) bool {
+	if asked := h.asked.Load(); asked != nil && asked.After(t) {
+		return true
+	}
+	h.Now()
+	return false
+}
 
 // Run registers the node and keeps its beats until ctx ends. It returns nil then.
 func (h *Heartbeat) Run(ctx context.Context) error {

@@ -220,6 +220,29 @@ func TestNowComputesAtOnce(t *testing.T) {
 	})
 }
 
+// Who must know what others have just written on the Node has it read between two beats.
+func TestNodeSince(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		h := b.run()
+		time.Sleep(3 * time.Second)
+		now := time.Now()
+		if h.NodeSince(now) {
+			t.Error("the Node of the last beat is taken for one of now")
+		}
+		time.Sleep(time.Millisecond)
+		if h.NodeSince(now) { // asked in the same instant of a bubble's clock
+			t.Error("asked at once")
+		}
+		time.Sleep(time.Millisecond)
+		if !h.NodeSince(now) {
+			t.Error("not read since")
+		}
+		b.stop()
+	})
+}
+
 // Until the node is ready the status is computed every 100 ms, and the API hears of it only when it is.
 func TestReadyAsSoonAsItIs(t *testing.T) {
 	t.Parallel()

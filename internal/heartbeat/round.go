@@ -33,10 +33,12 @@ func (h *Heartbeat) round(ctx context.Context) {
 }
 
 func (h *Heartbeat) try(ctx context.Context, try int) error {
+	began := time.Now()
 	base, err := h.base(ctx, try)
 	if err != nil {
 		return fmt.Errorf("get node %s: %w", h.cfg.NodeName, err)
 	}
+	h.asked.Store(&began)
 	cidrChanged := h.notice(ctx, base)
 	res := h.cfg.Source.Update(ctx, base)
 	if err := ctx.Err(); err != nil {

@@ -26,6 +26,9 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 		l.preempt(p, r.Preempt)
 		return nil, true
 	}
+	if !r.OK && (r.Reason == admit.ReasonNodeAffinity || r.Reason == admit.ReasonTaint) && l.awaitsNode(p.UID) {
+		return nil, true
+	}
 	if !r.OK {
 		l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, r.Reason, r.Message)
 		l.cfg.Meter.Rejected(r.Reason)
@@ -38,6 +41,28 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	l.mu.Unlock()
 	l.holdsChanged()
 	return nil, false
+}
+
+// newerNodeWithin is how long a refused pod waits for a newer Node.
+const newerNodeWithin = 10 * time.Second
+
+// awaitsNode reports whether a pod must not be refused yet for labels or taints: the scheduler may have known a newer Node.
+func (l *Loop) awaitsNode(uid types.UID) bool {
+	if l.cfg.NodeSince == nil {
+		return false
+	}
+	l.mu.Lock()
+	m := l.workers[uid]
+	if m == nil {
+		l.mu.Unlock()
+		return false
+	}
+	if m.refused.IsZero() {
+		m.refused = time.Now()
+	}
+	since := m.refused
+	l.mu.Unlock()
+	return !l.cfg.NodeSince(since) && time.Since(since) < newerNodeWithin
 }
 
 // preempt ends pods to make room for a critical one, which is looked at again when they have.

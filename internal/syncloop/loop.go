@@ -106,6 +106,9 @@ type Config struct {
 	Resize func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
 	// NodeKnown reports whether the Node that pods are judged against is known; until then they wait. Nil: it always is.
 	NodeKnown func() bool
+	// NodeSince reports whether the Node that pods are judged against was read after t; if not, it is read now. Nil: there
+	// is nothing newer to read. It must not block.
+	NodeSince func(t time.Time) bool
 	// Leftovers lists pods that left directories or cgroups and that known does not know.
 	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
 	// Holds is told the pods that hold a part of the node, when they have changed and now and then: the weights of
@@ -151,11 +154,12 @@ type member struct {
 	name     string // full name; "" while only the UID is known
 	seq      int    // order of appearance, for two pods of one name
 	admitted bool
-	ended    bool // holds no resources of the node any more
-	idle     bool // nothing runs and nothing is mounted
-	waits    bool // for a predecessor, or for others to make room
-	told     bool // to make room, or to go for what it holds
-	met      bool // those of its name that the runtime has
+	refused  time.Time // when the Node first spoke against it
+	ended    bool      // holds no resources of the node any more
+	idle     bool      // nothing runs and nothing is mounted
+	waits    bool      // for a predecessor, or for others to make room
+	told     bool      // to make room, or to go for what it holds
+	met      bool      // those of its name that the runtime has
 
 	allocated *pod.Allocation // as of its last turn
 	known     bool            // allocated is what its checkpoint says

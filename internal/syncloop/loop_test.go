@@ -27,6 +27,7 @@ type bare struct {
 	events []string
 	node   bool
 	fits   func(p *v1.Pod, others []*v1.Pod) admit.Result
+	since  func(time.Time) bool
 	holds  []*pod.Observed // what the runtime has
 }
 
@@ -88,7 +89,7 @@ func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 		l = New(Config{
 			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: &policy,
 			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),
-			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node },
+			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeSince: b.since,
 		})
 		l.SetNetwork(Network{Ready: true})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -133,6 +134,39 @@ func TestAdmissionWaitsForTheNode(t *testing.T) {
 			t.Errorf("done %q, events %q", b.done, b.events)
 		}
 	})
+}
+
+// A pod that the scheduler sent here for a label that has just been set, or a taint that has just gone, is judged against
+// the Node as it is, not as it was at the last beat; one that the Node refuses then too is refused.
+func TestRefusalWaitsForANewerNode(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{admit.ReasonNodeAffinity, admit.ReasonTaint} {
+		b := &bare{node: true}
+		var asked time.Time
+		b.since = func(at time.Time) bool {
+			if asked.IsZero() {
+				asked = time.Now()
+			}
+			return asked.After(at)
+		}
+		b.fits = func(p *v1.Pod, _ []*v1.Pod) admit.Result {
+			return admit.Result{OK: p.Name == "web" && !asked.IsZero(), Reason: reason}
+		}
+		run(t, b, func(set *podset.Set) {
+			set.Replace(pod.SourceAPI, []*v1.Pod{named("web"), named("other")})
+			time.Sleep(5 * time.Second)
+			if n := b.count(&b.done, "set-up web"); n != 1 || b.count(&b.events, reason+" web") != 0 {
+				t.Errorf("%s: done %q, events %q", reason, b.done, b.events)
+			}
+			if n := b.count(&b.events, reason+" other"); n != 0 {
+				t.Errorf("%s: refused against the Node as it was: events %q", reason, b.events)
+			}
+			time.Sleep(newerNodeWithin)
+			if n := b.count(&b.events, reason+" other"); n != 1 {
+				t.Errorf("%s: events %q", reason, b.events)
+			}
+		})
+	}
 }
 
 // A critical pod gets its room: those that make it are told once, also where they have no worker yet.
