@@ -216,8 +216,8 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
 		Image: st.GetImage().GetImage(), ImageRef: st.GetImageRef(), ImageID: st.GetImageId(),
 		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
-		StopSignal: stopSignal(st.GetStopSignal()),
-		Actual:     crispec.ActualSize(st.GetResources().GetLinux()),
+		StopSignal: stopSignal(st.GetStopSignal()), User: userOf(st.GetUser().GetLinux()),
+		Actual: crispec.ActualSize(st.GetResources().GetLinux()),
 	}
 	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
 		r.Image = spec
@@ -241,6 +241,13 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 // 128. It never ran, so its end is nothing that a restart policy is about.
 func cutShort(r *pod.Container) bool {
 	return r.State == pod.StateExited && r.StartedAt.IsZero() && r.Reason == "StartError" && strings.HasSuffix(strings.TrimSpace(r.Message), "context canceled")
+}
+
+func userOf(u *runtimeapi.LinuxContainerUser) *pod.User {
+	if u == nil {
+		return nil
+	}
+	return &pod.User{UID: u.GetUid(), GID: u.GetGid(), Groups: u.GetSupplementalGroups()}
 }
 
 // stopSignal is a signal as the API writes it.

@@ -81,7 +81,8 @@ type Meter interface {
 	// SandboxStarted is told of each RunPodSandbox; own: the pod has a user namespace.
 	SandboxStarted(handler string, own bool, took time.Duration, err error)
 	// ContainerStarted is told of each try to start a container of a kind (crispec.Kind); reason is why it failed, or "".
-	ContainerStarted(kind, reason string)
+	// own: it is a container's first in a pod with a user namespace, where what is wrong with that shows.
+	ContainerStarted(kind string, own bool, reason string)
 	// ImagePulled is told of each pull that was waited for.
 	ImagePulled(bytes uint64, took time.Duration)
 }
@@ -133,7 +134,7 @@ type Performer struct {
 type noMeter struct{}
 
 func (noMeter) SandboxStarted(string, bool, time.Duration, error) {}
-func (noMeter) ContainerStarted(string, string)                   {}
+func (noMeter) ContainerStarted(string, bool, string)             {}
 func (noMeter) ImagePulled(uint64, time.Duration)                 {}
 
 // New returns a Performer.

@@ -19,7 +19,10 @@ import (
 // startContainer creates a container in the pod's sandbox and starts it; with an ID it starts one that an earlier
 // agent, or a call whose answer was lost, has created.
 func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outcome) {
-	defer func() { x.cfg.Meter.ContainerStarted(crispec.Kind(job.Pod, job.Action.Container), o.Reason) }()
+	defer func() {
+		first := job.Action.Attempt == 0 && crispec.NeedsUserns(job.Pod)
+		x.cfg.Meter.ContainerStarted(crispec.Kind(job.Pod, job.Action.Container), first, o.Reason)
+	}()
 	id := job.Action.ID
 	if id == "" {
 		if id, o = x.createContainer(ctx, job); o.Err != nil {

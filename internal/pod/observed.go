@@ -104,9 +104,17 @@ type Container struct {
 	LogPath  string
 	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not say.
 	StopSignal string
+	// User is whom its first process was started as; nil: the runtime does not say.
+	User *User
 	// Actual is what the runtime says that the container has; zero parts: it does not say. (Memory requests are not
 	// told to runtimes.)
 	Actual Size
+}
+
+// User is whom a process runs as, by number.
+type User struct {
+	UID, GID int64
+	Groups   []int64 // supplementary
 }
 
 // Alive reports whether the container still needs to be stopped: it runs, or the runtime does not know.

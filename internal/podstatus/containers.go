@@ -109,6 +109,10 @@ func (d *derivation) present(x *subject) v1.ContainerStatus {
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
 		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
 	}
+	// "user represents user identity information initially attached to the first process of the container".
+	if u := inst.User; u != nil {
+		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.Groups)}}
+	}
 	st.LastTerminationState = d.lastState(c.Name, inst, old)
 	// Told only of who asks for a signal: an API server without ContainerStopSignals takes no others.
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != "" {

@@ -190,6 +190,7 @@ func cases() map[string]*fixture {
 	signalled := container("app")
 	signalled.Lifecycle = &v1.Lifecycle{StopSignal: new(v1.Signal("SIGUSR1"))}
 	m["a stop signal that was asked for"] = newFixture(always, signalled).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateRunning, StartedAt: at(10), StopSignal: "SIGUSR1"})
+	m["the user of a container"] = newFixture(always, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateRunning, StartedAt: at(10), User: &pod.User{UID: 1000, GID: 3000, Groups: []int64{3000, 60000}}})
 	resized := func(r decide.Resize) *fixture {
 		c := container("app")
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("200m"), v1.ResourceMemory: resource.MustParse("64Mi")}
@@ -320,6 +321,9 @@ func show(s v1.PodStatus) string {
 				state(c.State), state(c.LastTerminationState), c.Ready, started, c.RestartCount, c.Image, c.ImageID, c.ContainerID)
 			if c.StopSignal != nil {
 				fmt.Fprintf(&b, "    stopSignal=%s\n", *c.StopSignal)
+			}
+			if c.User != nil {
+				fmt.Fprintf(&b, "    user=%+v\n", *c.User.Linux)
 			}
 			for _, m := range c.VolumeMounts {
 				rro := ""

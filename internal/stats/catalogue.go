@@ -81,7 +81,7 @@ func (m *Metrics) makePods() {
 	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes that were asked of the runtime"})
 	m.startedPodErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started"})
 	m.startedOwn = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Sandboxes with a user namespace that were asked of the runtime"})
-	m.startedOwnErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Sandboxes with a user namespace that could not be started"})
+	m.startedOwnErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Pods with a user namespace whose sandbox or first containers could not be started"})
 	m.startedContainers = counters("kubelet_started_containers_total", "Containers asked of the runtime", "container_type")
 	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
 	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
@@ -214,14 +214,18 @@ func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, e
 }
 
 // ContainerStarted notes a container that was created and started, or failed with a reason such as
-// CreateContainerError. kind is container, init_container or ephemeral_container.
-func (m *Metrics) ContainerStarted(kind, reason string) {
+// CreateContainerError. kind is container, init_container or ephemeral_container; own: it is the first try in a pod with a
+// user namespace.
+func (m *Metrics) ContainerStarted(kind string, own bool, reason string) {
 	if m == nil {
 		return
 	}
 	m.startedContainers.WithLabelValues(kind).Inc()
 	if reason != "" {
 		m.startedContainerErrs.WithLabelValues(kind, reason).Inc()
+		if own {
+			m.startedOwnErrors.Inc()
+		}
 	}
 }
 
