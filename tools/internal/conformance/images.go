@@ -65,7 +65,9 @@ func Images(bin string) ([]images.Image, error) {
 	// Of Debian's tools in it, node tests use hostname, which busybox has.
 	add("glibc-dns-testing:2.0.0", base).Cmd = []string{"sh"}
 	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
-		add(name, agnhost, "/agnhost").Cmd = []string{"test-webserver"}
+		// What tests read of one that they mount as a volume.
+		add(name, append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: []byte("{\"image\": \"kitten.jpg\"}\n")},
+			images.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}), "/agnhost").Cmd = []string{"test-webserver"}
 	}
 	add("busybox:1.37.0-1", base).Cmd = []string{"sh"}
 	add("ipc-utils:1.4", base).Cmd = []string{"sh"}
