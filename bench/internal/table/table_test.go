@@ -48,3 +48,18 @@ func TestTable(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
 	}
 }
+
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ text, want, err string }{
+		{"a\n<b>\nold\n</b>\nz\n", "a\n<b>\nnew\n</b>\nz\n", ""},
+		{"a\n<b>\n</b>\n", "a\n<b>\nnew\n</b>\n", ""},
+		{"a\n</b>\n", "", `it has no line "<b>"`},
+		{"</b>\n<b>\n", "", `it has no line "</b>" after "<b>"`},
+	} {
+		got, err := Between(c.text, "<b>\n", "</b>", "new\n")
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%q: %q, %v; want %q, %s", c.text, got, err, c.want, c.err)
+		}
+	}
+}
