@@ -11,6 +11,7 @@
 // broken. Nothing is scheduled: pods are created with the node's name.
 //
 // An agent is killed by cutting its line (CrashAgent, CrashAfter): from that instant nothing that it asks for happens.
+// The machine's clock is moved by moving the times that pass over that line (MoveClock).
 // TestSim runs seeds with faults of everything around the agent; TestPlanted shows that each rule finds a bug that breaks
 // it; what a seed found is kept as a scenario.
 //
