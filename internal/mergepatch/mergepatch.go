@@ -17,12 +17,13 @@ func Struct(from, to any) map[string]any {
 func structs(from, to reflect.Value) map[string]any {
 	out := map[string]any{}
 	for i := range to.NumField() {
-		name, optional := field(to.Type().Field(i))
 		f, t := from.Field(i), to.Field(i)
-		if name == "" || equal(f, t) {
+		if equal(f, t) {
 			continue
 		}
-		out[name] = change(f, t, optional)
+		if name, optional := field(to.Type().Field(i)); name != "" {
+			out[name] = change(f, t, optional)
+		}
 	}
 	return out
 }
@@ -67,6 +68,12 @@ func plain(t reflect.Type) bool {
 }
 
 func equal(a, b reflect.Value) bool {
+	switch {
+	case a.Kind() == reflect.String || a.CanInt() || a.Kind() == reflect.Bool:
+		return a.Equal(b)
+	case a.CanAddr() && b.CanAddr(): // a pointer is no copy
+		return equality.Semantic.DeepEqual(a.Addr().Interface(), b.Addr().Interface())
+	}
 	return equality.Semantic.DeepEqual(a.Interface(), b.Interface())
 }
 
