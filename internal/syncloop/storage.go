@@ -40,8 +40,8 @@ func (l *Loop) watchStorage(ctx context.Context) {
 			if err != nil { // the rest was measured
 				l.cfg.Log.Debug("storage not measured", "pod", p.Namespace+"/"+p.Name, "err", err)
 			}
-			if why := overLimit(p, &use); why != "" {
-				l.evict(p, why)
+			if signal, why := overLimit(p, &use); why != "" {
+				l.evict(p, signal, why)
 			}
 		}
 	}
@@ -77,16 +77,23 @@ func storageLimit(p *v1.Pod) (resource.Quantity, bool) {
 	return limit, ok
 }
 
+// The signals that ask for evictions of this kind, as the field's metrics name them.
+const (
+	signalVolume    = "emptydirfs.limit"
+	signalPod       = "ephemeralpodfs.limit"
+	signalContainer = "ephemeralcontainerfs.limit"
+)
+
 // overLimit says which limit the pod has exceeded, in the words of the field; "" when none: "if a Pod is using more ephemeral
 // storage than you allow it to, the kubelet sets an eviction signal that triggers Pod eviction". A volume's limit goes
 // first, then the pod's, then a container's.
-func overLimit(p *v1.Pod, use *StorageUse) string {
+func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 	if why := volumeOverLimit(p, use.Volumes); why != "" {
-		return why
+		return signalVolume, why
 	}
 	limit, ok := storageLimit(p)
 	if !ok {
-		return ""
+		return "", ""
 	}
 	var total uint64
 	for _, u := range use.Volumes {
@@ -98,7 +105,7 @@ func overLimit(p *v1.Pod, use *StorageUse) string {
 		total += c.Layer + c.Logs
 	}
 	if total > uint64(limit.Value()) {
-		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		return signalPod, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for _, c := range use.Containers {
 		used := c.Logs
@@ -108,11 +115,11 @@ func overLimit(p *v1.Pod, use *StorageUse) string {
 		for i := range p.Spec.Containers {
 			limit := p.Spec.Containers[i].Resources.Limits.StorageEphemeral()
 			if p.Spec.Containers[i].Name == c.Name && limit.Sign() > 0 && used > uint64(limit.Value()) {
-				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+				return signalContainer, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // volumeOverLimit: "sizeLimit is the total amount of local storage required for this EmptyDir volume".
@@ -132,7 +139,7 @@ func volumeOverLimit(p *v1.Pod, usage []volume.Usage) string {
 }
 
 // evict ends a pod at once, and once.
-func (l *Loop) evict(p *v1.Pod, message string) {
+func (l *Loop) evict(p *v1.Pod, signal, message string) {
 	l.mu.Lock()
 	m := l.workers[p.UID]
 	if m == nil || m.ended || m.told {
@@ -142,6 +149,6 @@ func (l *Loop) evict(p *v1.Pod, message string) {
 	m.told = true
 	l.mu.Unlock()
 	l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, admit.ReasonEvicted, message)
-	l.cfg.Meter.Evicted("emptydirfs.limit")
+	l.cfg.Meter.Evicted(signal)
 	m.Stop(&decide.Stop{Reason: admit.ReasonEvicted, Message: message, Grace: new(time.Duration), Since: time.Now()})
 }

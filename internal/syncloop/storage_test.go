@@ -27,7 +27,7 @@ func TestOverLimit(t *testing.T) {
 		{volume.Usage{Name: "memory", Memory: true, UsedBytes: 1 << 40}, ""}, {volume.Usage{Name: "disk", UsedBytes: 1024}, ""},
 		{volume.Usage{Name: "disk", UsedBytes: 1025}, `Usage of EmptyDir volume "disk" exceeds the limit "1Ki". `},
 	} {
-		if got := overLimit(p, &StorageUse{Volumes: []volume.Usage{c.usage}}); got != c.want {
+		if _, got := overLimit(p, &StorageUse{Volumes: []volume.Usage{c.usage}}); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.usage, got, c.want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestOverLimitOfContainers(t *testing.T) {
 		"layer of its own disk": {two, StorageUse{LayersApart: true, Containers: []ContainerUse{{Name: "a", Layer: 1025, Logs: 24}}}, ""},
 		"logs beside it":        {two, StorageUse{LayersApart: true, Containers: []ContainerUse{{Name: "a", Logs: 1025}}}, `Container a exceeded its local ephemeral storage limit "1Ki". `},
 	} {
-		if got := overLimit(c.pod, &c.use); got != c.want {
+		if _, got := overLimit(c.pod, &c.use); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
