@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 )
@@ -33,27 +34,11 @@ func newExec() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o := remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Tty: tty}
-			if stdin {
-				o.Stdin = cmd.InOrStdin()
+			o, done, err := streams(cmd, stdin, tty)
+			if err != nil {
+				return err
 			}
-			fd := terminalOf(cmd.InOrStdin())
-			switch {
-			case tty && !stdin:
-				return errors.New("--tty needs --stdin: -it")
-			case tty && fd < 0:
-				fmt.Fprintln(cmd.ErrOrStderr(), "Unable to use a TTY - input is not a terminal")
-				o.Tty = false
-			}
-			if o.Tty {
-				o.Stderr = nil
-				restore, sizes, err := rawTerminal(cmd.Context(), fd)
-				if err != nil {
-					return err
-				}
-				defer restore()
-				o.TerminalSizeQueue = sizes
-			}
+			defer done()
 			err = c.stream(cmd.Context(), "/exec/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{"command": args[1:]}, o)
 			var code exec.CodeExitError
 			if errors.As(err, &code) {
@@ -69,6 +54,94 @@ func newExec() *cobra.Command {
 	fs.BoolVarP(&stdin, "stdin", "i", false, "give the command our input")
 	fs.BoolVarP(&tty, "tty", "t", false, "our input is a terminal, and the command gets one")
 	return cmd
+}
+
+func newAttach() *cobra.Command {
+	var r reach
+	var container string
+	var stdin, tty bool
+	cmd := &cobra.Command{
+		Use: "attach [-it] POD [-c CONTAINER]", Short: "Take part in what a container that runs writes and reads",
+		Args: cobra.ExactArgs(1),
+		Example: "  wherry attach web\n" +
+			"  wherry attach -it shell    # its container has stdin: true and tty: true",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, p, err := r.pod(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			name, err := containerOf(p, container, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			spec := specOf(p, name)
+			if stdin && !spec.Stdin {
+				return fmt.Errorf("container %q reads no input: its spec has no stdin: true; use wherry exec -it", name)
+			}
+			if tty && !spec.TTY {
+				fmt.Fprintf(cmd.ErrOrStderr(), "Unable to use a TTY - container %s did not allocate one\n", name)
+				tty = false
+			}
+			o, done, err := streams(cmd, stdin, tty)
+			if err != nil {
+				return err
+			}
+			defer done()
+			if spec.TTY { // the runtime wants to hear it, and has one output
+				o.Tty, o.Stderr = true, nil
+			}
+			return c.stream(cmd.Context(), "/attach/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{}, o)
+		},
+	}
+	fs := cmd.Flags()
+	r.flags(fs)
+	fs.StringVarP(&container, "container", "c", "", "the container")
+	fs.BoolVarP(&stdin, "stdin", "i", false, "give the container our input")
+	fs.BoolVarP(&tty, "tty", "t", false, "our input is a terminal, and the container has one")
+	return cmd
+}
+
+// specOf is the spec of a container that the pod has.
+func specOf(p *v1.Pod, name string) v1.Container {
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for _, c := range list {
+			if c.Name == name {
+				return c
+			}
+		}
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		if c.Name == name {
+			return v1.Container(c.EphemeralContainerCommon)
+		}
+	}
+	return v1.Container{}
+}
+
+// streams are ours, as a command in a container is to have them; done gives the terminal back.
+func streams(cmd *cobra.Command, stdin, tty bool) (o remotecommand.StreamOptions, done func(), err error) {
+	done = func() {}
+	o = remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Tty: tty}
+	if stdin {
+		o.Stdin = cmd.InOrStdin()
+	}
+	fd := terminalOf(cmd.InOrStdin())
+	switch {
+	case tty && !stdin:
+		return o, done, errors.New("--tty needs --stdin: -it")
+	case tty && fd < 0:
+		fmt.Fprintln(cmd.ErrOrStderr(), "Unable to use a TTY - input is not a terminal")
+		o.Tty = false
+	}
+	if o.Tty {
+		o.Stderr = nil
+		var sizes *sizeQueue
+		if done, sizes, err = rawTerminal(cmd.Context(), fd); err != nil {
+			return o, func() {}, err
+		}
+		o.TerminalSizeQueue = sizes
+	}
+	return o, done, nil
 }
 
 func isTerminal(fd int) bool { return term.IsTerminal(fd) }

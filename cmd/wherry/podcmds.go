@@ -22,7 +22,7 @@ import (
 
 // newPodCommands are those that speak with an agent over its socket.
 func newPodCommands() []*cobra.Command {
-	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newStop(), newRm(), newEvents(), newExplain()}
+	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain()}
 }
 
 // reach is how a command finds its agent and its pods.
