@@ -141,10 +141,9 @@ func (m *moment) size(name string) pod.Size {
 	return pod.Size{}
 }
 
-// c is the newest attempt of a container in the runtime, cm what is remembered of it, spec its spec.
+// c is the newest attempt of a container in the runtime, cm what is remembered of it.
 func (m *moment) c(name string) *pod.Container           { return m.Observed.Newest(name) }
 func (m *moment) cm(name string) *decide.ContainerMemory { return m.Memory.Ensure(name) }
-func (m *moment) spec(name string) *v1.Container         { return specIn(m.Pod, name) }
 
 // without takes a container out of the runtime.
 func (m *moment) without(name string) {
