@@ -57,6 +57,7 @@ type Agent struct {
 	control   *server.Server // nil: no socket
 	stats     *stats.Stats
 	metrics   *stats.Metrics
+	probed    *stats.Probed
 	settings  nodestatus.Settings
 	facts     factsCache
 	began     time.Time // set by Run before anything runs
@@ -133,6 +134,7 @@ func (a *Agent) buildLoop() error {
 	a.probes = probe.New(probe.Config{
 		Exec: a.cri, Dialer: a.ground.dialer, Notify: func(uid types.UID) { a.loop.Look(uid, "probe") },
 		Event: a.probeEvent, Log: a.log,
+		Observe: func(m probe.Measurement) { a.probed.Ran(m.Pod, m.Container, m.Kind.String(), m.Result, m.Took) },
 	})
 	rc := syncloop.ReportConfig{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
@@ -156,7 +158,7 @@ func (a *Agent) buildLoop() error {
 	})
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
-		Prober:   &syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs},
+		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
 		Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers, Storage: a.storage(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
 	})

@@ -22,6 +22,18 @@ type observed struct{ a *Agent }
 // Observed returns the newest inspection of every pod.
 func (o observed) Observed() []*pod.Observed { return o.a.pleg.List() }
 
+// measuredProbes drops the measurements of a pod with its probes.
+type measuredProbes struct {
+	syncloop.Prober
+	probed *stats.Probed
+}
+
+// Forget ends the probes of a pod.
+func (m measuredProbes) Forget(uid types.UID) {
+	m.Prober.Forget(uid)
+	m.probed.Forget(uid)
+}
+
 // buildStats wires what is measured on demand, and the catalogue of the agent's own metrics.
 func (a *Agent) buildStats() error {
 	var err error
@@ -29,6 +41,9 @@ func (a *Agent) buildStats() error {
 		Registerer: a.deps.Metrics, NodeName: a.cfg.NodeName, Version: config.KubernetesVersion, Pods: observed{a}, Process: a.deps.ProcessMetrics,
 	})
 	if err != nil {
+		return err
+	}
+	if a.probed, err = stats.NewProbed(); err != nil {
 		return err
 	}
 	cfg := stats.Config{

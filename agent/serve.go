@@ -31,7 +31,7 @@ func (a *Agent) buildServer() error {
 			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
 		},
 		Sources: server.Sources{
-			Stats: a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return k },
+			Stats: a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Probes: a.probed.Handler(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return k },
 			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log",
 			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
 		},
