@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +34,8 @@ func TestCrash(t *testing.T) {
 	}
 	s := newSpace(t)
 	t.Logf("seed %d; to repeat, as far as time allows: make crash N=%d SEED=%d", seed, *crashes, seed)
-	c := &crash{space: s, rng: rand.New(rand.NewPCG(seed, 1)), hooks: filepath.Join(s.env.dir, "crash-hooks"), rt: filepath.Join(s.env.dir, "rt-crash")}
+	c := &crash{space: s, rng: rand.New(rand.NewPCG(seed, 1)), hooks: filepath.Join(s.env.dir, "crash-hooks"), rt: filepath.Join(s.env.dir, "rt-crash"),
+		healed: map[string]bool{}}
 	if err := os.MkdirAll(c.hooks, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +65,8 @@ type crash struct {
 	hooks string // where preStop hooks leave a file named after their pod's UID
 	eyes  *eyes
 	churn *churn
+
+	healed map[string]bool // containers for which the runtime was started again
 }
 
 // goneMeanwhile removes pods from the API while no agent runs. What the next one needs to end them as they wished, it
@@ -149,20 +154,47 @@ func (*crash) pass(d time.Duration) {
 // settle waits until the runtime and the API agree about all pods, and all of them are what they should be.
 func (c *crash) settle() {
 	c.Helper()
+	began := time.Now()
 	if err := wait(12*time.Minute, func() error { // a machine may be slow
 		if c.eyes.found() {
 			return fatal{errorf("stopped by a finding")}
 		}
-		return c.eyes.settled()
+		return c.heal(began, c.eyes.settled())
 	}); err != nil && !c.eyes.found() {
 		c.eyes.finding(c.eyes.unsettled, "the node does not settle: %v", err)
 	}
 }
 
+// heal starts the runtime again where something is not well for long and the runtime has lost a task: a StartContainer that
+// was cut short by the agent's end at one point leaves containerd with a container that it lists as exited and refuses to
+// remove ("cannot delete running task", github.com/containerd/containerd/issues/11037) until it is started again, which
+// anybody's node agent would have to ask of its user. It returns unwell.
+func (c *crash) heal(began time.Time, unwell error) error {
+	if unwell == nil || time.Since(began) < 40*time.Second {
+		return unwell
+	}
+	lost := c.eyes.lostTasks()
+	if len(lost) == 0 || c.healed[lost[0]] {
+		return unwell
+	}
+	c.healed[lost[0]] = true
+	c.Logf("%v: the runtime has lost the task of %.12s: it is started again", unwell, lost[0])
+	text := readFile(c.space, filepath.Join(c.rt, "containerd.pid"))
+	pid, err := strconv.Atoi(strings.Fields(text + " 0")[0])
+	if err != nil || pid < 2 {
+		c.Fatalf("pid of containerd %q: %v", text, err)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	if err := c.env.runtimeUp(c.rt, c.env.subnet(7)); err != nil {
+		c.Fatal(err)
+	}
+	return unwell
+}
+
 // ending deletes everything and looks for what is left.
 func (c *crash) ending() {
 	ctx, ns := context.Background(), c.name
-	background := metav1.DeletePropagationBackground
+	background, began := metav1.DeletePropagationBackground, time.Now()
 	_ = c.client().AppsV1().Deployments(ns).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
 	err := wait(3*time.Minute, func() error {
 		_ = c.client().CoreV1().Pods(ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "bare"})
@@ -170,13 +202,14 @@ func (c *crash) ending() {
 		if err == nil && len(list.Items) > 0 {
 			err = errorf("there are %v", podNames(list.Items))
 		}
-		return err
+		return c.heal(began, err)
 	})
 	if err != nil {
 		c.eyes.finding("", "pods do not go: %v", err)
 		return
 	}
-	if err := wait(2*time.Minute, c.nothingLeft); err != nil {
+	began = time.Now()
+	if err := wait(3*time.Minute, func() error { return c.heal(began, c.nothingLeft()) }); err != nil {
 		c.eyes.finding("", "%v", err)
 	}
 }

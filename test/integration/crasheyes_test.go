@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -228,8 +230,19 @@ func (e *eyes) podGone(p *v1.Pod) {
 	}
 }
 
-// follow reads the runtime's events; a runtime without them is polled only.
+// follow reads the runtime's events, and asks for them again when the runtime was started again; one without them is
+// polled only.
 func (e *eyes) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		e.followOnce(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (e *eyes) followOnce(ctx context.Context) {
 	stream, err := e.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	for err == nil {
 		var ev *runtimeapi.ContainerEventResponse
@@ -351,7 +364,11 @@ func (e *eyes) judge(s *podStory, uid, name string) {
 		if n == 0 {
 			continue
 		}
-		switch prev := all[n-1]; {
+		prev := all[n-1]
+		if prev.finished.IsZero() {
+			e.again(prev)
+		}
+		switch {
 		case prev.finished.IsZero() || i.started.Before(prev.finished):
 			bad(i, "two instances run at once: %s and %s", prev, i)
 		case i.attempt <= prev.attempt:
@@ -364,6 +381,33 @@ func (e *eyes) judge(s *podStory, uid, name string) {
 			bad(i, "it was restarted after it had succeeded: %s and %s", prev, i)
 		}
 	}
+}
+
+// again asks once more for an instance that ran when it was last looked at: another that runs was seen since.
+func (e *eyes) again(i *instance) {
+	resp, err := e.runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: i.id})
+	switch {
+	case err == nil && resp.Status.FinishedAt != 0:
+		i.finished, i.state, i.exit, i.reason = time.Unix(0, resp.Status.FinishedAt), resp.Status.State, resp.Status.ExitCode, resp.Status.Reason
+	case grpcstatus.Code(err) == codes.NotFound: // removed, so it had ended; when is not known any more
+		i.finished, i.state, i.gone = i.started, runtimeapi.ContainerState_CONTAINER_EXITED, true
+	}
+}
+
+// lostTasks are containers whose start was cut short so that the runtime has lost sight of what it began.
+func (e *eyes) lostTasks() (ids []string) {
+	list, err := e.runtime.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}}})
+	if err != nil {
+		return nil
+	}
+	for _, l := range list.Containers {
+		st, err := e.runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: l.Id})
+		if err == nil && strings.Contains(st.Status.Message, "failed to get task pid") {
+			ids = append(ids, l.Id)
+		}
+	}
+	return ids
 }
 
 // leaving asks the API whether a pod is on its way out, which the watch may not have told yet.

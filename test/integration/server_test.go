@@ -14,7 +14,7 @@ import (
 // The node's own API, asked through the API server as a user asks.
 func TestNodeProxy(t *testing.T) {
 	s := newSpace(t)
-	s.pod("seen", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do :; done'], resources: {limits: {cpu: 50m, memory: 32Mi}}}]`)
+	s.pod("seen", `containers: [{name: main, image: $busybox, command: [sh, -c, 'while :; do :; done'], resources: {limits: {cpu: 50m, memory: 32Mi}}, readinessProbe: {exec: {command: ['true']}, timeoutSeconds: 10}}]`)
 	p := s.ready("seen")
 	raw := func(path string) string {
 		s.Helper()
@@ -57,6 +57,7 @@ func TestNodeProxy(t *testing.T) {
 	s.contains("metrics/resource", resource, "node_cpu_usage_seconds_total ", "node_memory_working_set_bytes ",
 		"container_cpu_usage_seconds_total{"+label+"} ", "container_memory_working_set_bytes{"+label+"} ", "container_start_time_seconds{"+label+"} ",
 		`pod_cpu_usage_seconds_total{namespace="`+s.name+`",pod="seen"} `, "resource_scrape_error 0")
+	s.contains("metrics/probes", raw("metrics/probes"), `prober_probe_total{`+label+`,pod_uid="`+string(p.UID)+`",probe_type="Readiness",result="successful"} `)
 	advisor := raw("metrics/cadvisor")
 	for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_spec_memory_limit_bytes", "container_network_receive_bytes_total"} {
 		if !hasSample(advisor, name, `namespace="`+s.name+`"`, `pod="seen"`) {
