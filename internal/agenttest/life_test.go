@@ -265,6 +265,30 @@ func TestHundredPodsAtOnce(t *testing.T) {
 	})
 }
 
+// A main container that cannot be started, and is not to be tried again, has ended: the sidecar is not needed any more. A
+// deletion that comes later gives it no more time than it was given then.
+func TestSidecarOfWhatCannotStart(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+		always := v1.ContainerRestartPolicyAlways
+		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStartError+".main", "exec format error"), Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
+			p.Spec.RestartPolicy, p.Spec.TerminationGracePeriodSeconds = v1.RestartPolicyNever, new(int64(30))
+			p.Spec.InitContainers = []v1.Container{{Name: "side", Image: "i:1", RestartPolicy: &always}}
+		}))
+		w.Await("the sidecar runs", 5*time.Second, func() bool { return len(w.Witness.StartsOf(uid, "side")) == 1 })
+		began := time.Now()
+		time.Sleep(20 * time.Second)
+		w.Delete("a", -1)
+		w.WaitGone("a")
+		if took := time.Since(began); took < 30*time.Second || took > 35*time.Second {
+			t.Errorf("gone after %s, want about 30 s", took)
+		}
+		if code, _ := w.Witness.LastExit(uid, "side"); code != 137 {
+			t.Errorf("exit code %d of the sidecar, want 137", code)
+		}
+	})
+}
+
 func TestInitAndSidecarOrder(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

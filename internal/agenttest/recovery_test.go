@@ -212,6 +212,9 @@ func TestClockMoved(t *testing.T) {
 					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
 					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness asks no grace period of it: the clock is wrong
 				}))
+				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
+					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)
+				}))
 				w.WaitReady("runs", "ends")
 				time.Sleep(10 * time.Minute)
 				before, starts := w.ids()["runs/main"], len(w.Witness.StartsOf(crashes, "main"))
@@ -222,6 +225,7 @@ func TestClockMoved(t *testing.T) {
 				w.StartAgent()
 				w.WaitGone("ends")
 				w.Await("it is started again", 6*time.Minute, func() bool { return len(w.Witness.StartsOf(crashes, "main")) > starts })
+				w.WaitReady("slow") // its startup probe does not wait until its start is in the past
 				if got := w.ids()["runs/main"]; got != before {
 					t.Errorf("container %s became %s", before, got)
 				}

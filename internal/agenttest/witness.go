@@ -85,7 +85,7 @@ type Witness struct {
 	starts       int
 	startsOf     map[string][]time.Time    // by uid/container, at most maxStarts
 	exits        map[string]int32          // the last exit code by uid/container
-	firstEnd     map[types.UID]time.Time   // of a container of the pod
+	firstEnd     map[types.UID]time.Time   // of a container of the pod, or of an attempt to start one
 	startsAll    map[string]int            // by uid
 	termed       map[string]bool           // container IDs that were asked to end with time to do so
 	told         map[types.UID]int32       // events of starts: the count of each

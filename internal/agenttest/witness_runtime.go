@@ -82,6 +82,9 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 	case was && !in.Running:
 		w.ended(in)
 	case c.State == runtimeapi.ContainerState_CONTAINER_EXITED: // it could not be started
+		// That is an end too, to the runtime (exited, 128, StartError) and so to the agent: where nothing is started again,
+		// the pod is over, and its sidecars are asked to end, with a grace period that runs from then, not from a deletion.
+		w.oneIsOver(uid)
 		w.exits[string(uid)+"/"+name] = in.ExitCode
 	}
 }
@@ -119,11 +122,16 @@ func (w *Witness) troubled(uid types.UID) {
 	}
 }
 
+// oneIsOver notes when a container of the pod was over for the first time.
+func (w *Witness) oneIsOver(uid types.UID) {
+	if _, ok := w.firstEnd[uid]; !ok {
+		w.firstEnd[uid] = time.Now()
+	}
+}
+
 func (w *Witness) ended(in *Instance) {
 	w.troubled(in.UID)
-	if _, ok := w.firstEnd[in.UID]; !ok {
-		w.firstEnd[in.UID] = time.Now()
-	}
+	w.oneIsOver(in.UID)
 	w.exits[string(in.UID)+"/"+in.Name] = in.ExitCode
 	if in.ExitCode == 0 {
 		w.initDone[in.Sandbox+"/"+in.Name] = true

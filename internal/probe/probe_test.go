@@ -217,6 +217,19 @@ func TestStartupGatesTheOthers(t *testing.T) {
 	})
 }
 
+// The clock was set back since the container started: it is probed as one that has started now.
+func TestStartInTheFuture(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.Set(ref, []Target{{ContainerID: "c1", StartedAt: time.Now().Add(24 * time.Hour), Spec: &v1.Container{
+			StartupProbe: execProbe("started", 10, 2, 3), ReadinessProbe: execProbe("ready", 10, 0, 1)}}})
+		pass(5 * time.Second)
+		r.expect(t, "execs", r.execs, []string{"2s c1 started", "2s c1 ready"})
+		if s, _ := r.Result("u", "c1"); s != (State{Started: true, Ready: true}) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestStartupFails(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.answer = func(time.Duration, string, []string) (int32, error) { return 1, nil }

@@ -92,6 +92,9 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 		}
 		return c
 	}
+	// The runtime's time is the wall clock's, which may have been set back since: a start that lies in the future would put
+	// all probes off until then. From here on the times are measured, and no jump of the clock moves them.
+	t.StartedAt = now.Add(-max(0, now.Sub(t.StartedAt)))
 	c := &container{ref: ref, target: t}
 	c.state.Started = t.Spec.StartupProbe == nil || (t.Initial != nil && t.Initial.Started)
 	c.ready = t.Spec.ReadinessProbe == nil || (t.Initial != nil && t.Initial.Ready)
