@@ -290,15 +290,34 @@ func (w *watcher) concerns(name string) bool {
 }
 
 // follow watches the path and the nearest directory above it that is there: the path may be made, or be replaced by
-// another of its name, which a watch of the old one does not tell.
+// another of its name, which a watch of the old one does not tell. What was made between the look and the watch told
+// nobody, so it looks again until it finds what it watches.
 func (w *watcher) follow() {
 	if w == nil {
 		return
 	}
-	want := []string{}
+	for want := w.nearest(); ; {
+		for _, at := range w.w.WatchList() {
+			if !slices.Contains(want, at) {
+				_ = w.w.Remove(at)
+			}
+		}
+		for _, at := range want {
+			_ = w.w.Add(at) // again for one that is watched: the name may stand for another directory now
+		}
+		now := w.nearest()
+		if slices.Equal(want, now) {
+			return
+		}
+		want = now
+	}
+}
+
+// nearest are the directories to watch, the upper one first: from then on it tells what becomes of the path.
+func (w *watcher) nearest() (dirs []string) {
 	for at := w.path; ; at = filepath.Dir(at) {
 		if st, err := os.Stat(at); err == nil && st.IsDir() {
-			want = append(want, at)
+			dirs = append(dirs, at)
 			if at != w.path {
 				break
 			}
@@ -307,12 +326,6 @@ func (w *watcher) follow() {
 			break
 		}
 	}
-	for _, at := range w.w.WatchList() {
-		if !slices.Contains(want, at) {
-			_ = w.w.Remove(at)
-		}
-	}
-	for _, at := range want {
-		_ = w.w.Add(at) // again for one that is watched: the name may stand for another directory now
-	}
+	slices.Reverse(dirs)
+	return dirs
 }

@@ -318,6 +318,30 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	await("removed", "c-n i:1")
 }
 
+// A directory made just as the watch is set is never missed: either the watcher has it, or it is told of it.
+func TestWatcherMissesNothing(t *testing.T) {
+	t.Parallel()
+	for i := range 100 {
+		top := t.TempDir()
+		path := filepath.Join(top, "a", "b", "manifests")
+		w := newWatcher(path, slog.New(slog.DiscardHandler))
+		made := make(chan error, 1)
+		go func() { made <- os.MkdirAll(path, 0o700) }()
+		w.follow()
+		if err := <-made; err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(w.w.WatchList(), path) {
+			select {
+			case <-w.events():
+			case <-time.After(20 * time.Second):
+				t.Fatalf("run %d: %s is there, watched is %q and nothing was told", i, path, w.w.WatchList())
+			}
+		}
+		w.close()
+	}
+}
+
 // web answers as it is told.
 type server func(r *http.Request) (*http.Response, error)
 
