@@ -35,7 +35,7 @@ func TestCrash(t *testing.T) {
 	s := newSpace(t)
 	t.Logf("seed %d; to repeat, as far as time allows: make crash N=%d SEED=%d", seed, *crashes, seed)
 	c := &crash{space: s, rng: rand.New(rand.NewPCG(seed, 1)), hooks: filepath.Join(s.env.dir, "crash-hooks"), rt: filepath.Join(s.env.dir, "rt-crash"),
-		healed: map[string]bool{}}
+		lost: map[string]time.Time{}}
 	if err := os.MkdirAll(c.hooks, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ type crash struct {
 	eyes  *eyes
 	churn *churn
 
-	healed map[string]bool // containers for which the runtime was started again
+	lost map[string]time.Time // tasks that the runtime has lost, and since when; zero: it was started again for this one
 }
 
 // goneMeanwhile removes pods from the API while no agent runs. What the next one needs to end them as they wished, it
@@ -165,20 +165,27 @@ func (c *crash) settle() {
 	}
 }
 
-// heal starts the runtime again where something is not well for long and the runtime has lost a task: a StartContainer that
-// was cut short by the agent's end at one point leaves containerd with a container that it lists as exited and refuses to
-// remove ("cannot delete running task", github.com/containerd/containerd/issues/11037) until it is started again, which
-// anybody's node agent would have to ask of its user. It returns unwell.
+// heal starts the runtime again where something is not well for long and the runtime has lost a task: a call that was cut
+// short by the agent's end at one point leaves containerd with a task that it does not know of. A container of that kind is
+// listed as exited and cannot be removed ("cannot delete running task", github.com/containerd/containerd/issues/11037); a
+// sandbox can be, and its shim and its mount stay. Both go when containerd is started again, which anybody's node agent
+// would have to ask of its user. It returns unwell.
 func (c *crash) heal(began time.Time, unwell error) error {
 	if unwell == nil || time.Since(began) < 40*time.Second {
 		return unwell
 	}
-	lost := c.eyes.lostTasks()
-	if len(lost) == 0 || c.healed[lost[0]] {
+	lost := ""
+	for _, id := range c.eyes.lostTasks() {
+		if since, ok := c.lost[id]; !ok {
+			c.lost[id] = time.Now()
+		} else if !since.IsZero() && time.Since(since) > 10*time.Second { // else it may be on its way out
+			lost, c.lost[id] = id, time.Time{}
+		}
+	}
+	if lost == "" {
 		return unwell
 	}
-	c.healed[lost[0]] = true
-	c.Logf("%v: the runtime has lost the task of %.12s: it is started again", unwell, lost[0])
+	c.Logf("%v: the runtime has lost the task of %.12s: it is started again", unwell, lost)
 	text := readFile(c.space, filepath.Join(c.rt, "containerd.pid"))
 	pid, err := strconv.Atoi(strings.Fields(text + " 0")[0])
 	if err != nil || pid < 2 {

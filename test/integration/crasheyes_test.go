@@ -394,17 +394,36 @@ func (e *eyes) again(i *instance) {
 	}
 }
 
-// lostTasks are containers whose start was cut short so that the runtime has lost sight of what it began.
+// lostTasks are the tasks of containers and sandboxes whose start was cut short so that the runtime has lost sight of
+// what it began: it says so of the container, or has the task and no container or sandbox for it.
 func (e *eyes) lostTasks() (ids []string) {
-	list, err := e.runtime.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED}}})
+	ctx := context.Background()
+	tasks := list(filepath.Join(e.rt, "state", "io.containerd.runtime.v2.task", "k8s.io")) // before the rest: what ends meanwhile is not lost
+	containers, err := e.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil
 	}
-	for _, l := range list.Containers {
-		st, err := e.runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: l.Id})
+	sandboxes, err := e.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil
+	}
+	known := map[string]bool{}
+	for _, sb := range sandboxes.Items {
+		known[sb.Id] = true
+	}
+	for _, l := range containers.Containers {
+		known[l.Id] = true
+		if l.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		st, err := e.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: l.Id})
 		if err == nil && strings.Contains(st.Status.Message, "failed to get task pid") {
 			ids = append(ids, l.Id)
+		}
+	}
+	for _, id := range tasks {
+		if !known[id] {
+			ids = append(ids, id)
 		}
 	}
 	return ids

@@ -67,11 +67,18 @@ func newSpaceOn(t *testing.T, e *env) *space {
 	return s
 }
 
-// dump logs what a user would look at, and keeps the containers' logs beside those of the components.
+// dump logs what a user would look at first: the pods and the last events. The rest, which would bury why the test failed,
+// is kept beside the logs of the components.
 func (s *space) dump() {
 	for _, args := range [][]string{{"get", "pods", "-o", "wide"}, {"describe", "pods"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
 		out, errOut, _ := s.try(args...)
-		s.Logf("kubectl %s:\n%s%s", strings.Join(args, " "), out, errOut)
+		out += errOut
+		_ = os.WriteFile(filepath.Join(s.env.dir, s.name+"-"+strings.Join(args[:2], "-")+".txt"), []byte(out), 0o644)
+		if args[0] == "describe" {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		s.Logf("kubectl %s:\n%s", strings.Join(args, " "), strings.Join(lines[max(0, len(lines)-20):], "\n"))
 	}
 	dirs, _ := filepath.Glob(filepath.Join(s.env.dir, "*", "logs", s.name+"_*"))
 	for _, dir := range dirs {
