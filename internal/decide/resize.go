@@ -113,9 +113,9 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 	return next, open
 }
 
-// differs reports whether a running container has another size than it should, and which. Init containers that are no
-// sidecars are not resized while they run. A container whose size nobody noted (its agent crashed) has what the runtime
-// says, and the size that it should have where that agrees.
+// differs reports whether a running container has another size than it should, and which. An init container that is no
+// sidecar is never restarted for one: validation takes no resize of it that would have to. A container whose size nobody
+// noted (its agent crashed) has what the runtime says, and the size that it should have where that agrees.
 func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
 	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
 		return pod.Size{}, false
@@ -126,7 +126,7 @@ func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, dif
 	} else {
 		have = want.Shown(inst.Actual)
 	}
-	if have == want || t.isInit(c) && !IsSidecar(c) {
+	if have == want || t.isInit(c) && !IsSidecar(c) && resizeRestarts(c, have, want) {
 		return pod.Size{}, false
 	}
 	return have, true

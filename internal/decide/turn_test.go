@@ -479,7 +479,7 @@ func resizeTurns() []turnCase {
 		row("what it was given counts, whatever the runtime says", one, func(m *moment) { m.c("app").Actual = size(3) }),
 		row("what the runtime says counts where nobody gave it anything", one, func(m *moment) { m.cm("app").SizedID = "app-9"; m.c("app").Actual = size(3) }),
 		row("what the runtime says agrees", one, func(m *moment) { m.cm("app").SizedID = "app-9" }),
-		row("no init container while it runs", []v1.Container{container("init", sizes("2")), app}, func(m *moment) { has(m, "init", 1); m.without("app") }),
+		row("an init container while it runs", []v1.Container{container("init", sizes("2")), app}, func(m *moment) { has(m, "init", 1); m.without("app") }),
 		row("a sidecar while it runs", []v1.Container{sidecar("side", sizes("2")), app}, func(m *moment) { has(m, "side", 1) }),
 		restarts("a CPU request", cpu, func(s *pod.Size) { s.CPURequest++ }),
 		restarts("a CPU limit", cpu, func(s *pod.Size) { s.CPULimit++ }),
