@@ -11,9 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 func newExec() *cobra.Command {
@@ -74,7 +75,7 @@ func newAttach() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec := specOf(p, name)
+			spec := pod.SpecOf(p, name)
 			if stdin && !spec.Stdin {
 				return fmt.Errorf("container %q reads no input: its spec has no stdin: true; use wherry exec -it", name)
 			}
@@ -99,23 +100,6 @@ func newAttach() *cobra.Command {
 	fs.BoolVarP(&stdin, "stdin", "i", false, "give the container our input")
 	fs.BoolVarP(&tty, "tty", "t", false, "our input is a terminal, and the container has one")
 	return cmd
-}
-
-// specOf is the spec of a container that the pod has.
-func specOf(p *v1.Pod, name string) v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for _, c := range list {
-			if c.Name == name {
-				return c
-			}
-		}
-	}
-	for _, c := range p.Spec.EphemeralContainers {
-		if c.Name == name {
-			return v1.Container(c.EphemeralContainerCommon)
-		}
-	}
-	return v1.Container{}
 }
 
 // streams are ours, as a command in a container is to have them; done gives the terminal back.

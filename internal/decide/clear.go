@@ -133,7 +133,7 @@ func (t *turn) restartAllTriggered() bool {
 		if c.State != pod.StateExited || !t.inSandbox(c) || t.in.Observed.Newest(c.Name) != c {
 			continue
 		}
-		spec := specOf(t.in.Pod, c.Name)
+		spec := pod.SpecOf(t.in.Pod, c.Name)
 		if spec == nil {
 			continue
 		}

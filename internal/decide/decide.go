@@ -3,8 +3,6 @@ package decide
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -170,27 +168,4 @@ func (t *turn) aliveNamed(name string) bool {
 		}
 	}
 	return false
-}
-
-// specOf returns the spec of a container of any kind, or nil.
-func specOf(p *v1.Pod, name string) *v1.Container {
-	if p == nil {
-		return nil
-	}
-	for i := range p.Spec.Containers {
-		if p.Spec.Containers[i].Name == name {
-			return &p.Spec.Containers[i]
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == name {
-			return &p.Spec.InitContainers[i]
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
-			return c
-		}
-	}
-	return nil
 }

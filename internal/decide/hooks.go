@@ -46,7 +46,7 @@ func (t *turn) preStop(c *pod.Container) bool {
 	if c.PreStop {
 		return true
 	}
-	spec := specOf(t.in.Pod, c.Name)
+	spec := pod.SpecOf(t.in.Pod, c.Name)
 	return spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 }
 

@@ -68,7 +68,7 @@ func (t *turn) leastGrace(c *pod.Container, cm *ContainerMemory) time.Duration {
 	}
 	asked := t.plan.StopGrace
 	if !t.ending {
-		asked = t.fullGrace(specOf(t.in.Pod, c.Name), c, cm)
+		asked = t.fullGrace(pod.SpecOf(t.in.Pod, c.Name), c, cm)
 	}
 	if asked > 0 {
 		return min(asked, least)
@@ -125,7 +125,7 @@ func (t *turn) stopStrays() {
 		if !t.alive(c) {
 			continue
 		}
-		spec := specOf(t.in.Pod, c.Name)
+		spec := pod.SpecOf(t.in.Pod, c.Name)
 		if spec == nil || !t.inSandbox(c) || t.in.Observed.Newest(c.Name).ID != c.ID {
 			t.kill(c, t.restartGrace(spec, c, t.memory(c.Name)), WhyStray)
 		}

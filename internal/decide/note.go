@@ -110,7 +110,7 @@ func (cm *ContainerMemory) notePull(p *v1.Pod, o pod.Outcome, pol *Policy) {
 		return
 	}
 	image := ""
-	if c := specOf(p, cm.Name); c != nil {
+	if c := pod.SpecOf(p, cm.Name); c != nil {
 		image = c.Image
 	}
 	if cm.PulledImage != image {

@@ -186,7 +186,7 @@ func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 		case t.ending:
 			left = t.left()
 		case !atOnce:
-			left = t.restartGrace(specOf(t.in.Pod, c.Name), c, t.memory(c.Name))
+			left = t.restartGrace(pod.SpecOf(t.in.Pod, c.Name), c, t.memory(c.Name))
 		}
 		t.killInTurn(c, left, why, t.blocked(c))
 	}

@@ -200,12 +200,8 @@ func (x *Performer) event(job pod.Job, eventType, reason, format string, args ..
 
 // container finds the spec of the action's container, of any kind; ephemeral ones are converted.
 func container(p *v1.Pod, name string) (*v1.Container, error) {
-	if p != nil {
-		for c := range crispec.Containers(p) {
-			if c.Name == name {
-				return c, nil
-			}
-		}
+	if c := pod.SpecOf(p, name); c != nil {
+		return c, nil
 	}
 	return nil, fmt.Errorf("container %q is not in the pod's spec", name)
 }

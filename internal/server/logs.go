@@ -123,7 +123,7 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("pod %q does not exist", podName), http.StatusNotFound)
 		return
 	}
-	if containerSpec(p, name) == nil {
+	if pod.SpecOf(p, name) == nil {
 		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, podName), http.StatusNotFound)
 		return
 	}
@@ -233,26 +233,6 @@ func (s *Server) running(p *v1.Pod, id string) bool {
 	o, _ := s.cfg.Pods.Observed(p.UID)
 	c := o.ByID(id)
 	return c != nil && c.Alive()
-}
-
-// containerSpec finds a container of any kind in a pod.
-func containerSpec(p *v1.Pod, name string) *v1.Container {
-	for i := range p.Spec.Containers {
-		if c := &p.Spec.Containers[i]; c.Name == name {
-			return c
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.Name == name {
-			return c
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if c := &p.Spec.EphemeralContainers[i]; c.Name == name {
-			return (*v1.Container)(&c.EphemeralContainerCommon)
-		}
-	}
-	return nil
 }
 
 // containerStatus finds the status of a container of any kind.

@@ -93,7 +93,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	spec := containerSpec(p, c.Name)
+	spec := pod.SpecOf(p, c.Name)
 	if spec == nil {
 		http.Error(w, fmt.Sprintf("container %s not found in pod %s", c.Name, p.Name), http.StatusNotFound)
 		return
@@ -211,7 +211,7 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("container")
-	if containerSpec(p, name) == nil {
+	if pod.SpecOf(p, name) == nil {
 		http.Error(w, fmt.Sprintf("container %v does not exist", name), http.StatusNotFound)
 		return
 	}

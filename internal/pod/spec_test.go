@@ -1,0 +1,27 @@
+package pod
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestSpecOf(t *testing.T) {
+	t.Parallel()
+	p := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers:      []v1.Container{{Name: "init"}},
+		Containers:          []v1.Container{{Name: "main"}, {Name: "side"}},
+		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "i"}}},
+	}}
+	for name, want := range map[string]*v1.Container{
+		"init": &p.Spec.InitContainers[0], "main": &p.Spec.Containers[0], "side": &p.Spec.Containers[1],
+		"debug": (*v1.Container)(&p.Spec.EphemeralContainers[0].EphemeralContainerCommon), "other": nil,
+	} {
+		if got := SpecOf(p, name); got != want {
+			t.Errorf("%s: %p, want %p", name, got, want)
+		}
+	}
+	if c := SpecOf(nil, "main"); c != nil {
+		t.Errorf("no pod has %v", c)
+	}
+}
