@@ -9,33 +9,52 @@ import (
 	"os/signal"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
+// session is what exec and attach are told: which container, and what of ours it gets.
+type session struct {
+	reach
+	container  string
+	stdin, tty bool
+}
+
+// flags takes what the help says of -i and -t: a command gets them, a container was made for them.
+func (x *session) flags(fs *pflag.FlagSet, stdin, tty string) {
+	x.reach.flags(fs)
+	fs.StringVarP(&x.container, "container", "c", "", "the container")
+	fs.BoolVarP(&x.stdin, "stdin", "i", false, stdin)
+	fs.BoolVarP(&x.tty, "tty", "t", false, tty)
+}
+
+// target opens the agent and finds the pod and the name of its container.
+func (x *session) target(cmd *cobra.Command, arg string) (c *client, p *v1.Pod, name string, err error) {
+	if c, p, err = x.pod(cmd.Context(), arg); err == nil {
+		name, err = containerOf(p, x.container, cmd.ErrOrStderr())
+	}
+	return c, p, name, err
+}
+
 func newExec() *cobra.Command {
-	var r reach
-	var container string
-	var stdin, tty bool
+	var x session
 	cmd := &cobra.Command{
 		Use: "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]", Short: "Run a command in a container; its exit code is ours",
 		Args: cobra.MinimumNArgs(2),
 		Example: "  wherry exec web -- ls /etc\n" +
 			"  wherry exec -it web -c sidecar -- sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, p, err := r.pod(cmd.Context(), args[0])
+			c, p, name, err := x.target(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			name, err := containerOf(p, container, cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			o, done, err := streams(cmd, stdin, tty)
+			o, done, err := x.streams(cmd)
 			if err != nil {
 				return err
 			}
@@ -48,42 +67,32 @@ func newExec() *cobra.Command {
 			return err
 		},
 	}
-	fs := cmd.Flags()
-	fs.SetInterspersed(true)
-	r.flags(fs)
-	fs.StringVarP(&container, "container", "c", "", "the container")
-	fs.BoolVarP(&stdin, "stdin", "i", false, "give the command our input")
-	fs.BoolVarP(&tty, "tty", "t", false, "our input is a terminal, and the command gets one")
+	cmd.Flags().SetInterspersed(true)
+	x.flags(cmd.Flags(), "give the command our input", "our input is a terminal, and the command gets one")
 	return cmd
 }
 
 func newAttach() *cobra.Command {
-	var r reach
-	var container string
-	var stdin, tty bool
+	var x session
 	cmd := &cobra.Command{
 		Use: "attach [-it] POD [-c CONTAINER]", Short: "Take part in what a container that runs writes and reads",
 		Args: cobra.ExactArgs(1),
 		Example: "  wherry attach web\n" +
 			"  wherry attach -it shell    # its container has stdin: true and tty: true",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, p, err := r.pod(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			name, err := containerOf(p, container, cmd.ErrOrStderr())
+			c, p, name, err := x.target(cmd, args[0])
 			if err != nil {
 				return err
 			}
 			spec := pod.SpecOf(p, name)
-			if stdin && !spec.Stdin {
+			if x.stdin && !spec.Stdin {
 				return fmt.Errorf("container %q reads no input: its spec has no stdin: true; use wherry exec -it", name)
 			}
-			if tty && !spec.TTY {
+			if x.tty && !spec.TTY {
 				fmt.Fprintf(cmd.ErrOrStderr(), "Unable to use a TTY - container %s did not allocate one\n", name)
-				tty = false
+				x.tty = false
 			}
-			o, done, err := streams(cmd, stdin, tty)
+			o, done, err := x.streams(cmd)
 			if err != nil {
 				return err
 			}
@@ -94,26 +103,22 @@ func newAttach() *cobra.Command {
 			return c.stream(cmd.Context(), "/attach/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{}, o)
 		},
 	}
-	fs := cmd.Flags()
-	r.flags(fs)
-	fs.StringVarP(&container, "container", "c", "", "the container")
-	fs.BoolVarP(&stdin, "stdin", "i", false, "give the container our input")
-	fs.BoolVarP(&tty, "tty", "t", false, "our input is a terminal, and the container has one")
+	x.flags(cmd.Flags(), "give the container our input", "our input is a terminal, and the container has one")
 	return cmd
 }
 
 // streams are ours, as a command in a container is to have them; done gives the terminal back.
-func streams(cmd *cobra.Command, stdin, tty bool) (o remotecommand.StreamOptions, done func(), err error) {
+func (x *session) streams(cmd *cobra.Command) (o remotecommand.StreamOptions, done func(), err error) {
 	done = func() {}
-	o = remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Tty: tty}
-	if stdin {
+	o = remotecommand.StreamOptions{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Tty: x.tty}
+	if x.stdin {
 		o.Stdin = cmd.InOrStdin()
 	}
 	fd := terminalOf(cmd.InOrStdin())
 	switch {
-	case tty && !stdin:
+	case x.tty && !x.stdin:
 		return o, done, errors.New("--tty needs --stdin: -it")
-	case tty && fd < 0:
+	case x.tty && fd < 0:
 		fmt.Fprintln(cmd.ErrOrStderr(), "Unable to use a TTY - input is not a terminal")
 		o.Tty = false
 	}
