@@ -42,7 +42,7 @@ func Follow(ctx context.Context, f Followed) {
 	wait := time.Duration(0)
 	version := ""
 	for ctx.Err() == nil {
-		if !sleep(ctx, wait) {
+		if !Pause(ctx, wait) {
 			return
 		}
 		began := time.Now()
@@ -133,8 +133,9 @@ func drain(ctx context.Context, w watch.Interface, f Followed, version string) (
 	}
 }
 
-// sleep waits for about d; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Pause waits before a request is tried again, for d and by chance up to half as long again, so that those who were refused
+// together do not come back together; false when ctx ended first.
+func Pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}

@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
@@ -150,7 +152,7 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 		}
 		// A connection that is closed on this side was closed by the agent itself: for a new certificate, or to begin anew.
 		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
-		if try == patience || !again || !sleep(ctx, wait) {
+		if try == patience || !again || !kubeclient.Pause(ctx, wait) {
 			return nil, fmt.Errorf("request token: %w", err)
 		}
 		wait *= 2
@@ -212,16 +214,4 @@ func lifetime(jwt string) time.Duration {
 		return 0
 	}
 	return time.Duration(claims.Exp-claims.Iat) * time.Second
-}
-
-// sleep waits for about d; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d + rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
