@@ -3,7 +3,6 @@ package decide_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -78,19 +77,7 @@ func TestMemory(t *testing.T) {
 		}
 		nonzero(&b, "    ", reflect.ValueOf(m))
 	}
-	const file = "testdata/memory.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("memory differs (-file +now; rewrite with -update and read the diff):\n%s", diff)
-	}
+	golden(t, "testdata/memory.txt", b.String())
 }
 
 type memoryCase struct {

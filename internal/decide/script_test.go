@@ -45,16 +45,25 @@ func TestScripts(t *testing.T) {
 			for _, e := range s.errs {
 				t.Error(e)
 			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(raw), got); diff != "" {
-				t.Errorf("plans differ (-script +now; rewrite with -update and read the diff):\n%s", diff)
-			}
+			golden(t, file, got)
 		})
+	}
+}
+
+// golden holds that now is what the file says; with -update it is what the file says from now on.
+func golden(t *testing.T, file, now string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), now); diff != "" {
+		t.Errorf("%s differs (-file +now; rewrite with -update and read the diff):\n%s", file, diff)
 	}
 }
 

@@ -2,13 +2,11 @@ package decide_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,19 +28,7 @@ func TestTurns(t *testing.T) {
 		fmt.Fprintf(&b, "# %s\n", tt.name)
 		writePlan(&b, &plan)
 	}
-	const file = "testdata/turns.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("plans differ (-file +now; rewrite with -update and read the diff):\n%s", diff)
-	}
+	golden(t, "testdata/turns.txt", b.String())
 }
 
 // writePlan prints a plan with all that it says.
