@@ -23,14 +23,21 @@ func (w *world) slow(d time.Duration) {
 	w.delay = d
 }
 
+// startKnown starts a generator with a runtime that hints, and lets it get to know the pod a, which runs. expected may be nil.
+func startKnown(t *testing.T, expected func(pod.Hint) bool) *harness {
+	t.Helper()
+	h := start(t, &world{events: make(chan pod.Hint), expected: expected})
+	h.w.set("a", true, pod.StateRunning)
+	h.Relist()
+	time.Sleep(time.Second)
+	h.w.inspections()
+	return h
+}
+
 // A hint of what the cache shows already causes no inspection; one of news does, at once.
 func TestHintOfNewsIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := start(t, &world{events: make(chan pod.Hint)})
-		h.w.set("a", true, pod.StateRunning)
-		h.Relist()
-		time.Sleep(time.Second)
-		h.w.inspections()
+		h := startKnown(t, nil)
 		for _, c := range []struct {
 			what string
 			hint pod.Hint
@@ -60,11 +67,7 @@ func TestHintOfNewsIsFollowed(t *testing.T) {
 func TestExpectedHintWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expects atomic.Bool
-		h := start(t, &world{events: make(chan pod.Hint), expected: func(pod.Hint) bool { return expects.Load() }})
-		h.w.set("a", true, pod.StateRunning)
-		h.Relist()
-		time.Sleep(time.Second)
-		h.w.inspections()
+		h := startKnown(t, func(pod.Hint) bool { return expects.Load() })
 
 		expects.Store(true)
 		ended := pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedEnd}
@@ -92,11 +95,7 @@ func TestExpectedHintWaits(t *testing.T) {
 // A hint that comes during an inspection is compared with what that one finds.
 func TestHintDuringAnInspection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := start(t, &world{events: make(chan pod.Hint)})
-		h.w.set("a", true, pod.StateRunning)
-		h.Relist()
-		time.Sleep(time.Second)
-		h.w.inspections()
+		h := startKnown(t, nil)
 		h.w.slow(time.Second)
 		h.Inspect("a")
 		time.Sleep(time.Millisecond)
