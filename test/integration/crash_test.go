@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -186,12 +185,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 		return unwell
 	}
 	c.Logf("%v: the runtime has lost the task of %.12s: it is started again", unwell, lost)
-	text := readFile(c.space, filepath.Join(c.rt, "containerd.pid"))
-	pid, err := strconv.Atoi(strings.Fields(text + " 0")[0])
-	if err != nil || pid < 2 {
-		c.Fatalf("pid of containerd %q: %v", text, err)
-	}
-	_ = syscall.Kill(pid, syscall.SIGKILL)
+	_ = syscall.Kill(c.containerdPid(c.rt), syscall.SIGKILL)
 	if err := c.env.runtimeUp(c.rt, c.env.subnet(7)); err != nil {
 		c.Fatal(err)
 	}
