@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
 	"github.com/wherry-node/wherry/internal/handtools"
@@ -31,7 +32,11 @@ func main() {
 		if err != nil {
 			return err
 		}
-		l.Nodes, l.Leases = client.CoreV1().Nodes(), client.CoordinationV1().Leases(v1.NamespaceNodeLease)
-		return l.Run(ctx)
+		return run(ctx, client, &l)
 	})
+}
+
+func run(ctx context.Context, client kubernetes.Interface, l *handtools.LeaseRenewal) error {
+	l.Nodes, l.Leases = client.CoreV1().Nodes(), client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	return l.Run(ctx)
 }
