@@ -204,6 +204,10 @@ func (l *line) UpdateContainerResources(ctx context.Context, in *runtimeapi.Upda
 	return act(ctx, l, in, l.RuntimeServiceClient.UpdateContainerResources)
 }
 
+func (l *line) UpdatePodSandboxResources(ctx context.Context, in *runtimeapi.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.UpdatePodSandboxResources)
+}
+
 func (l *line) ExecSync(ctx context.Context, in *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
 	return act(ctx, l, in, l.RuntimeServiceClient.ExecSync)
 }

@@ -86,6 +86,9 @@ func TestResize(t *testing.T) {
 		if got := w.shares("low"); got != 15*1024 {
 			t.Errorf("the container has %d shares", got)
 		}
+		if n := w.Runtime.Calls("UpdatePodSandboxResources"); n != 1 {
+			t.Errorf("the runtime was told %d times of the pod's size", n)
+		}
 
 		w.resize("low", "40") // 15 are free
 		w.awaitResizing("low", "PodResizePending Deferred 3, allocated=15 actual=15")

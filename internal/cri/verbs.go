@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -164,6 +165,18 @@ func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi
 		return fmt.Errorf("update resources of container %s: %w", id, err)
 	}
 	return nil
+}
+
+// UpdateSandboxResources tells the runtime what a pod as a whole may use now: one that keeps pods in virtual machines
+// gives the machine its new size. A runtime that does not know the call has nothing to do for it.
+func (c *Client) UpdateSandboxResources(ctx context.Context, id string, resources, overhead *runtimeapi.LinuxContainerResources) error {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	_, err := c.cfg.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Resources: resources, Overhead: overhead})
+	if err == nil || IsUnimplemented(err) || strings.Contains(Message(err), "not implemented") { // containerd 2.2 gives no code for it
+		return nil
+	}
+	return fmt.Errorf("update resources of sandbox %s: %w", id, err)
 }
 
 // touch notes that the next inspection has to read a container's status, though its state is what it was.

@@ -14,6 +14,7 @@ func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
 		if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod, job.Action.Size); err != nil {
 			return failed("ResizeError", fmt.Errorf("resize the pod's cgroup: %w", err))
 		}
+		x.tellSandbox(ctx, job)
 		return pod.Outcome{}
 	}
 	c, err := container(job.Pod, job.Action.Container)
@@ -28,6 +29,20 @@ func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
 		return failed("ResizeError", err)
 	}
 	return pod.Outcome{ID: job.Action.ID}
+}
+
+// tellSandbox tells the runtime of the pod's new size, once the group has it: a runtime that keeps pods in virtual machines
+// follows. The group is what binds, so a refusal is said and changes nothing.
+func (x *Performer) tellSandbox(ctx context.Context, job pod.Job) {
+	sandbox := job.Observed.NewestSandbox()
+	if sandbox == nil || !sandbox.Ready {
+		return
+	}
+	facts := x.cfg.Facts()
+	resources, overhead := crispec.SandboxResources(job.Pod, &facts.Spec)
+	if err := x.cfg.CRI.UpdateSandboxResources(ctx, sandbox.ID, resources, overhead); err != nil {
+		x.cfg.Log.Warn("the runtime was not told the new size of a pod", "pod", job.Ref, "err", err)
+	}
 }
 
 // mayShrink refuses a memory limit below what the container uses: the kernel would end it rather than fail. It is a best
