@@ -95,7 +95,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 
 // buildPods: what is wanted and what runs.
 func (a *Agent) buildPods() error {
-	a.pods = podset.New(a.sources(), func(uid types.UID) { a.loop.Look(uid, "source") })
+	a.pods = podset.New(a.cfg.NodeName, a.sources(), func(uid types.UID) { a.loop.Look(uid, "source") })
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
 		Notify:   func(uid types.UID) { a.loop.Look(uid, "runtime") },

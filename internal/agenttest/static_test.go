@@ -260,14 +260,19 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	for _, name := range []string{"torn", "edited", "removed"} {
 		files.write(name+".yaml", manifest(name, "registry.example/web:1"))
 	}
+	// One names its UID, which looks like those of the API.
+	own := strings.Replace(manifest("own", "registry.example/web:1"), "  name: own\n", "  name: own\n  uid: 6ba7b810-9dad-11d1-80b4-00c04fd430c8\n", 1)
+	files.write("own.yaml", own)
 	Run(t, cfg, func(w *World) {
 		torn, edited, removed := "torn-"+NodeName, "edited-"+NodeName, "removed-"+NodeName
 		mirror, other := w.mirrorOf(torn, nil), w.mirrorOf(edited, nil)
 		w.mirrorOf(removed, nil)
+		w.mirrorOf("own-"+NodeName, nil)
 		uid := w.Create(Pod("api"))
 		w.WaitReady("api")
-		id := w.running(torn)
+		id, ownID := w.running(torn), w.running("own-"+NodeName)
 		w.StopAgent()
+		files.write("own.yaml", own[:len(own)/2])
 		text := manifest("torn", "registry.example/web:1")
 		files.write("torn.yaml", text[:len(text)/2])
 		files.write("edited.yaml", manifest("edited", "registry.example/web:2"))
@@ -280,6 +285,10 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID {
 			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)
 		}
+		if now := w.running("own-" + NodeName); now != ownID {
+			t.Errorf("the container of the pod with a UID of its own, %s, became %s", ownID, now)
+		}
+		files.write("own.yaml", own)
 		files.write("new.yaml", "wrong from the start")
 		files.write("torn.yaml", text)
 		w.WaitGone(removed) // nobody could tell before: it might have been in the other file

@@ -17,6 +17,7 @@ type Set struct {
 	notify func(types.UID)
 	mirror func(fullName string) // nil: nobody mirrors
 	none   bool                  // no source is configured
+	suffix string                // of every static pod's name
 
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
@@ -31,10 +32,10 @@ type held struct {
 	source pod.Source
 }
 
-// New returns a Set that becomes Ready when each of the sources has answered once. notify is called, outside the
-// lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
-func New(sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, doubts: map[pod.Source]bool{}}
+// New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, outside
+// the lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
+func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
+	s := &Set{notify: notify, suffix: "-" + strings.ToLower(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, doubts: map[pod.Source]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -259,7 +260,8 @@ func (s *Set) StaticNames() []string {
 
 // Unwanted reports whether a pod that is not in the set may be stopped for it: every source has answered, or the source
 // that had it said that it is gone. While a source of static pods is in doubt, only those may whose name another has by
-// now. What the runtime holds does not say which source that was, but UIDs of the API are UUIDs, and a node's own are not.
+// now. What the runtime holds does not say which source that was, but static pods are known by their names, which end with
+// the node's, and most by their UIDs too: those of the API are UUIDs, a node's own are not unless a manifest names one.
 func (s *Set) Unwanted(ref pod.Ref) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -268,7 +270,7 @@ func (s *Set) Unwanted(ref pod.Ref) bool {
 		return true
 	case s.none || len(s.waiting) > 0:
 		return false
-	case len(s.doubts) == 0 || strings.Contains(string(ref.UID), "-"):
+	case len(s.doubts) == 0 || strings.Contains(string(ref.UID), "-") && !strings.HasSuffix(ref.Name, s.suffix):
 		return true
 	}
 	for _, h := range s.pods {

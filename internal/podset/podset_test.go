@@ -18,7 +18,7 @@ func object(uid, name string, annotations map[string]string) *v1.Pod {
 func TestReadyWaitsForEverySource(t *testing.T) {
 	t.Parallel()
 	var told []types.UID
-	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
 	s.Replace(pod.SourceAPI, nil)
 	if s.Ready() {
 		t.Error("ready before the file source has answered")
@@ -35,7 +35,7 @@ func TestReadyWaitsForEverySource(t *testing.T) {
 // A node without any source has nobody who could say that a pod is unwanted.
 func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
 	t.Parallel()
-	if New(nil, func(types.UID) {}).Ready() {
+	if New("node", nil, func(types.UID) {}).Ready() {
 		t.Error("ready without a source: every pod in the runtime would be stopped")
 	}
 }
@@ -43,7 +43,7 @@ func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
 func TestReplaceIsTheWholeStateOfOneSource(t *testing.T) {
 	t.Parallel()
 	var told []types.UID
-	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(uid types.UID) { told = append(told, uid) })
 	s.Upsert(pod.SourceFile, object("f", "static", map[string]string{pod.AnnotationSource: "file"}))
 	s.Replace(pod.SourceAPI, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
 	told = nil
@@ -62,7 +62,7 @@ func TestReplaceIsTheWholeStateOfOneSource(t *testing.T) {
 func TestAMirrorIsNeverWanted(t *testing.T) {
 	t.Parallel()
 	var told []types.UID
-	s := New([]pod.Source{pod.SourceAPI}, func(uid types.UID) { told = append(told, uid) })
+	s := New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { told = append(told, uid) })
 	static := object("f", "static", map[string]string{pod.AnnotationSource: "file", pod.AnnotationHash: "x"})
 	s.Upsert(pod.SourceFile, static)
 	mirror := object("m", "static", map[string]string{pod.AnnotationMirror: "x"})
@@ -87,7 +87,7 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 func TestAStaticPodIsToldOfItsMirrorsStatus(t *testing.T) {
 	t.Parallel()
 	var named []string
-	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
 	s.OnMirror(func(name string) { named = append(named, name) })
 	static := object("f", "static", map[string]string{pod.AnnotationSource: "file", pod.AnnotationHash: "x"})
 	s.Replace(pod.SourceFile, []*v1.Pod{static})
@@ -122,7 +122,7 @@ func TestAStaticPodIsToldOfItsMirrorsStatus(t *testing.T) {
 // A manifest that claims another pod's UID does not take it over.
 func TestNoSourceTakesAnothersUID(t *testing.T) {
 	t.Parallel()
-	s := New([]pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
 	s.Replace(pod.SourceAPI, []*v1.Pod{object("u", "web", nil)})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("u", "static", map[string]string{pod.AnnotationSource: "file"})})
 	if p, src := s.Get("u"); p.Name != "web" || src != pod.SourceAPI {
@@ -136,7 +136,7 @@ func TestNoSourceTakesAnothersUID(t *testing.T) {
 // A source that cannot be reached keeps nothing alive that another source has taken out.
 func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 	t.Parallel()
-	s := New([]pod.Source{pod.SourceFile, pod.SourceURL}, func(types.UID) {})
+	s := New("node", []pod.Source{pod.SourceFile, pod.SourceURL}, func(types.UID) {})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("b", "b", nil)})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("b", "b", nil)})
 	if !s.Unwanted(pod.Ref{Namespace: "ns", Name: "a", UID: "a"}) || s.Unwanted(pod.Ref{Namespace: "ns", Name: "never-seen", UID: "never-seen"}) || s.Ready() {
@@ -156,17 +156,17 @@ func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	told := 0
-	s := New([]pod.Source{pod.SourceFile}, func(types.UID) { told++ })
+	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) { told++ })
 	s.Doubt(pod.SourceFile, true)
 	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil), object("c2", "c", nil)})
 	s.Replace(pod.SourceFile, []*v1.Pod{object("c2", "c", nil)})
 	want := func(unknown bool) {
 		t.Helper()
 		got := map[string]bool{}
-		for name, uid := range map[string]types.UID{"a": "a", "b": "b", "c": "c1", "api": "0a1b-2c"} {
+		for name, uid := range map[string]types.UID{"a": "a", "b": "b", "c": "c1", "api": "0a1b-2c", "own-node": "3d4e-5f"} {
 			got[name] = s.Unwanted(pod.Ref{Namespace: "ns", Name: name, UID: uid})
 		}
-		if d := cmp.Diff(map[string]bool{"a": true, "b": unknown, "c": true, "api": true}, got); d != "" {
+		if d := cmp.Diff(map[string]bool{"a": true, "b": unknown, "c": true, "api": true, "own-node": unknown}, got); d != "" {
 			t.Errorf("unwanted (-want +got):\n%s", d)
 		}
 	}

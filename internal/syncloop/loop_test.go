@@ -85,7 +85,7 @@ func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := decide.DefaultPolicy()
 		var l *Loop
-		set := podset.New([]pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
+		set := podset.New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
 		l = New(Config{
 			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: &policy,
 			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),

@@ -41,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context, client kubernetes.Interface, node string, l net.Listener) error {
-	set := podset.New([]pod.Source{pod.SourceAPI}, func(types.UID) {})
+	set := podset.New(node, []pod.Source{pod.SourceAPI}, func(types.UID) {})
 	api := &source.API{Pods: client.CoreV1().Pods(metav1.NamespaceAll), NodeName: node, Target: set, Log: slog.Default()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
