@@ -2,6 +2,7 @@ package admit
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -32,11 +33,13 @@ type ResizeInput struct {
 	PinnedCPUs, PinnedMemory bool
 }
 
-// ResizeResult is the answer: OK, or Reason Infeasible (never on this node) or Deferred (when others leave), and why.
+// ResizeResult is the answer: OK, or Reason Infeasible (never on this node) or Deferred (when others leave), and why. For
+// a critical pod, those in Preempt have to leave for it: what it asks for is admitted as a new critical pod is.
 type ResizeResult struct {
 	OK      bool
 	Reason  string
 	Message string
+	Preempt []*v1.Pod
 }
 
 // Resize decides whether the node accepts what a running pod asks for now. A resize that asks for no more than the pod
@@ -68,14 +71,15 @@ func Resize(in ResizeInput) ResizeResult {
 			return infeasible(messageCapacity, name, asked, capacity)
 		}
 	}
-	for _, s := range Shortages(in.Pod, in.Others, in.Node) {
-		for _, name := range grows {
-			if s.Resource == name {
-				return ResizeResult{Reason: v1.PodReasonDeferred, Message: s.String()}
-			}
-		}
+	short := slices.DeleteFunc(Shortages(in.Pod, in.Others, in.Node), func(s Shortage) bool { return !slices.Contains(grows, s.Resource) })
+	if len(short) == 0 {
+		return ResizeResult{OK: true}
 	}
-	return ResizeResult{OK: true}
+	r := ResizeResult{Reason: v1.PodReasonDeferred, Message: short[0].String()}
+	if crispec.IsCritical(in.Pod) {
+		r.Preempt = (&Input{Pod: in.Pod, Others: in.Others, Node: in.Node}).makeRoom(short).Preempt
+	}
+	return r
 }
 
 // grows lists the resources of which the pod asks for more.

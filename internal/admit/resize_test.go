@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"reflect"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,7 +73,7 @@ func TestResize(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if got := Resize(tc.in); got != tc.want {
+			if got := Resize(tc.in); !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("got  %+v\nwant %+v", got, tc.want)
 			}
 		})
@@ -92,5 +93,28 @@ func TestResizeOfThePodItself(t *testing.T) {
 	in.Others = nil
 	if got := Resize(in); !got.OK {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A critical pod gets its room, also for a resize: the pods that go are those that would go for a new one.
+func TestResizeOfACriticalPod(t *testing.T) {
+	t.Parallel()
+	critical := func(p *v1.Pod) { p.Spec.Priority = new(int32(2000000000)) }
+	small, big, other := newPod("small", "cpu=1"), newPod("big", "cpu=3"), newPod("other", "cpu=1", critical)
+	resize := func(cpu string, o ...func(*v1.Pod)) ResizeResult {
+		return Resize(ResizeInput{Pod: newPod("p", "cpu="+cpu, o...), Allocated: newPod("p", "cpu=1", o...), Node: node("cpu=6"), Others: []*v1.Pod{small, big, other}})
+	}
+	for name, c := range map[string]struct {
+		got  ResizeResult
+		want []*v1.Pod
+	}{
+		"of an ordinary one":           {resize("2"), nil},
+		"for a little":                 {resize("2", critical), []*v1.Pod{small}},
+		"for much":                     {resize("4", critical), []*v1.Pod{big}},
+		"for more than the others are": {resize("6", critical), nil},
+	} {
+		if c.got.OK || c.got.Reason != v1.PodReasonDeferred || !reflect.DeepEqual(c.got.Preempt, c.want) {
+			t.Errorf("%s: %+v", name, c.got)
+		}
 	}
 }

@@ -140,6 +140,25 @@ func TestResizeAfterALostCheckpoint(t *testing.T) {
 	})
 }
 
+// A critical pod does not wait for room when others can make it.
+func TestResizeOfACriticalPodPreempts(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("critical", cpu("10", priority(2000000000))))
+		small, big := w.Create(Pod("small", cpu("20"))), w.Create(Pod("big", cpu("60")))
+		w.WaitReady("critical", "small", "big")
+		w.Witness.force(small)
+		w.resize("critical", "30")
+		w.awaitResizing("critical", "allocated=30 actual=30")
+		if p := w.Kube.Pod(Namespace, "small"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "Preempting" {
+			t.Errorf("small is %s %s", p.Status.Phase, p.Status.Reason)
+		}
+		if p := w.Kube.Pod(Namespace, "big"); !Ready(p) || len(w.Witness.StartsOf(big, "main")) != 1 {
+			t.Errorf("big is %s %s", p.Status.Phase, p.Status.Reason)
+		}
+	})
+}
+
 // "Resizes are retried by the pod's priority": room for one goes to the first in order, though the other asked before.
 func TestDeferredResizesAreInOrder(t *testing.T) {
 	t.Parallel()

@@ -67,14 +67,21 @@ func (l *Loop) awaitsNode(uid types.UID) bool {
 
 // preempt ends pods to make room for a critical one, which is looked at again when they have.
 func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
+	l.mu.Lock()
+	if me := l.workers[p.UID]; me != nil {
+		me.waits = true
+	}
+	l.mu.Unlock()
+	l.makeRoom(victims)
+}
+
+// makeRoom ends pods, each once.
+func (l *Loop) makeRoom(victims []*v1.Pod) {
 	for _, v := range victims {
 		l.Look(v.UID, "has to make room") // makes a worker where there is none yet
 	}
 	l.mu.Lock()
 	told := map[*v1.Pod]*podworker.Worker{}
-	if me := l.workers[p.UID]; me != nil {
-		me.waits = true
-	}
 	for _, v := range victims {
 		if m := l.workers[v.UID]; m != nil && !m.told {
 			m.told = true

@@ -103,9 +103,10 @@ func (l *Loop) grant(asks types.UID) {
 		r := m.r
 		result := l.cfg.Resize(r.pod, r.allocated, l.admitted(r.pod.UID))
 		l.mu.Lock()
-		changed := r.result != result
-		r.result = result
+		changed := r.result.OK != result.OK || r.result.Reason != result.Reason || r.result.Message != result.Message
+		r.result = admit.ResizeResult{OK: result.OK, Reason: result.Reason, Message: result.Message}
 		l.mu.Unlock()
+		l.makeRoom(result.Preempt)
 		if changed && r.pod.UID != asks {
 			m.Look("what it asks for was judged again")
 		}
