@@ -35,9 +35,8 @@ const (
 	retryMin = 10 * time.Millisecond
 )
 
-// tokenKey is what makes two requests ask for the same token. The pod's UID is in it: a token is bound to one pod.
+// tokenKey is what makes two requests of one pod ask for the same token. A token is bound to its pod: it is never another's.
 type tokenKey struct {
-	uid            types.UID
 	serviceAccount string
 	audience       string
 	seconds        int64 // 0: not said
@@ -56,39 +55,50 @@ type tokens struct {
 	accounts func(namespace string) ServiceAccounts
 	log      *slog.Logger
 
-	mu   sync.Mutex
-	pods map[types.UID]bool // tracked: others' tokens are not kept
-	held map[tokenKey]*token
+	mu sync.Mutex
+	// pods are those that are tracked, each with its tokens; nil where it has none yet. Others' tokens are not kept.
+	pods map[types.UID]map[tokenKey]*token
 }
 
 func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
-	return &tokens{accounts: accounts, log: log, pods: map[types.UID]bool{}, held: map[tokenKey]*token{}}
+	return &tokens{accounts: accounts, log: log, pods: map[types.UID]map[tokenKey]*token{}}
 }
 
 func (t *tokens) track(p *v1.Pod) {
 	t.mu.Lock()
-	t.pods[p.UID] = true
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	if _, ok := t.pods[p.UID]; !ok {
+		t.pods[p.UID] = nil
+	}
 }
 
 func (t *tokens) forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pods, uid)
-	for k := range t.held {
-		if k.uid == uid {
-			delete(t.held, k)
-		}
-	}
 }
 
-// due is when the first token of the pod is to be renewed.
+// keep keeps a token while its pod is tracked. The lock is held.
+func (t *tokens) keep(uid types.UID, k tokenKey, granted *token) {
+	held, ok := t.pods[uid]
+	if !ok {
+		return
+	}
+	if held == nil {
+		held = map[tokenKey]*token{}
+		t.pods[uid] = held
+	}
+	held[k] = granted
+}
+
+// due is when the first token of the pod is to be renewed. It is asked in every turn of every pod, and looks at that pod's
+// tokens only.
 func (t *tokens) due(uid types.UID) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var first time.Time
-	for k, held := range t.held {
-		if k.uid == uid && (first.IsZero() || held.renew.Before(first)) {
+	for _, held := range t.pods[uid] {
+		if first.IsZero() || held.renew.Before(first) {
 			first = held.renew
 		}
 	}
@@ -96,7 +106,7 @@ func (t *tokens) due(uid types.UID) time.Time {
 }
 
 func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *int64) (string, time.Time, error) {
-	k := tokenKey{uid: p.UID, serviceAccount: p.Spec.ServiceAccountName, audience: audience}
+	k := tokenKey{serviceAccount: p.Spec.ServiceAccountName, audience: audience}
 	if seconds != nil {
 		k.seconds = *seconds
 	}
@@ -105,7 +115,7 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	}
 	now := time.Now()
 	t.mu.Lock()
-	held := t.held[k]
+	held := t.pods[p.UID][k]
 	if held != nil && now.Before(held.renew) {
 		defer t.mu.Unlock()
 		return held.value, held.expires, nil
@@ -116,16 +126,14 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
-		if t.pods[k.uid] {
-			t.held[k] = fresh
-		}
+		t.keep(p.UID, k, fresh)
 		return fresh.value, fresh.expires, nil
 	}
 	if held != nil && time.Now().Before(held.expires) {
 		t.log.Warn("cannot renew service account token, keeping the old one", "pod", p.Namespace+"/"+p.Name,
 			"serviceAccount", k.serviceAccount, "expires", held.expires, "err", err)
 		// A new value: the old one may be read elsewhere.
-		t.held[k] = &token{value: held.value, expires: held.expires, renew: time.Now().Add(renewRetry + rand.N(renewRetry))}
+		t.keep(p.UID, k, &token{value: held.value, expires: held.expires, renew: time.Now().Add(renewRetry + rand.N(renewRetry))})
 		return held.value, held.expires, nil
 	}
 	if held != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -178,6 +180,56 @@ func TestAnOldTokenServesWhileItsRenewalFails(t *testing.T) {
 			t.Errorf("after the outage: %s", got)
 		}
 	})
+}
+
+// Each tracked pod has its own tokens; one that is forgotten leaves nothing, not even by a renewal that was under way.
+func TestTokensArePodByPod(t *testing.T) {
+	t.Parallel()
+	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+		two := podWith("2")
+		w.Track(two)
+		tokenOf(t, w, p, "", 600)
+		tokenOf(t, w, p, "vault", 3600)
+		time.Sleep(time.Minute)
+		tokenOf(t, w, two, "", 600)
+		w.Track(p) // once more: its tokens stay
+		one := w.NextRefresh("1")
+		if other := w.NextRefresh("2"); !one.Before(other) || time.Until(one) > 480*time.Second-time.Minute {
+			t.Errorf("due %s and %s, want the sooner of its own tokens for each", one, other)
+		}
+		w.Forget("2")
+		if again := w.NextRefresh("1"); !again.Equal(one) || !w.NextRefresh("2").IsZero() {
+			t.Errorf("after another's Forget due %s, was %s", again, one)
+		}
+		time.Sleep(time.Until(one))
+		w.client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
+			w.Forget("1")
+			return true, nil, apierrors.NewServiceUnavailable("down")
+		})
+		if got := tokenOf(t, w, p, "", 600); got != "token-1" {
+			t.Errorf("while its renewal fails: %s", got)
+		}
+		if n := len(w.tokens.pods); n != 0 {
+			t.Errorf("the tokens of %d pods that were forgotten are kept: %v", n, w.tokens.pods)
+		}
+	})
+}
+
+// What a turn asks of the tokens does not grow with the pods of the node.
+func BenchmarkTokensDue(b *testing.B) {
+	for _, pods := range []int{1, 1000} {
+		b.Run(strconv.Itoa(pods)+"pods", func(b *testing.B) {
+			held := newTokens(nil, nil)
+			for i := range pods {
+				uid := types.UID(strconv.Itoa(i))
+				held.track(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
+				held.keep(uid, tokenKey{serviceAccount: "default"}, &token{renew: time.Unix(1, 0)})
+			}
+			for b.Loop() {
+				held.due("0")
+			}
+		})
+	}
 }
 
 func TestARefusedTokenIsAskedForAgainAtOnce(t *testing.T) {
