@@ -15,8 +15,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/client-go/tools/remotecommand"
+	spdyclient "k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/wherry-node/wherry/internal/source"
 	"github.com/wherry-node/wherry/internal/timeline"
@@ -197,7 +198,7 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, o re
 		return err
 	}
 	u := &url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
-	x, err := remotecommand.NewSPDYExecutorForTransports(rt, rt, http.MethodPost, u)
+	x, err := remotecommand.NewSPDYExecutorForTransports(rt, spdyclient.NewUpgraderForStreaming(rt), http.MethodPost, u)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func (w *Witness) ended(in *Instance) {
 	if !s.deletedAt.After(w.clockAt) && !w.agentAt.Before(w.clockAt) {
 		return // the clock by which this agent knows when the end began is another
 	}
-	if early := s.mayKillAt.Sub(time.Now()); early > 1500*time.Millisecond {
+	if early := time.Until(s.mayKillAt); early > 1500*time.Millisecond {
 		w.broken(RuleGrace, "pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
 	}
 }

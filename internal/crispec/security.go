@@ -102,6 +102,7 @@ func (in *ContainerInput) security() (*runtimeapi.LinuxContainerSecurityContext,
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, &in.Policy); err != nil {
 		return nil, err
 	}
+	//lint:ignore SA1019 older runtimes read the field that came before the other
 	if out.Apparmor, out.ApparmorProfile, err = apparmor(in.Pod, in.Container); err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	made.Labels = map[string]string{"l": "1"}
-	if made, err = leases.Update(ctx, made, metav1.UpdateOptions{}); err != nil {
+	if _, err = leases.Update(ctx, made, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if made, err = leases.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"2"}}}`), metav1.PatchOptions{}); err != nil {

@@ -117,6 +117,7 @@ func (u *update) setInfo() {
 		info.ContainerRuntimeVersion = "unknown://Unknown"
 	}
 	info.KubeletVersion = u.s.KubeletVersion
+	//lint:ignore SA1019 what another agent has set is cleared
 	info.KubeProxyVersion = "" // deprecated, and never known
 	info.OperatingSystem, info.Architecture = u.s.OS, u.s.Arch
 }

@@ -146,7 +146,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	<-ctx.Done()
 	// Under the lock, so that no Track adds to the group while Wait runs: start checks the context.
 	o.mu.Lock()
-	o.mu.Unlock() //nolint:staticcheck // a barrier, not a critical section
+	//lint:ignore SA2001 a barrier, not a critical section
+	o.mu.Unlock()
 	o.wg.Wait()
 	return nil
 }

@@ -417,7 +417,7 @@ func TestNetworkProbes(t *testing.T) {
 		var host string
 		mux := http.NewServeMux()
 		mux.HandleFunc("/ok", func(w http.ResponseWriter, r *http.Request) { seen, host = r.Header, r.Host })
-		mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret", 503) })
+		mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "secret", http.StatusServiceUnavailable) })
 		mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
 		mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://other.example.com/", http.StatusFound)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+	//lint:ignore SA1019 the dialers of client-go are of this type
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"

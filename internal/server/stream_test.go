@@ -349,7 +349,9 @@ func TestBadStreamingServer(t *testing.T) {
 		status int
 	}{
 		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "token expired", 404) }, 404},
-		{func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 302) }, 502},
+		{func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}, 502},
 		{func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, 502},
 		{func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, _ := http.NewResponseController(w).Hijack()

@@ -19,11 +19,12 @@ import (
 	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	remoteproto "k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/tools/remotecommand"
+	spdyclient "k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 // The names and numbers of the two WebSocket protocols that are translated.
@@ -184,7 +185,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 		defer cancel() // the client is gone: the command's streams end
 		c.receive()
 	})
-	executor, err := remotecommand.NewSPDYExecutorForProtocols(&given{up}, &given{up}, http.MethodPost, q.url, remoteproto.StreamProtocolV4Name)
+	executor, err := remotecommand.NewSPDYExecutorForProtocols(&given{up}, spdyclient.NewUpgraderForStreaming(&given{up}), http.MethodPost, q.url, remoteproto.StreamProtocolV4Name)
 	if err == nil {
 		err = c.start()
 	}

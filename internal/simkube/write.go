@@ -139,7 +139,8 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 		if req.verb == "patch" {
 			return answer{}, apierrors.NewInvalid(kd.gvk.GroupKind(), req.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable")})
 		}
-		return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.meta.GetUID())) //nolint:staticcheck // the server's words
+		//lint:ignore ST1005 the server's words
+		return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.meta.GetUID()))
 	}
 	if rv := m.GetResourceVersion(); rv != "" && rv != old.meta.GetResourceVersion() {
 		return answer{}, apierrors.NewConflict(kd.gr(), req.name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
@@ -283,7 +284,8 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 			return answer{}, apierrors.NewConflict(schema.GroupResource{Resource: kd.gvk.Kind}, req.name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *pre.UID, old.meta.GetUID()))
 		}
 		if pre.ResourceVersion != nil && *pre.ResourceVersion != old.meta.GetResourceVersion() {
-			return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *pre.ResourceVersion, old.meta.GetResourceVersion())) //nolint:staticcheck // the server's words
+			//lint:ignore ST1005 the server's words
+			return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *pre.ResourceVersion, old.meta.GetResourceVersion()))
 		}
 	}
 	obj := old.obj.DeepCopyObject()

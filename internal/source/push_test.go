@@ -74,7 +74,6 @@ type pushBench struct {
 	objects  *wantedObjects
 	finished map[types.UID]bool
 	handler  http.Handler
-	end      func()
 }
 
 func newPushBench(t *testing.T, dir string) *pushBench {

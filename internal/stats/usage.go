@@ -14,8 +14,6 @@ type usage struct {
 	swap   *swapUsage
 	pids   *uint64
 	psi    psiUsage
-	io     []ioUsage
-	limits *limits
 }
 
 type cpuUsage struct {

@@ -107,16 +107,6 @@ func (n *node) log() string {
 	return string(data)
 }
 
-// containers are the IDs of the running containers in the node's runtime.
-func (n *node) containers(t *testing.T) string {
-	t.Helper()
-	out, err := n.crictl("ps", "-q", "--no-trunc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // relay stands between a node and the API server, and can go wrong in the ways that networks do.
 type relay struct {
 	to string
