@@ -1,0 +1,161 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestOtherUIDEndsTheWriter(t *testing.T) {
+	old := aPod("a")
+	successor := aPod("a")
+	successor.UID = "other"
+	inBubble(t, newAPI(successor), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: old, Status: running("True", "")})
+		time.Sleep(time.Hour)
+		r.expect(t, "PATCH a other uid")
+		if diff := cmp.Diff([]types.UID{"uid-a"}, r.gone); diff != "" {
+			t.Error(diff)
+		}
+		if r.api.get("a").Status.Phase != v1.PodPending {
+			t.Error("the successor's status was written")
+		}
+	})
+}
+
+func TestNotFoundEndsTheWriter(t *testing.T) {
+	p := aPod("a")
+	inBubble(t, newAPI(), 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		synctest.Wait()
+		r.Set(Desired{Pod: p, Status: running("False", "")})
+		time.Sleep(time.Hour)
+		r.expect(t, "PATCH a not found")
+		if diff := cmp.Diff([]types.UID{"uid-a"}, r.gone); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestOutageLosesNothing(t *testing.T) {
+	a := newAPI()
+	var mu sync.Mutex
+	down := true
+	a.fail = func(string, string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if down {
+			return errors.New("connection refused")
+		}
+		return nil
+	}
+	var pods []*v1.Pod
+	for i := range 20 {
+		p := aPod(fmt.Sprint("p", i))
+		a.pods[p.Name] = p
+		pods = append(pods, p)
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		for _, p := range pods {
+			r.Set(Desired{Pod: p, Status: running("False", "")})
+		}
+		time.Sleep(10 * time.Minute)
+		for _, p := range pods {
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+		}
+		tries := len(a.requests())
+		if tries < 20*60 || tries > 20*80 {
+			t.Errorf("%d tries in ten minutes for 20 pods, want about one per 10 s and pod", tries)
+		}
+		mu.Lock()
+		down = false
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		for _, p := range pods {
+			if got := describe(&a.get(p.Name).Status); got != "Running ready=True" {
+				t.Errorf("%s says %s", p.Name, got)
+			}
+		}
+		if n := strings.Count(r.log.String(), "cannot write pod status"); n != 1 {
+			t.Errorf("the outage was logged %d times:\n%s", n, r.log.String())
+		}
+	})
+}
+
+func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.fail = func(method, name string) error {
+		if method == http.MethodPatch {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		r.expect(t, "PATCH a failed", "GET a")
+		if !strings.Contains(r.log.String(), "ns/a(uid-a)") {
+			t.Errorf("the pod is not named: %s", r.log.String())
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(a.requests()); n > 60 {
+			t.Errorf("%d requests in an hour for a status that is refused", n)
+		}
+		if n := strings.Count(r.log.String(), "\n"); n != 1 {
+			t.Errorf("logged %d times, want 1", n)
+		}
+		a.mu.Lock()
+		a.fail = nil
+		a.mu.Unlock()
+		r.Set(Desired{Pod: p, Status: running("True", "changed")}) // is not held back
+		synctest.Wait()
+		if got := describe(&a.get("a").Status); got != "Running ready=True changed" {
+			t.Errorf("status is %s", got)
+		}
+	})
+}
+
+func TestConflictIsRetriedOverAFreshObject(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	first := true
+	a.fail = func(method, name string) error {
+		if method == http.MethodPatch && first {
+			first = false
+			return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, errors.New("the object has been modified"))
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(time.Second)
+		r.expect(t, "PATCH a failed", "GET a", "PATCH a Running ready=True")
+	})
+}
+
+func TestHungRequestEnds(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.latency = time.Hour
+	inBubble(t, a, 1, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		time.Sleep(29 * time.Second)
+		a.mu.Lock()
+		a.latency = 0
+		a.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		r.expect(t, "PATCH a Running ready=True")
+	})
+}
