@@ -112,10 +112,14 @@ func (a *Agent) buildNode() error {
 		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
 		Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems,
 	})
+	k := &a.cfg.Kubelet
+	a.facts.resolver = resolver{clusterDomain: k.ClusterDomain, event: a.events.NodeEvent, log: a.log}
+	if a.deps.Machine.real && k.ResolverConfig != nil {
+		a.facts.resolver.path = *k.ResolverConfig
+	}
 	if a.deps.Client == nil {
 		return nil
 	}
-	k := &a.cfg.Kubelet
 	a.own = newOwnNode(a.clients.api, a.cfg.NodeName)
 	var err error
 	a.heartbeat, err = heartbeat.New(heartbeat.Config{
@@ -174,6 +178,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	a.look(ctx)
+	a.facts.resolver.read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
 	parts := []part{
 		{"runtime", a.runtime.Run},
 		{"pleg", a.pleg.Run},

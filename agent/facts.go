@@ -98,9 +98,10 @@ func specHash(p *v1.Pod, c *v1.Container) string { return crispec.SpecHash(p, c)
 
 // factsCache keeps what is read from files for a few seconds: every container start asks.
 type factsCache struct {
-	mu    sync.Mutex
-	at    time.Time
-	facts perform.Facts
+	mu       sync.Mutex
+	at       time.Time
+	facts    perform.Facts
+	resolver resolver
 }
 
 // factsFor is how long files of the host are good enough for new containers.
@@ -127,13 +128,7 @@ func (a *Agent) performFacts() perform.Facts {
 	}
 	if a.deps.Machine.real {
 		f.NodeHosts = readFile("/etc/hosts")
-		if k.ResolverConfig != nil && *k.ResolverConfig != "" {
-			resolv, err := crispec.ParseResolvConf(readFile(*k.ResolverConfig))
-			if err != nil {
-				a.log.Warn("resolvConf not readable; pods get what could be read", "path", *k.ResolverConfig, "err", err)
-			}
-			f.HostResolv = resolv
-		}
+		f.HostResolv = a.facts.resolver.read()
 	}
 	a.facts.facts, a.facts.at = f, time.Now()
 	return f

@@ -207,3 +207,24 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 	}
 	return c, nil
 }
+
+// ResolvConfWarning is what the node is told of a resolver configuration that leaves too little of itself to pods, or "":
+// beside the search list of a node come those of the cluster, and "some resolvers" take no more than so many.
+func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
+	domains := maxSearches
+	if clusterDomain != "" {
+		domains -= 3 // a namespace's, the services', the cluster's
+	}
+	if len(c.Searches) > domains {
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, domains)
+	}
+	for _, s := range c.Searches {
+		if len(s) > validation.DNS1123SubdomainMaxLength {
+			return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", path, validation.DNS1123SubdomainMaxLength)
+		}
+	}
+	if len(strings.Join(c.Searches, " ")) > maxSearchChars {
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", path, maxSearchChars)
+	}
+	return ""
+}

@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is wrong with the node's resolver configuration is an event of the node: at the first reading, and when it changes.
+func TestResolverTellsTheNode(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	var events []string
+	r := &resolver{path: path, clusterDomain: "cluster.local", log: slog.New(slog.DiscardHandler), event: func(kind, reason, message string) {
+		events = append(events, kind+" "+reason+" "+message)
+	}}
+	domains := func(n int) string { return "nameserver 10.0.0.1\nsearch" + strings.Repeat(" example.com", n) + "\n" }
+	for _, step := range []struct {
+		name, text, want string // want: how the event ends; "": none
+		searches         int
+	}{
+		{"no file", "", "no such file or directory", 0},
+		{"still none", "", "", 0},
+		{"as many domains as fit beside the cluster's", domains(29), "", 29},
+		{"one more", domains(30), "search line consisting of more than 29 domains!", 30},
+		{"the same", domains(30), "", 30},
+		{"a long one", "search " + strings.Repeat("a", 254) + "\n", "a search path which length is more than allowed 253 chars!", 1},
+		{"long together", "search" + strings.Repeat(" "+strings.Repeat("a", 250), 9) + "\n", "search line which length is more than allowed 2048 chars!", 9},
+		{"good", domains(1), "", 1},
+		{"bad again", domains(30), "more than 29 domains!", 30},
+		{"unreadable", "nameserver\n", "line 1: nameserver without an address", 0},
+	} {
+		if step.text != "" {
+			if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events = nil
+		c := r.read()
+		told := strings.Join(events, "\n")
+		if n := len(c.GetSearches()); n != step.searches || (told == "") != (step.want == "") ||
+			told != "" && (!strings.HasPrefix(told, "Warning CheckLimitsForResolvConf ") || !strings.HasSuffix(told, step.want)) {
+			t.Errorf("%s: %d search paths, events %q", step.name, n, told)
+		}
+	}
+	if c := (&resolver{}).read(); c != nil {
+		t.Errorf("without a file: %v", c)
+	}
+}
