@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,6 +140,7 @@ func (a *alone) nothingLeft() {
 func TestStandalone(t *testing.T) {
 	a := newAlone(t)
 	t.Run("survives", func(t *testing.T) { a.on(t).survives() })
+	t.Run("attaches", func(t *testing.T) { a.on(t).attaches() })
 	t.Run("ends", func(t *testing.T) { a.on(t).ends() })
 }
 
@@ -290,6 +293,68 @@ func (a *alone) survives() {
 	if _, err := os.Stat(a.sock); err == nil {
 		t.Error("the socket is left")
 	}
+}
+
+// wherry attach takes part in what a container reads and writes, and leaves it running.
+func (a *alone) attaches() {
+	t := a.T
+	manifest := filepath.Join(a.dir, "echo.yaml")
+	const pods = `apiVersion: v1
+kind: Pod
+metadata: {name: echo}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - {name: main, image: "docker.io/library/busybox:1.36", imagePullPolicy: IfNotPresent, stdin: true, command: [sh, -c, "while read line; do echo heard $line; done"]}
+    - {name: deaf, image: "docker.io/library/busybox:1.36", imagePullPolicy: IfNotPresent, command: [sleep, "1000"]}
+`
+	if err := os.WriteFile(manifest, []byte(pods), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.run(manifest)
+	a.eventually("the pod to be up", func() error {
+		if !strings.Contains(a.said(), "pod/echo is up at ") {
+			return errorf("it is not")
+		}
+		return nil
+	})
+	for range 2 { // who leaves does not end what the container reads
+		cmd := exec.Command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
+		cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		if _, err := io.WriteString(in, "ahoy\n"); err != nil {
+			t.Error(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if line != "heard ahoy\n" {
+			t.Errorf("wherry attach shows %q, %v", line, err)
+		}
+		stuck.Stop()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if _, err := a.wherry("attach", "-i", "echo", "-c", "deaf"); err == nil || !strings.Contains(err.Error(), "its spec has no stdin: true") {
+		t.Errorf("wherry attach -i to a container without stdin: %v", err)
+	}
+	if fields := strings.Fields(a.must("ps", "echo")); !slices.Contains(fields, "2/2") || !slices.Contains(fields, "Running") {
+		t.Errorf("wherry ps: %q", fields)
+	}
+	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-a.agent.ended
+	a.nothingLeft()
 }
 
 // A pod that runs to its end ends wherry run with its exit code; Ctrl-C stops pods with their grace and removes them.
