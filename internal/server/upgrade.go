@@ -105,15 +105,10 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	up, err := s.ask(ctx, to, r.Method, header)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
+	if !agreed(w, up, err) {
 		return
 	}
 	defer up.Close() //nolint:errcheck // both sides are done with it
-	if !up.upgraded() {
-		refuse(w, up.answer)
-		return
-	}
 	conn, early, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		http.Error(w, fmt.Sprintf("unable to upgrade: %v", err), http.StatusInternalServerError)
@@ -126,6 +121,20 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		return
 	}
 	join(conn, early.Reader, up)
+}
+
+// agreed reports whether the runtime, asked for up, has upgraded the connection; if not, the client has its answer.
+func agreed(w http.ResponseWriter, up *upstream, err error) bool {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return false
+	}
+	if !up.upgraded() {
+		refuse(w, up.answer)
+		_ = up.Close()
+		return false
+	}
+	return true
 }
 
 // writeSwitch writes the answer 101 to the client.

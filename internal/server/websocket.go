@@ -84,15 +84,10 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	up, err := s.askSPDY(ctx, to, protocols)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
+	if !agreed(w, up, err) {
 		return
 	}
 	defer up.Close() //nolint:errcheck // both sides are done with it
-	if !up.upgraded() {
-		refuse(w, up.answer)
-		return
-	}
 	protocol := up.answer.Header.Get("X-Stream-Protocol-Version")
 	if !slices.Contains(protocols, protocol) {
 		http.Error(w, fmt.Sprintf("the container runtime chose protocol %q, not one of %q", protocol, protocols), http.StatusBadGateway)
@@ -160,15 +155,10 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	up, err := s.askSPDY(ctx, q.url, []string{remoteproto.StreamProtocolV4Name})
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
+	if !agreed(w, up, err) {
 		return
 	}
 	defer up.Close() //nolint:errcheck // both sides are done with it
-	if !up.upgraded() {
-		refuse(w, up.answer)
-		return
-	}
 	ws, err := accept(w, r, remoteproto.StreamProtocolV5Name)
 	if err != nil {
 		return
