@@ -84,8 +84,13 @@ mutate: ## change one thing at a time in internal/decide and see whether its tes
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
 
-conformance-ci: ## the part of them that covers every area in a few minutes: conformance/ci.txt
-	@$(MAKE) --no-print-directory conformance LIST=conformance/ci.txt
+# What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
+conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt
+ifneq ($(ROOT),)
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --list=conformance/ci.txt --procs=10 --retry --brief --limit=12m
+else
+	@echo "not root: upstream's tests on a node are skipped"
+endif
 
 crash: ## kill the agent N times (default 200) under pods that come and go on a real containerd, and look at them; SEED=...
 	@$(MAKE) --no-print-directory build

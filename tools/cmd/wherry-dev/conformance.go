@@ -1,20 +1,26 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-node/wherry/tools/internal/conformance"
 )
 
+// toEnd is how long a run may take to end what it started, once it is told to.
+const toEnd = 3 * time.Minute
+
 func conformanceCommand() *cobra.Command {
 	o := conformance.Options{}
 	var inside, noBuild bool
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use: "conformance", Args: cobra.NoArgs,
 		Short: "Run upstream's tests on a node of its own, in namespaces of its own",
@@ -30,29 +36,22 @@ func conformanceCommand() *cobra.Command {
 				return errors.New("conformance tests start containers: run as root")
 			}
 			o.Checkout, o.Progress = root, cmd.OutOrStdout()
+			fs := cmd.Flags()
+			o.Whole = o.List == "" && o.Skip == "" && o.Focus == fs.Lookup("focus").DefValue && o.Repeat <= 1
+			ctx := cmd.Context()
 			if inside {
-				return conformance.Run(cmd.Context(), o)
+				return conformance.Run(ctx, o)
 			}
-			if !noBuild {
-				if err := conformance.Build(cmd.Context(), o); err != nil {
-					return err
-				}
+			if limit > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, limit)
+				defer cancel()
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return err
+			err = outside(ctx, o, noBuild)
+			if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				err = fmt.Errorf("not done within --limit=%v (building and starting included), so it was ended: %w", limit, err)
 			}
-			again := exec.Command(self, append(os.Args[1:], "--inside")...)
-			again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
-			again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-			if err := again.Start(); err != nil {
-				return fmt.Errorf("enter new namespaces: %w", err)
-			}
-			go func() { // a terminal's interrupt reaches both; SIGTERM only this one
-				<-cmd.Context().Done()
-				_ = again.Process.Signal(syscall.SIGTERM)
-			}()
-			return again.Wait()
+			return err
 		},
 	}
 	fs := cmd.Flags()
@@ -62,9 +61,41 @@ func conformanceCommand() *cobra.Command {
 	fs.StringVar(&o.List, "list", "", "a file with the names of the tests, one per line, in place of --focus")
 	fs.IntVar(&o.Procs, "procs", 6, "tests at a time")
 	fs.IntVar(&o.Repeat, "repeat", 1, "run them so often, until one fails")
+	fs.BoolVar(&o.Retry, "retry", false, "run the few that failed once more, alone, before they count")
+	fs.BoolVar(&o.Brief, "brief", false, "print a summary in place of the table: what failed and why comes last")
+	fs.DurationVar(&limit, "limit", 0, "end all of it after that long, building included; to end takes up to three minutes more")
 	fs.BoolVar(&o.Keep, "keep", false, "at the end leave everything up until interrupted")
 	fs.BoolVar(&noBuild, "no-build", false, "take the programs in bin/ as they are")
 	fs.BoolVar(&inside, "inside", false, "")
 	_ = fs.MarkHidden("inside")
 	return cmd
+}
+
+// outside builds what is needed and runs this program again in new namespaces. That one has toEnd to end what it started
+// when ctx is done; then it is killed, and what it has left is ended from here.
+func outside(ctx context.Context, o conformance.Options, noBuild bool) error {
+	if !noBuild {
+		if err := conformance.Build(ctx, o); err != nil {
+			return err
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	again := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside")...)
+	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
+	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	// A terminal's interrupt reaches both; SIGTERM and the limit only this one.
+	again.Cancel, again.WaitDelay = func() error { return again.Process.Signal(syscall.SIGTERM) }, toEnd
+	if err := again.Start(); err != nil {
+		return fmt.Errorf("enter new namespaces: %w", err)
+	}
+	err = again.Wait()
+	if status, ok := again.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), toEnd)
+		defer cancel()
+		err = errors.Join(err, conformance.Down(down, o))
+	}
+	return err
 }

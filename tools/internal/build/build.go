@@ -116,6 +116,7 @@ func (t Target) make(ctx context.Context, checkout, bin string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(checkout, t.Module)
 	cmd.Env = append(append(os.Environ(), "GOFLAGS=", "GOWORK=off"), t.Env...)
+	cmd.WaitDelay = 10 * time.Second // for compilers that outlive a go command that is told to end
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("in %s: go %s: %w\n%s", t.Module, strings.Join(args, " "), err, bytes.TrimSpace(out))

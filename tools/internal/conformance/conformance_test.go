@@ -49,6 +49,9 @@ func TestJUnit(t *testing.T) {
 <testcase name="[BeforeSuite]" time="0.1"></testcase>
 <testcase name="[It] [sig-node] Pods should run" time="2.5"></testcase>
 <testcase name="[It] [sig-node] Pods should end" time="3"><failure message="it did not"></failure></testcase>
+<testcase name="[It] [sig-node] Pods should stay" time="3"><failure type="failed">[FAILED] Timed out.
+It is gone.
+In [It] at: pods.go:1</failure></testcase>
 <testcase name="[It] [sig-node] Pods on Windows" time="0.2"><skipped message="no"></skipped></testcase>
 <testcase name="[It] [sig-apps] other" time="0"><skipped message="skipped"></skipped></testcase>
 </testsuite></testsuites>`), 0o644); err != nil {
@@ -58,8 +61,14 @@ func TestJUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := ran.Names(), []string{"[sig-node] Pods on Windows", "[sig-node] Pods should end", "[sig-node] Pods should run"}; !slices.Equal(got, want) {
+	if got, want := ran.Names(), []string{"[sig-node] Pods on Windows", "[sig-node] Pods should end", "[sig-node] Pods should run", "[sig-node] Pods should stay"}; !slices.Equal(got, want) {
 		t.Errorf("ran %q, want %q", got, want)
+	}
+	if got, want := ran["[sig-node] Pods should end"].Message, "it did not"; got != want {
+		t.Errorf("the reason as an attribute is %q, want %q", got, want)
+	}
+	if got, want := ran["[sig-node] Pods should stay"].Message, "[FAILED] Timed out.\nIt is gone.\nIn [It] at: pods.go:1"; got != want {
+		t.Errorf("the reason as a text is %q, want %q", got, want)
 	}
 	listed := []string{"[sig-node] Pods should end", "[sig-node] Pods should run", "[sig-node] not asked for"}
 	if got := Broken(listed, ran); !slices.Equal(got, listed[:1]) {
@@ -91,6 +100,52 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestSummaryEndsWithWhatFailed(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("and so on\n", 30) + "the end"
+	ran := Results{
+		"good":    {Status: "passed", Seconds: 5},
+		"noise":   {Status: "failed", Seconds: 7, Message: "too slow"},
+		"bad":     {Status: "failed", Seconds: 2, Message: "first\n" + long},
+		"skipped": {Status: "skipped", Seconds: 0.1},
+	}
+	if got, want := ran.failed(), []string{"bad", "noise"}; !slices.Equal(got, want) {
+		t.Errorf("failed are %q, want %q", got, want)
+	}
+	ran.Again(Results{
+		"noise": {Status: "passed", Seconds: 1}, "bad": {Status: "failed", Seconds: 1, Message: "again\n" + long}, "good": {Status: "failed"},
+	})
+	if got, want := ran.failed(), []string{"bad"}; !slices.Equal(got, want) {
+		t.Errorf("after a second run failed are %q, want %q", got, want)
+	}
+	const want = `longest:
+    5.0 s  good
+    1.0 s  bad
+    1.0 s  noise
+FAILED ONCE, passed when it was run again alone: noise
+    too slow
+2 of 5 passed, 1 failed, 1 skipped themselves; 7 s in all, wall time 20 s
+DID NOT RUN: gone
+FAILED, and again when it was run alone: bad
+    again
+    and so on
+    and so on
+    and so on
+    ... (20 lines)
+    and so on
+    and so on
+    and so on
+    and so on
+    and so on
+    and so on
+    and so on
+    the end
+`
+	if got := Summary(ran, ran.Missing([]string{"good", "gone"}), 20); got != want {
+		t.Errorf("summary:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 func TestReferenceKeepsWhatALaterRunLeftOut(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "upstream.txt")
@@ -106,9 +161,20 @@ func TestReferenceKeepsWhatALaterRunLeftOut(t *testing.T) {
 		t.Errorf("written again:\n%s\nwant:\n%s", got, before)
 	}
 	got := reference.With(ReferenceRun{Title: "upstream's kubelet: v2, 1 tests, wall time 3 s", Tests: Results{"b": {Status: "passed", Seconds: 3}}}).String()
-	const want = "# upstream's kubelet: v2, 1 tests, wall time 3 s\npassed\t3.0\tb\n\n# upstream's kubelet: v1, 2 tests\n# Remark.\npassed\t2.0\ta\n"
+	const want = "# upstream's kubelet: v2, 1 tests, wall time 3 s\npassed\t3.0\tb\n\n" + before
 	if got != want {
 		t.Errorf("with a later run:\n%s\nwant:\n%s", got, want)
+	}
+	both := reference.With(ReferenceRun{Title: "upstream's kubelet: v2, 1 tests, wall time 3 s", Tests: Results{"b": {Status: "passed", Seconds: 3}}})
+	if results := both.Results(); results["b"].Status != "passed" || results["a"].Seconds != 2 {
+		t.Errorf("the later result of b does not count: %v", results)
+	}
+	if wall, ok := both.Wall(Results{"a": {}, "b": {}}); !ok || wall != 9 {
+		t.Errorf("the wall time of the first run is %v, %v, want 9 as before", wall, ok)
+	}
+	whole := both.With(ReferenceRun{Title: "upstream's kubelet: v3, 2 tests, wall time 8 s", Tests: Results{"a": {Status: "passed"}, "b": {Status: "passed"}}})
+	if wall, ok := whole.Wall(Results{"a": {}, "b": {}}); len(whole) != 1 || !ok || wall != 8 {
+		t.Errorf("a run of all leaves %d runs, wall time %v, %v", len(whole), wall, ok)
 	}
 	for _, bad := range []string{"passed\t1\ta\n", "# upstream's kubelet: v1\npassed a\n", "# upstream's kubelet: v1\npassed\tsoon\ta\n"} {
 		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {

@@ -2,18 +2,21 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Reference is what upstream's kubelet did, in runs of which the later ones stand first; a test is in one of them only.
+// Reference is what a node agent did, in runs of which the later ones stand first. A run stands as it was, so that its wall
+// time stays true; of a test that is in more than one, the later result counts.
 //
 // As a file: each run begins with lines that begin with #, the first of them says on what, when and for how long it ran;
 // then come its tests: status, seconds and name between tabs.
 type Reference []ReferenceRun
 
-// ReferenceRun is one run of upstream's kubelet.
+// ReferenceRun is one run.
 type ReferenceRun struct {
 	Title   string // without #
 	Remarks []string
@@ -21,8 +24,9 @@ type ReferenceRun struct {
 }
 
 const (
-	titleBegins = "upstream's kubelet: "
-	wallBegins  = "wall time "
+	titleKubelet = "upstream's kubelet: "
+	titleWherry  = "Wherry: "
+	wallBegins   = "wall time "
 )
 
 // ReadReference reads a file of runs.
@@ -40,11 +44,11 @@ func ReadReference(path string) (Reference, error) {
 		switch {
 		case strings.TrimSpace(line) == "":
 			continue
-		case isComment && strings.HasPrefix(comment, titleBegins):
+		case isComment && (strings.HasPrefix(comment, titleKubelet) || strings.HasPrefix(comment, titleWherry)):
 			runs = append(runs, ReferenceRun{Title: comment, Tests: Results{}})
 			continue
 		case len(runs) == 0:
-			return nil, fmt.Errorf("read %s: line %d comes before the first \"# %s...\"", path, number, titleBegins)
+			return nil, fmt.Errorf("read %s: line %d comes before the first \"# %s...\" or \"# %s...\"", path, number, titleKubelet, titleWherry)
 		}
 		run := &runs[len(runs)-1]
 		if isComment {
@@ -67,37 +71,27 @@ func ReadReference(path string) (Reference, error) {
 // Results are those of all runs.
 func (r Reference) Results() Results {
 	all := Results{}
-	for _, run := range r {
-		for name, result := range run.Tests {
-			all[name] = result
-		}
+	for _, run := range slices.Backward(r) {
+		maps.Copy(all, run.Tests)
 	}
 	return all
 }
 
-// With is the reference with one more run; earlier ones keep the tests that it did not run.
+// With is the reference with one more run. One of before goes when every test of it ran again.
 func (r Reference) With(run ReferenceRun) Reference {
 	runs := Reference{run}
 	for _, before := range r {
-		kept := Results{}
-		for name, result := range before.Tests {
+		for name := range before.Tests {
 			if _, again := run.Tests[name]; !again {
-				kept[name] = result
+				runs = append(runs, before)
+				break
 			}
 		}
-		if len(kept) == 0 {
-			continue
-		}
-		title := before.Title
-		if i := strings.Index(title, ", "+wallBegins); i >= 0 && len(kept) != len(before.Tests) {
-			title = title[:i] // it is not that of what is left
-		}
-		runs = append(runs, ReferenceRun{Title: title, Remarks: before.Remarks, Tests: kept})
 	}
 	return runs
 }
 
-// Wall is how long upstream's kubelet took for these very tests in one run; false if it did not run them in one.
+// Wall is how long the node agent took for these very tests in one run; false if it did not run them in one.
 func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	for _, run := range r {
 		_, wall, found := strings.Cut(run.Title, ", "+wallBegins)

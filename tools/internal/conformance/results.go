@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"os"
@@ -12,7 +13,8 @@ import (
 type Result struct {
 	Status  string // passed, failed or skipped
 	Seconds float64
-	Message string // of the failure
+	Message string // of the failure; of the first one, where it passed when it was Retried
+	Retried bool
 }
 
 // Results are by the test's name, without its labels.
@@ -31,8 +33,14 @@ type junit struct {
 	} `xml:"testsuite"`
 }
 
+// fault has its message as an attribute or, from Kubernetes' tests, as its text.
 type fault struct {
 	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+func (f *fault) String() string {
+	return strings.TrimSpace(cmp.Or(strings.TrimSpace(f.Message), f.Text))
 }
 
 // ReadJUnit reads the tests that ran; those that the focus left out are not among them.
@@ -51,9 +59,9 @@ func ReadJUnit(path string) (Results, error) {
 			r := Result{Status: "passed", Seconds: c.Seconds}
 			switch {
 			case c.Failure != nil:
-				r.Status, r.Message = "failed", c.Failure.Message
+				r.Status, r.Message = "failed", c.Failure.String()
 			case c.Error != nil:
-				r.Status, r.Message = "failed", c.Error.Message
+				r.Status, r.Message = "failed", c.Error.String()
 			case c.Skipped != nil:
 				r.Status = "skipped"
 			}

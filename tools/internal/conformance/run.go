@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ type Options struct {
 	Procs    int
 	Repeat   int  // run the tests so often, until one fails; the table is that of the last time
 	Keep     bool // leave everything running at the end
+	Retry    bool // run what failed once more, alone, before it counts: for machines whose noise is not ours to mend (CI)
+	Whole    bool // keep a run of Wherry's in conformance/wherry.txt too
+	Brief    bool // print Summary in place of the table
 	Progress io.Writer
 }
 
@@ -121,8 +125,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := env.Down(ctx); err != nil {
 		return err
 	}
+	var last bytes.Buffer // what is worth reading comes after what tells of the end
+	progress := o.Progress
+	defer func() { _, _ = last.WriteTo(progress) }()
 	defer func() {
 		if o.Keep {
+			_, _ = last.WriteTo(progress)
 			<-ctx.Done()
 		}
 		err = errors.Join(err, env.Down(context.WithoutCancel(ctx)))
@@ -131,12 +139,48 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	began := time.Now()
-	testErr := o.ginkgo(ctx, env)
-	ran, err := ReadJUnit(o.dir("report", "junit_01.xml"))
-	if err != nil {
-		return errors.Join(testErr, err)
+	focus := o.Focus
+	if o.List != "" {
+		if focus, err = focusOf(o.List); err != nil {
+			return err
+		}
 	}
-	return o.judge(ran, testErr, time.Since(began))
+	if err := os.RemoveAll(o.dir("logs", "ginkgo.log")); err != nil {
+		return err
+	}
+	ran, testErr := o.ginkgo(ctx, env, focus, o.dir("report"))
+	if failed := ran.failed(); o.Retry && testErr != nil && len(failed) > 0 && len(failed) <= mostAgain && ctx.Err() == nil {
+		testErr = o.again(ctx, env, ran, testErr)
+	}
+	if ran == nil {
+		return testErr
+	}
+	took := time.Since(began)
+	fmt.Fprintf(o.Progress, "tested for %.0f s\n", took.Seconds())
+	o.Progress = &last // until all has ended
+	return o.judge(ran, testErr, took)
+}
+
+// again runs what failed once more, one at a time, and returns what is left of the error.
+func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr error) error {
+	failed := ran.failed()
+	fmt.Fprintf(o.Progress, "%d failed; run again, alone: %s\n", len(failed), strings.Join(failed, "; "))
+	o.Procs, o.Repeat, o.Skip = 1, 1, ""
+	second, err := o.ginkgo(ctx, env, focusOn(failed...), o.dir("report", "again"))
+	ran.Again(second)
+	if len(ran.failed()) > 0 {
+		return testErr
+	}
+	return err
+}
+
+// Down ends what is left of a run that was killed.
+func Down(ctx context.Context, o Options) error {
+	env, err := o.environment("")
+	if err != nil {
+		return err
+	}
+	return env.Down(ctx)
 }
 
 // prepareNetwork gives the namespace a loopback and an address that pods reach. Not every kernel has dummy interfaces.
@@ -206,22 +250,15 @@ func roomFlags() []string {
 }
 
 // ginkgo runs the tests and returns an error if one failed; a first interrupt lets it write its report.
-func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
-	report := o.dir("report")
+func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string) (Results, error) {
 	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
-		return err
+		return nil, err
 	}
-	log, err := os.Create(o.dir("logs", "ginkgo.log"))
+	log, err := os.OpenFile(o.dir("logs", "ginkgo.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	focus := o.Focus
-	if o.List != "" {
-		if focus, err = focusOf(o.List); err != nil {
-			return err
-		}
-	}
 	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + o.Skip}
 	if o.Repeat > 1 { // each time in another order
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
@@ -238,13 +275,21 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env) error {
 	// As a terminal does it: each process ends its own tests, and ginkgo sums up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = 2 * time.Minute
+	cmd.WaitDelay = 45 * time.Second
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, o.dir("logs")
 	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("run the tests: %w; see %s", err, log.Name())
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what did not mind the interrupt; mostly nothing is left
 	}
-	return nil
+	if err != nil {
+		err = fmt.Errorf("run the tests: %w; see %s", err, log.Name())
+	}
+	ran, readErr := ReadJUnit(filepath.Join(report, "junit_01.xml"))
+	if readErr != nil {
+		return nil, errors.Join(err, readErr)
+	}
+	return ran, err
 }
 
 // focusOf is the expression for the tests that a file lists.
@@ -270,19 +315,41 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if o.Node == "kubelet" {
-		title, err := o.title(len(ran), took)
-		if err != nil {
-			return err
-		}
-		fmt.Fprint(o.Progress, Table("kubelet", ran, reference, took.Seconds()))
-		reference = reference.With(ReferenceRun{Title: title, Tests: ran})
-		return os.WriteFile(upstream, []byte(reference.String()), 0o644)
-	}
-	table := Table("Wherry", ran, reference, took.Seconds())
-	fmt.Fprint(o.Progress, table)
+	table := Table(agentNames[o.Node], ran, reference, took.Seconds())
 	if err := os.WriteFile(o.dir("table.txt"), []byte(table), 0o644); err != nil {
 		return err
+	}
+	var missing []string
+	if o.List != "" {
+		names, err := ReadPasses(o.List)
+		if err != nil {
+			return fmt.Errorf("read list of tests: %w", err)
+		}
+		missing = ran.Missing(names)
+	}
+	if o.Brief {
+		fmt.Fprint(o.Progress, Summary(ran, missing, took.Seconds()))
+	} else {
+		fmt.Fprint(o.Progress, table)
+	}
+	if o.Node == "kubelet" {
+		return o.record(upstream, reference, ran, took)
+	}
+	if o.Whole {
+		path := filepath.Join(o.Checkout, "conformance", "wherry.txt")
+		before, err := ReadReference(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := o.record(path, before, ran, took); err != nil {
+			return err
+		}
+	}
+	if len(missing) > 0 {
+		testErr = errors.Join(testErr, fmt.Errorf("%d tests of %s did not run", len(missing), o.List))
+	}
+	if o.Brief && testErr != nil {
+		return testErr // the summary names them
 	}
 	if broken := Broken(listed, ran); len(broken) > 0 {
 		return fmt.Errorf("%d tests of conformance/passes.txt do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))
@@ -290,12 +357,32 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 	return testErr
 }
 
-// title says what a run of upstream's kubelet was made with.
-func (o Options) title(tests int, took time.Duration) (string, error) {
-	version, err := exec.Command(o.bin("conformance/kubelet"), "--version").Output()
+// agentNames are how tables call the node agents.
+var agentNames = map[string]string{"wherry": "Wherry", "kubelet": "kubelet"}
+
+// record puts a run on top of a file of runs.
+func (o Options) record(path string, before Reference, ran Results, took time.Duration) error {
+	title, err := o.title(len(ran), took)
 	if err != nil {
-		return "", fmt.Errorf("ask the kubelet for its version: %w", err)
+		return err
 	}
-	return fmt.Sprintf("%s%s, %d processors, %d tests, %d at a time, %s, %s%.0f s", titleBegins, strings.TrimSpace(string(version)),
+	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Tests: ran}).String()), 0o644)
+}
+
+// title says what a run was made with.
+func (o Options) title(tests int, took time.Duration) (string, error) {
+	begins, program, args := titleWherry, "wherry", []string{"version"}
+	if o.Node == "kubelet" {
+		begins, program, args = titleKubelet, "conformance/kubelet", []string{"--version"}
+	}
+	version, err := exec.Command(o.bin(program), args...).Output()
+	if err != nil {
+		return "", fmt.Errorf("ask the node agent for its version: %w", err)
+	}
+	if o.Node == "wherry" { // what it is built from changes with each commit; this says what it stands for
+		lines := strings.Split(strings.TrimSpace(string(version)), "\n")
+		version = []byte(lines[len(lines)-1])
+	}
+	return fmt.Sprintf("%s%s, %d processors, %d tests, %d at a time, %s, %s%.0f s", begins, strings.TrimSpace(string(version)),
 		runtime.NumCPU(), tests, o.Procs, time.Now().Format(time.DateOnly), wallBegins, took.Seconds()), nil
 }

@@ -1,0 +1,90 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// mostAgain bounds what is run a second time: more failures than that are no noise of a busy machine.
+const mostAgain = 5
+
+// failed are the tests that did not pass and did not skip themselves.
+func (r Results) failed() []string {
+	return slices.DeleteFunc(r.Names(), func(name string) bool { return r[name].Status != "failed" })
+}
+
+// Again takes the results of a second run, of tests alone that had failed beside others: where one passes, it counts as
+// passed, and the reason of the first time stays with it.
+func (r Results) Again(second Results) {
+	for name, now := range second {
+		if before, ok := r[name]; ok && before.Status == "failed" {
+			now.Retried = true
+			if now.Status == "passed" {
+				now.Message = before.Message
+			}
+			r[name] = now
+		}
+	}
+}
+
+// Missing are those of the names that did not run.
+func (r Results) Missing(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := r[name]; return ok })
+}
+
+// Summary is what is worth reading of a run in a log that shows its end: the sums, the longest tests, and last, each with
+// its reason, the tests that did not pass. wall is in seconds.
+func Summary(ran Results, missing []string, wall float64) string {
+	var b strings.Builder
+	names := ran.Names()
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(ran[b].Seconds, ran[a].Seconds) })
+	fmt.Fprintln(&b, "longest:")
+	for _, name := range names[:min(3, len(names))] {
+		fmt.Fprintf(&b, "  %5.1f s  %s\n", ran[name].Seconds, name)
+	}
+	counts, sum := map[string]int{}, 0.0
+	for _, name := range names {
+		counts[ran[name].Status]++
+		sum += ran[name].Seconds
+		if r := ran[name]; r.Retried && r.Status == "passed" {
+			fmt.Fprintf(&b, "FAILED ONCE, passed when it was run again alone: %s\n%s", name, indent(r.Message))
+		}
+	}
+	fmt.Fprintf(&b, "%d of %d passed, %d failed, %d skipped themselves; %.0f s in all, wall time %.0f s\n",
+		counts["passed"], len(ran)+len(missing), counts["failed"], counts["skipped"], sum, wall)
+	for _, name := range missing {
+		fmt.Fprintf(&b, "DID NOT RUN: %s\n", name)
+	}
+	for _, name := range ran.failed() {
+		twice := ""
+		if ran[name].Retried {
+			twice = ", and again when it was run alone"
+		}
+		fmt.Fprintf(&b, "FAILED%s: %s\n%s", twice, name, indent(ran[name].Message))
+	}
+	return b.String()
+}
+
+const (
+	headLines = 4
+	tailLines = 8
+	lineBytes = 300
+)
+
+// indent is the beginning and the end of a message, for a log.
+func indent(message string) string {
+	lines := strings.Split(strings.TrimSpace(message), "\n")
+	if cut := len(lines) - headLines - tailLines; cut > 1 {
+		lines = slices.Concat(lines[:headLines], []string{fmt.Sprintf("... (%d lines)", cut)}, lines[len(lines)-tailLines:])
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		if len(line) > lineBytes {
+			line = strings.ToValidUTF8(line[:lineBytes], "") + "..."
+		}
+		fmt.Fprintf(&b, "    %s\n", strings.TrimRight(line, "\r"))
+	}
+	return b.String()
+}
