@@ -255,7 +255,11 @@ func stopSignal(s runtimeapi.Signal) string {
 	if s == runtimeapi.Signal_RUNTIME_DEFAULT {
 		return ""
 	}
-	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
+	name := s.String()
+	if !strings.HasPrefix(name, "SIGRT") {
+		return name // shared by all, where a replacer makes a copy for each
+	}
+	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(name)
 }
 
 // maxGrace is the longest grace period in seconds that a Duration takes.

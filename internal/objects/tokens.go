@@ -56,12 +56,19 @@ type tokens struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// pods are those that are tracked, each with its tokens; nil where it has none yet. Others' tokens are not kept.
-	pods map[types.UID]map[tokenKey]*token
+	// pods are those that are tracked, each with its tokens; nil where it has none yet. Others' tokens are not kept. Most
+	// pods have one, so a list takes a quarter of the room that a map does.
+	pods map[types.UID][]heldToken
+}
+
+// heldToken is a token and what it was asked for.
+type heldToken struct {
+	tokenKey
+	token
 }
 
 func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
-	return &tokens{accounts: accounts, log: log, pods: map[types.UID]map[tokenKey]*token{}}
+	return &tokens{accounts: accounts, log: log, pods: map[types.UID][]heldToken{}}
 }
 
 func (t *tokens) track(p *v1.Pod) {
@@ -79,16 +86,28 @@ func (t *tokens) forget(uid types.UID) {
 }
 
 // keep keeps a token while its pod is tracked. The lock is held.
-func (t *tokens) keep(uid types.UID, k tokenKey, granted *token) {
+func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
 	held, ok := t.pods[uid]
 	if !ok {
 		return
 	}
-	if held == nil {
-		held = map[tokenKey]*token{}
-		t.pods[uid] = held
+	for i := range held {
+		if held[i].tokenKey == k {
+			held[i].token = granted
+			return
+		}
 	}
-	held[k] = granted
+	t.pods[uid] = append(held, heldToken{k, granted})
+}
+
+// has returns the token that is kept; the zero value: none. The lock is held.
+func (t *tokens) has(uid types.UID, k tokenKey) token {
+	for i := range t.pods[uid] {
+		if h := &t.pods[uid][i]; h.tokenKey == k {
+			return h.token
+		}
+	}
+	return token{}
 }
 
 // due is when the first token of the pod is to be renewed. It is asked in every turn of every pod, and looks at that pod's
@@ -115,12 +134,11 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	}
 	now := time.Now()
 	t.mu.Lock()
-	held := t.pods[p.UID][k]
-	if held != nil && now.Before(held.renew) {
-		defer t.mu.Unlock()
+	held := t.has(p.UID, k)
+	t.mu.Unlock()
+	if now.Before(held.renew) {
 		return held.value, held.expires, nil
 	}
-	t.mu.Unlock()
 
 	fresh, err := t.request(ctx, p, k, seconds)
 	t.mu.Lock()
@@ -129,14 +147,13 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 		t.keep(p.UID, k, fresh)
 		return fresh.value, fresh.expires, nil
 	}
-	if held != nil && time.Now().Before(held.expires) {
+	if time.Now().Before(held.expires) {
 		t.log.Warn("cannot renew service account token, keeping the old one", "pod", p.Namespace+"/"+p.Name,
 			"serviceAccount", k.serviceAccount, "expires", held.expires, "err", err)
-		// A new value: the old one may be read elsewhere.
-		t.keep(p.UID, k, &token{value: held.value, expires: held.expires, renew: time.Now().Add(renewRetry + rand.N(renewRetry))})
+		t.keep(p.UID, k, token{value: held.value, expires: held.expires, renew: time.Now().Add(renewRetry + rand.N(renewRetry))})
 		return held.value, held.expires, nil
 	}
-	if held != nil {
+	if held.value != "" {
 		return "", time.Time{}, fmt.Errorf("token expired at %s and renewal failed: %w", held.expires.Format(time.RFC3339), err)
 	}
 	return "", time.Time{}, err
@@ -144,7 +161,7 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 
 // request asks for a token. A refusal of the first moments may only mean that the API server's authorizer has not
 // seen yet that the pod is this node's.
-func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *int64) (*token, error) {
+func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *int64) (token, error) {
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: seconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
@@ -161,7 +178,7 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 		// A connection that is closed on this side was closed by the agent itself: for a new certificate, or to begin anew.
 		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
 		if try == patience || !again || !kubeclient.Pause(ctx, wait) {
-			return nil, fmt.Errorf("request token: %w", err)
+			return token{}, fmt.Errorf("request token: %w", err)
 		}
 		wait *= 2
 	}
@@ -179,9 +196,9 @@ func podNotFound(err error) bool {
 
 // granted reads when a token is to be renewed and when it really expires. The two need not agree: an API server may
 // grant a token that is valid for a year and ask, by its status, that it be renewed within the hour.
-func granted(got *authenticationv1.TokenRequest, now time.Time) (*token, error) {
+func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
 	if got.Status.Token == "" {
-		return nil, errors.New("request token: the API server returned an empty token")
+		return token{}, errors.New("request token: the API server returned an empty token")
 	}
 	asked := time.Duration(0)
 	if s := got.Spec.ExpirationSeconds; s != nil {
@@ -197,11 +214,11 @@ func granted(got *authenticationv1.TokenRequest, now time.Time) (*token, error) 
 		asked = valid
 	}
 	if valid <= 0 {
-		return nil, errors.New("request token: the API server granted a token without an expiry")
+		return token{}, errors.New("request token: the API server granted a token without an expiry")
 	}
 	after := min(time.Duration(float64(asked)*renewAt), renewWithin)
 	after -= rand.N(max(time.Duration(float64(after)*renewJitter), 1))
-	return &token{value: got.Status.Token, expires: now.Add(valid), renew: now.Add(after)}, nil
+	return token{value: got.Status.Token, expires: now.Add(valid), renew: now.Add(after)}, nil
 }
 
 // lifetime is how long a JSON web token is valid from its issue: exp - iat. 0: it does not say.

@@ -223,7 +223,7 @@ func BenchmarkTokensDue(b *testing.B) {
 			for i := range pods {
 				uid := types.UID(strconv.Itoa(i))
 				held.track(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
-				held.keep(uid, tokenKey{serviceAccount: "default"}, &token{renew: time.Unix(1, 0)})
+				held.keep(uid, tokenKey{serviceAccount: "default"}, token{renew: time.Unix(1, 0)})
 			}
 			for b.Loop() {
 				held.due("0")

@@ -79,20 +79,21 @@ func (s ContainerState) String() string {
 type Container struct {
 	ID        string
 	Name      string
-	Attempt   uint32
 	SandboxID string
+	Attempt   uint32
+	ExitCode  int32
 	State     ContainerState
 	// CutShort: nobody waited any more for its start, so the runtime gave it up. It never ran and cannot be started; its
 	// state is StateCreated.
 	CutShort bool
+	PreStop  bool // AnnotationPreStop is present
 
 	CreatedAt  time.Time
 	StartedAt  time.Time // zero: never started
 	FinishedAt time.Time // zero: not finished
 
-	ExitCode int32
-	Reason   string // as the runtime says, for example OOMKilled
-	Message  string // the termination message where the container wrote one, else the runtime's message
+	Reason  string // as the runtime says, for example OOMKilled
+	Message string // the termination message where the container wrote one, else the runtime's message
 
 	Image    string // as asked for
 	ImageRef string // image reference with digest, or image ID
@@ -100,7 +101,6 @@ type Container struct {
 
 	SpecHash string        // AnnotationSpecHash
 	Grace    time.Duration // AnnotationPodGracePeriod; negative: not said
-	PreStop  bool          // AnnotationPreStop is present
 	LogPath  string
 	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not say.
 	StopSignal string

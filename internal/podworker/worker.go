@@ -114,12 +114,12 @@ type Worker struct {
 	mu       sync.Mutex
 	turning  bool
 	again    bool
+	retired  bool
+	refresh  bool // volumes must be set up again
 	cause    string
 	flights  []flight
 	outcomes []pod.Outcome
 	timer    *time.Timer
-	retired  bool
-	refresh  bool         // volumes must be set up again
 	stop     *decide.Stop // the node's own reason to end the pod, not yet taken up
 
 	// Only a turn touches what follows. A node has many pods at rest, so these keep little: memory and work are nil between

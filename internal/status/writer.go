@@ -93,10 +93,9 @@ type Writer struct {
 //	                                └─ waiting ◄┘                    ▼
 //	                                                               ended
 type entry struct {
-	ref   pod.Ref
-	base  *v1.Pod       // newest known object
-	want  *v1.PodStatus // nil: nothing was Set yet
-	final bool
+	ref  pod.Ref
+	base *v1.Pod       // newest known object
+	want *v1.PodStatus // nil: nothing was Set yet
 
 	version uint64        // of want: counts Set calls that changed it
 	acked   uint64        // version that the API acknowledged
@@ -104,9 +103,10 @@ type entry struct {
 	since   time.Time     // when the unacknowledged want was first Set
 	wrote   time.Time     // when the last request ended
 
+	final    bool
 	inFlight bool
 	ended    bool
-	failures int
+	failures int32
 	rejected uint64 // version that the API refused as invalid
 
 	in  *queue // the queue it stands in, or nil
