@@ -158,7 +158,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	took := time.Since(began)
 	fmt.Fprintf(o.Progress, "tested for %.0f s\n", took.Seconds())
 	o.Progress = &last // until all has ended
-	return o.judge(ran, testErr, took)
+	return o.judge(ctx, ran, testErr, took)
 }
 
 // again runs what failed once more, one at a time, and returns what is left of the error.
@@ -305,7 +305,7 @@ func focusOf(path string) (string, error) {
 }
 
 // judge prints the table and says whether the run is as good as what was listed before.
-func (o Options) judge(ran Results, testErr error, took time.Duration) error {
+func (o Options) judge(ctx context.Context, ran Results, testErr error, took time.Duration) error {
 	listed, err := ReadPasses(filepath.Join(o.Checkout, "conformance", "passes.txt"))
 	if err != nil {
 		return err
@@ -331,6 +331,9 @@ func (o Options) judge(ran Results, testErr error, took time.Duration) error {
 		fmt.Fprint(o.Progress, Summary(ran, missing, took.Seconds()))
 	} else {
 		fmt.Fprint(o.Progress, table)
+	}
+	if ctx.Err() != nil {
+		return errors.Join(errors.New("the run was interrupted: nothing of it is kept in conformance/"), testErr)
 	}
 	if o.Node == "kubelet" {
 		return o.record(upstream, reference, ran, took)
