@@ -108,7 +108,8 @@ func (a *Agent) buildGround() error {
 	}
 	g := &ground{objects: refs, local: refs.local}
 	a.ground = g
-	g.images = image.New(image.Config{Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
+	g.images = image.New(image.Config{Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
 	g.dialer = a.deps.Dialer
 	if g.dialer == nil {
 		g.dialer = &net.Dialer{}

@@ -31,6 +31,9 @@ const (
 type Config struct {
 	// Client is the runtime's image service. Required.
 	Client runtimeapi.ImageServiceClient
+	// Timeout bounds each question whether an image is present (runtimeRequestTimeout); a pull takes as long as it takes.
+	// Default: 2 minutes.
+	Timeout time.Duration
 	// Secrets returns a secret that the pod refers to. Required for pods with imagePullSecrets.
 	Secrets func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	// NodeCredentials are docker config.json files of the node, tried after the pod's secrets; each is read at
@@ -110,6 +113,9 @@ func New(cfg Config) *Images {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 2 * time.Minute
+	}
 	m := &Images{cfg: cfg, flights: map[string]*flight{}}
 	if cfg.MaxParallel > 0 {
 		m.slot = make(chan struct{}, cfg.MaxParallel)
@@ -150,6 +156,8 @@ func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 
 // status asks the runtime for an image; nil means that it is not present.
 func (m *Images) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
 	resp, err := m.cfg.Client.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 	if err != nil {
 		return nil, err

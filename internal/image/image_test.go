@@ -33,10 +33,15 @@ type store struct {
 	now      int
 	most     int
 	canceled int
+	hang     bool // no answer about images
 	err      func(name, user string) error
 }
 
-func (s *store) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
+func (s *store) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
+	if s.hang {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.present[r.Image.Image]
@@ -129,6 +134,18 @@ func TestPolicies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A runtime that does not answer whether it has an image holds a container up for Timeout and no longer: it is asked again.
+func TestSilentRuntime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := New(Config{Client: &store{hang: true}, Timeout: time.Minute}).Ensure(t.Context(), Request{Image: "app:1"})
+		if took := time.Since(began); err == nil || err.Reason != ReasonInspect || err.Canceled || took != time.Minute {
+			t.Errorf("after %s: %+v, want %s after a minute", took, err, ReasonInspect)
+		}
+	})
 }
 
 func TestOnePullForAllWaiters(t *testing.T) {
