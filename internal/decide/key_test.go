@@ -146,7 +146,7 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(c.Name)
 		k.num(int64(c.CrashDelay))
 		k.str(c.CrashedID)
-		k.bools(c.Pulled, c.AttemptKnown, c.PostStartFailed, c.Stopped, c.Started, c.Ready, c.Unhealthy)
+		k.bools(c.Pulled, c.AttemptKnown, c.PostStartFailed, c.Stopped, c.Started, c.Ready, c.Unhealthy, c.SizeGiven)
 		k.str(c.PulledImage)
 		k.str(c.PullFailed)
 		k.str(c.StartFailedID)

@@ -114,17 +114,21 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 }
 
 // differs reports whether a running container has another size than it should, and which. An init container that is no
-// sidecar is never restarted for one: validation takes no resize of it that would have to. A container whose size nobody
-// noted (its agent crashed) has what the runtime says, and the size that it should have where that agrees.
+// sidecar is never restarted for one: validation takes no resize of it that would have to. A container has what this agent
+// gave it, and no report of the runtime changes that. Of one that an earlier agent gave its size the runtime knows better:
+// where it says the same or nothing, the container has what was noted, or what it should have where nothing was.
 func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
 	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
 		return pod.Size{}, false
 	}
 	want, cm := t.size(c.Name), t.memory(c.Name)
-	if cm.SizedID == inst.ID {
-		have = cm.Size
-	} else {
+	switch {
+	case cm.SizedID != inst.ID:
 		have = want.Shown(inst.Actual)
+	case cm.SizeGiven:
+		have = cm.Size
+	default:
+		have = cm.Size.Shown(inst.Actual)
 	}
 	if have == want || t.isInit(c) && !IsSidecar(c) && resizeRestarts(c, have, want) {
 		return pod.Size{}, false
@@ -208,6 +212,6 @@ func (m *Memory) noteGroup(size pod.Size) bool {
 }
 
 func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
-	cm.SizedID, cm.Size = id, size
+	cm.SizedID, cm.Size, cm.SizeGiven = id, size, true
 	return size != (pod.Size{})
 }

@@ -225,6 +225,9 @@ type ContainerMemory struct {
 	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. (kept)
 	SizedID string
 	Size    pod.Size
+	// SizeGiven tells whether this agent gave it: what an earlier one noted need not be the last that it gave, if its disk
+	// was full.
+	SizeGiven bool
 }
 
 // Container returns the memory of a container, or nil.

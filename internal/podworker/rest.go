@@ -28,7 +28,7 @@ type restingContainer struct {
 	name, image, ref, id string
 	size                 *pod.Size // nil: none, or not known
 	attempts             uint32
-	pulled, sized        bool
+	pulled, sized, given bool
 	knows                bool // how many attempts there were
 	started, ready       bool
 }
@@ -51,7 +51,7 @@ func rest(m *decide.Memory) *resting {
 		c := &m.Containers[i]
 		r.containers[i] = restingContainer{
 			name: c.Name, image: c.PulledImage, ref: c.ImageRef, id: c.ProbedID, attempts: c.HighestAttempt,
-			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "",
+			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "", given: c.SizeGiven,
 		}
 		if c.Size != (pod.Size{}) {
 			r.containers[i].size = &c.Size
@@ -98,7 +98,7 @@ func (r *resting) memory() *decide.Memory {
 		c := &r.containers[i]
 		m.Containers[i] = decide.ContainerMemory{
 			Name: c.name, PulledImage: c.image, ImageRef: c.ref, ProbedID: c.id, HighestAttempt: c.attempts,
-			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready,
+			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready, SizeGiven: c.given,
 		}
 		if c.sized {
 			m.Containers[i].SizedID = c.id
