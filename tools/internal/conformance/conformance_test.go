@@ -146,6 +146,15 @@ FAILED, and again when it was run alone: bad
 	}
 }
 
+func TestFailedHereOnly(t *testing.T) {
+	t.Parallel()
+	ran := Results{"both": {Status: "failed"}, "ours": {Status: "failed"}, "new": {Status: "failed"}, "fine": {Status: "passed"}}
+	upstream := Results{"both": {Status: "failed"}, "ours": {Status: "passed"}, "fine": {Status: "failed"}}
+	if got, want := ran.FailedHereOnly(upstream), []string{"new", "ours"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestReferenceKeepsWhatALaterRunLeftOut(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "upstream.txt")

@@ -15,6 +15,11 @@ func (r Results) failed() []string {
 	return slices.DeleteFunc(r.Names(), func(name string) bool { return r[name].Status != "failed" })
 }
 
+// FailedHereOnly are the tests that failed, without those that are known to fail on upstream's kubelet too.
+func (r Results) FailedHereOnly(upstream Results) []string {
+	return slices.DeleteFunc(r.failed(), func(name string) bool { return upstream[name].Status == "failed" })
+}
+
 // Again takes the results of a second run, of tests alone that had failed beside others: where one passes, it counts as
 // passed, and the reason of the first time stays with it.
 func (r Results) Again(second Results) {
