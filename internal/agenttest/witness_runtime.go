@@ -153,6 +153,7 @@ func (w *Witness) endsItself(p *podSeen, uid types.UID) bool {
 	s := &p.pod.Spec
 	over := s.RestartPolicy != v1.RestartPolicyAlways && w.firstEnd[uid].Before(p.deletedAt)
 	return over || s.ActiveDeadlineSeconds != nil || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
-		return c.LivenessProbe != nil || c.StartupProbe != nil || (c.Lifecycle != nil && c.Lifecycle.PostStart != nil)
+		restarts := func(p v1.ContainerResizePolicy) bool { return p.RestartPolicy == v1.RestartContainer } // for a resize
+		return c.LivenessProbe != nil || c.StartupProbe != nil || (c.Lifecycle != nil && c.Lifecycle.PostStart != nil) || slices.ContainsFunc(c.ResizePolicy, restarts)
 	})
 }
