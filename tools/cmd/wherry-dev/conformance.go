@@ -36,8 +36,7 @@ func conformanceCommand() *cobra.Command {
 				return errors.New("conformance tests start containers: run as root")
 			}
 			o.Checkout, o.Progress = root, cmd.OutOrStdout()
-			fs := cmd.Flags()
-			o.Whole = o.List == "" && o.Skip == "" && o.Focus == fs.Lookup("focus").DefValue && o.Repeat <= 1
+			o.Whole = o.List == "" && o.Skip == "" && o.Focus == cmd.Flags().Lookup("focus").DefValue && o.Repeat <= 1
 			ctx := cmd.Context()
 			if inside {
 				return conformance.Run(ctx, o)
@@ -76,8 +75,8 @@ func conformanceCommand() *cobra.Command {
 	return cmd
 }
 
-// outside runs this program again in new namespaces. That one has toEnd to end what it started
-// when ctx is done; then it is killed, and what it has left is ended from here.
+// outside runs this program again in new namespaces. That one has toEnd to end what it started when ctx is done; then it is
+// killed, and what it has left is ended from here.
 func outside(ctx context.Context, o conformance.Options) error {
 	self, err := os.Executable()
 	if err != nil {
