@@ -430,17 +430,6 @@ func TestDeathIsSeen(t *testing.T) {
 	t.Logf("from kill -9 to a watcher of the API: %v", took)
 }
 
-// containerdPid is the process of the containerd that runtimeUp has started in a directory.
-func (s *space) containerdPid(rt string) int {
-	s.Helper()
-	text := readFile(s, filepath.Join(rt, "containerd.pid"))
-	pid, err := strconv.Atoi(strings.Fields(text + " 0")[0])
-	if err != nil || pid < 2 {
-		s.Fatalf("pid of containerd %q: %v", text, err)
-	}
-	return pid
-}
-
 // TestRuntimeLife: a runtime that is not there yet, that hangs, that crashes. The node says so, comes back by itself,
 // and the pods notice nothing.
 func TestRuntimeLife(t *testing.T) {

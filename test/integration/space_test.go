@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -312,4 +313,15 @@ func readFile(s *space, path string) string {
 		s.Error(err)
 	}
 	return string(data)
+}
+
+// containerdPid is the process of the containerd that runtimeUp has started in a directory.
+func (s *space) containerdPid(rt string) int {
+	s.Helper()
+	text := readFile(s, filepath.Join(rt, "containerd.pid"))
+	pid, err := strconv.Atoi(strings.Fields(text + " 0")[0])
+	if err != nil || pid < 2 {
+		s.Fatalf("pid of containerd %q: %v", text, err)
+	}
+	return pid
 }

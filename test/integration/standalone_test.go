@@ -64,6 +64,17 @@ func (a *alone) said() string {
 	return string(text)
 }
 
+// up waits until wherry run says that a pod is.
+func (a *alone) up(name string) {
+	a.Helper()
+	a.eventually("the pod to be up", func() error {
+		if !strings.Contains(a.said(), "pod/"+name+" is up at ") {
+			return errorf("it is not")
+		}
+		return nil
+	})
+}
+
 // wherry runs a command against the agent.
 func (a *alone) wherry(args ...string) (string, error) {
 	cmd := exec.Command(a.env.wherry, args...)
@@ -186,12 +197,7 @@ func (a *alone) survives() {
 
 	write("one")
 	a.run(manifest)
-	a.eventually("the pod to be up", func() error {
-		if !strings.Contains(a.said(), "pod/web is up at ") {
-			return errorf("it is not")
-		}
-		return nil
-	})
+	a.up("web")
 	for _, line := range []string{"configmap/page created", "pod/web created", "[prepare] prepared", "[refresh] refreshing", "[httpd] serving", "Running 2/2"} {
 		if !strings.Contains(a.said(), line) {
 			t.Errorf("wherry run does not say %q:\n%s", line, a.said())
@@ -312,12 +318,7 @@ spec:
 		t.Fatal(err)
 	}
 	a.run(manifest)
-	a.eventually("the pod to be up", func() error {
-		if !strings.Contains(a.said(), "pod/echo is up at ") {
-			return errorf("it is not")
-		}
-		return nil
-	})
+	a.up("echo")
 	for range 2 { // who leaves does not end what the container reads
 		cmd := exec.Command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
 		cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
@@ -383,12 +384,7 @@ spec:
 		t.Fatal(err)
 	}
 	a.run(slow)
-	a.eventually("the pod to be up", func() error {
-		if !strings.Contains(a.said(), "pod/job is up at ") {
-			return errorf("it is not")
-		}
-		return nil
-	})
+	a.up("job")
 	began := time.Now()
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
