@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // asked sees what the agent asks of the runtime, before it is done.
@@ -58,7 +60,7 @@ func (w *Witness) mayStart(c *runtimeapi.PodSandboxConfig, what string) {
 	s := w.pods[uid]
 	if s == nil {
 		// A static pod's UID has none, where the node makes it.
-		if strings.Contains(string(uid), "-") && !strings.HasSuffix(c.GetMetadata().GetName(), "-"+NodeName) {
+		if strings.Contains(string(uid), "-") && !strings.HasSuffix(c.GetMetadata().GetName(), pod.StaticSuffix(NodeName)) {
 			w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 			return
 		}

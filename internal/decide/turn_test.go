@@ -464,7 +464,9 @@ func resizeTurns() []turnCase {
 		row("not one of another sandbox", one, func(m *moment) { has(m, "app", 1); m.c("app").SandboxID = "sb-old" }),
 		row("what it was given counts, whatever the runtime says", one, func(m *moment) { m.c("app").Actual = size(3) }),
 		row("what an earlier agent noted counts where the runtime agrees", one, func(m *moment) { m.cm("app").SizeGiven = false }),
-		row("what an earlier agent noted counts where the runtime says nothing", one, func(m *moment) { m.cm("app").SizeGiven, m.cm("app").Size, m.c("app").Actual = false, size(3), pod.Size{} }),
+		row("what an earlier agent noted counts where the runtime says nothing", one, func(m *moment) {
+			m.cm("app").SizeGiven, m.cm("app").Size, m.c("app").Actual = false, size(3), pod.Size{}
+		}),
 		row("what an earlier agent noted is not the last that it gave", one, func(m *moment) { m.cm("app").SizeGiven, m.c("app").Actual = false, size(3) }),
 		row("what the runtime says counts where nobody gave it anything", one, func(m *moment) { m.cm("app").SizedID = "app-9"; m.c("app").Actual = size(3) }),
 		row("what the runtime says agrees", one, func(m *moment) { m.cm("app").SizedID = "app-9" }),

@@ -83,3 +83,7 @@ func IsMirror(p *v1.Pod) bool {
 	_, ok := p.Annotations[AnnotationMirror]
 	return ok
 }
+
+// StaticSuffix is what ends the name of every pod that a node has from another source than the API: "the node hostname with
+// a leading hyphen", in lower case as names of the API are.
+func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }

@@ -35,7 +35,7 @@ type held struct {
 // New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, outside
 // the lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, suffix: "-" + strings.ToLower(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, doubts: map[pod.Source]bool{}}
+	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, doubts: map[pod.Source]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}

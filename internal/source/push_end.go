@@ -23,7 +23,7 @@ func (p *Push) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, er
 	defer p.mu.Unlock()
 	r := p.records[recordKey(kindPod, namespace, name)]
 	if r == nil && p.cfg.Suffix {
-		r = p.records[recordKey(kindPod, namespace, name+"-"+strings.ToLower(p.cfg.NodeName))]
+		r = p.records[recordKey(kindPod, namespace, name+pod.StaticSuffix(p.cfg.NodeName))]
 	}
 	if r == nil {
 		return nil, errNotPushed

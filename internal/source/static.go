@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,7 +35,7 @@ func (o Origin) Static(p *v1.Pod) *v1.Pod {
 		p.Annotations = map[string]string{}
 	}
 	hash := p.Annotations[pod.AnnotationHash]
-	p.Name = p.Name + "-" + strings.ToLower(o.NodeName)
+	p.Name += pod.StaticSuffix(o.NodeName)
 	if p.UID == "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%s\x00%s", o.NodeName, o.Source, o.Name, p.Namespace, p.Name, hash))
 		p.UID = types.UID(hex.EncodeToString(sum[:16]))
