@@ -87,7 +87,7 @@ type Witness struct {
 	exits        map[string]int32          // the last exit code by uid/container
 	firstEnd     map[types.UID]time.Time   // of a container of the pod, or of an attempt to start one
 	startsAll    map[string]int            // by uid
-	termed       map[string]bool           // container IDs that were asked to end with time to do so
+	termed       map[string]termed         // by the ID of a container that was asked to end with time to do so
 	told         map[types.UID]int32       // events of starts: the count of each
 	toldOf       map[string]int            // and their sum, by the pod's uid
 	manifests    map[string]*manifestSeen  // by the full name of their pod
@@ -120,7 +120,7 @@ type podSeen struct {
 func newWitness() *Witness {
 	return &Witness{KnownWithin: 5 * time.Second, KnowsAgainWithin: outageSettles, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
 		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{},
-		startsAll: map[string]int{}, termed: map[string]bool{}, askedBy: map[types.UID]int{}, told: map[types.UID]int32{}, toldOf: map[string]int{},
+		startsAll: map[string]int{}, termed: map[string]termed{}, askedBy: map[types.UID]int{}, told: map[types.UID]int32{}, toldOf: map[string]int{},
 		firstEnd: map[types.UID]time.Time{}, manifests: map[string]*manifestSeen{}, statics: map[types.UID]*staticSeen{}}
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
+// termed is when a container was first asked to end, and the end of the time that it was given then.
+type termed struct{ at, until time.Time }
+
 // asked sees what the agent asks of the runtime, before it is done.
 func (w *Witness) asked(in any) {
 	w.mu.Lock()
@@ -26,7 +29,9 @@ func (w *Witness) asked(in any) {
 	case *runtimeapi.StopContainerRequest:
 		w.mayStop(r.ContainerId)
 		if r.Timeout > 0 {
-			w.termed[r.ContainerId] = true
+			if _, again := w.termed[r.ContainerId]; !again {
+				w.termed[r.ContainerId] = termed{time.Now(), time.Now().Add(time.Duration(r.Timeout) * time.Second)}
+			}
 			return
 		}
 		w.mustBeDead(r.ContainerId, "is killed")
@@ -41,7 +46,10 @@ func (w *Witness) asked(in any) {
 }
 
 func (w *Witness) mustBeDead(id, what string) {
-	if c := w.containers[id]; c != nil && c.Running && !w.termed[id] {
+	if _, asked := w.termed[id]; asked {
+		return
+	}
+	if c := w.containers[id]; c != nil && c.Running {
 		w.broken(RuleTerm, "pod %s: container %s %s without being asked to end", c.Pod, c.Name, what)
 	}
 }

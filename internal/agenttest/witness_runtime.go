@@ -143,17 +143,18 @@ func (w *Witness) ended(in *Instance) {
 	if !s.deletedAt.After(w.clockAt) && !w.agentAt.Before(w.clockAt) {
 		return // the clock by which this agent knows when the end began is another
 	}
-	if early := time.Until(s.mayKillAt); early > 1500*time.Millisecond {
+	mayKillAt := s.mayKillAt
+	if t, ok := w.termed[in.ID]; ok && t.at.Before(s.deletedAt) && t.until.Before(mayKillAt) {
+		mayKillAt = t.until // it was on its way out, for a probe, a hook or a resize, before its pod was
+	}
+	if early := time.Until(mayKillAt); early > 1500*time.Millisecond {
 		w.broken(RuleGrace, "pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
 	}
 }
 
-// endsItself: the pod may have been on its way out, or its container, for reasons of its own before it was deleted.
+// endsItself: the pod may have been on its way out for reasons of its own before it was deleted.
 func (w *Witness) endsItself(p *podSeen, uid types.UID) bool {
 	s := &p.pod.Spec
 	over := s.RestartPolicy != v1.RestartPolicyAlways && w.firstEnd[uid].Before(p.deletedAt)
-	return over || s.ActiveDeadlineSeconds != nil || slices.ContainsFunc(s.Containers, func(c v1.Container) bool {
-		restarts := func(p v1.ContainerResizePolicy) bool { return p.RestartPolicy == v1.RestartContainer } // for a resize
-		return c.LivenessProbe != nil || c.StartupProbe != nil || (c.Lifecycle != nil && c.Lifecycle.PostStart != nil) || slices.ContainsFunc(c.ResizePolicy, restarts)
-	})
+	return over || s.ActiveDeadlineSeconds != nil
 }
