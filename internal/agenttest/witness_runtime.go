@@ -19,7 +19,6 @@ func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
 	uid := types.UID(st.GetMetadata().GetUid())
 	if e.ContainerId == st.Id && e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT {
 		delete(w.sandboxes, st.Id)
-		w.staticGone(uid)
 	} else {
 		w.sandbox(st, uid)
 	}
@@ -33,6 +32,7 @@ func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
 			delete(w.containers, id)
 		}
 	}
+	w.staticGone(uid)
 }
 
 func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {

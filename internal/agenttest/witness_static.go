@@ -68,14 +68,20 @@ func (w *Witness) mayStartStatic(c *runtimeapi.PodSandboxConfig, what string) {
 	}
 }
 
-// staticGone forgets a static pod of which nothing is left: a manifest that is put back makes the same one anew.
+// staticGone forgets a static pod of which nothing is left, or, once its manifest is gone, no container: a manifest that is
+// put back makes the same one anew, and where the disk was full no checkpoint tells what there was.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {
 		return
 	}
 	for _, s := range w.sandboxes {
-		if s.uid == uid {
+		if m := w.manifests[s.name]; s.uid == uid && m != nil && m.version == st.version {
+			return
+		}
+	}
+	for _, c := range w.containers {
+		if c.UID == uid {
 			return
 		}
 	}
