@@ -64,15 +64,21 @@ func (a *alone) said() string {
 	return string(text)
 }
 
-// up waits until wherry run says that a pod is.
-func (a *alone) up(name string) {
+// says waits until wherry run has said something: it follows the pod and each container's output, and these come as they do.
+func (a *alone) says(what string) {
 	a.Helper()
-	a.eventually("the pod to be up", func() error {
-		if !strings.Contains(a.said(), "pod/"+name+" is up at ") {
-			return errorf("it is not")
+	a.eventually("wherry run to say "+what, func() error {
+		if !strings.Contains(a.said(), what) {
+			return errorf("it says:\n%s", a.said())
 		}
 		return nil
 	})
+}
+
+// up waits until wherry run says that a pod is.
+func (a *alone) up(name string) {
+	a.Helper()
+	a.says("pod/" + name + " is up at ")
 }
 
 // wherry runs a command against the agent.
@@ -199,9 +205,7 @@ func (a *alone) survives() {
 	a.run(manifest)
 	a.up("web")
 	for _, line := range []string{"configmap/page created", "pod/web created", "[prepare] prepared", "[refresh] refreshing", "[httpd] serving", "Running 2/2"} {
-		if !strings.Contains(a.said(), line) {
-			t.Errorf("wherry run does not say %q:\n%s", line, a.said())
-		}
+		a.says(line)
 	}
 	a.eventually("the page", page("one"))
 	a.eventually("the host's port", func() error {
