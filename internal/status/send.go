@@ -11,13 +11,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // job is what one turn sends: a snapshot taken under the lock.
 type job struct {
+	ref     pod.Ref
 	base    *v1.Pod
 	want    *v1.PodStatus
-	version uint64
+	version uint32
 	patch   bool
 	remove  bool
 }
@@ -38,6 +41,7 @@ func (w *Writer) turn(e *entry) {
 	w.mu.Lock()
 	j := job{base: e.base, want: e.want, version: e.version}
 	if !e.ended && e.want != nil {
+		j.ref = pod.RefOf(e.base)
 		j.patch, j.remove = e.needsPatch(), e.needsDelete()
 	}
 	w.mu.Unlock()
@@ -46,48 +50,48 @@ func (w *Writer) turn(e *entry) {
 	var a answer
 	switch {
 	case j.patch:
-		a = w.patch(ctx, e, j)
+		a = w.patch(ctx, j)
 	case j.remove:
-		a = w.delete(ctx, e)
+		a = w.delete(ctx, j.ref)
 	}
 	cancel()
 	w.finish(e, j, a)
 }
 
 // patch tells the API the status of j.
-func (w *Writer) patch(ctx context.Context, e *entry, j job) answer {
-	body, err := buildPatch(e.ref.UID, &j.base.Status, j.want)
+func (w *Writer) patch(ctx context.Context, j job) answer {
+	body, err := buildPatch(j.ref.UID, &j.base.Status, j.want)
 	if err != nil {
 		return answer{err: err, refused: true}
 	}
 	if body == nil {
 		return answer{pod: j.base}
 	}
-	p, err := w.cfg.Pods(e.ref.Namespace).Patch(ctx, e.ref.Name,
+	p, err := w.cfg.Pods(j.ref.Namespace).Patch(ctx, j.ref.Name,
 		types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	if err != nil {
-		return w.classify(ctx, e, err)
+		return w.classify(ctx, j.ref, err)
 	}
-	if p.UID != e.ref.UID {
+	if p.UID != j.ref.UID {
 		return answer{gone: true}
 	}
 	return answer{pod: p, sent: body}
 }
 
 // delete removes the finished pod from the API at once.
-func (w *Writer) delete(ctx context.Context, e *entry) answer {
+func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
 	now := int64(0)
-	err := w.cfg.Pods(e.ref.Namespace).Delete(ctx, e.ref.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(e.ref.UID)),
+	err := w.cfg.Pods(ref.Namespace).Delete(ctx, ref.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(ref.UID)),
 	})
 	if err != nil {
-		return w.classify(ctx, e, err)
+		return w.classify(ctx, ref, err)
 	}
 	return answer{deleted: true}
 }
 
 // classify says what an error of the API means. What cannot be known from the error alone costs one GET.
-func (w *Writer) classify(ctx context.Context, e *entry, err error) answer {
+func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	switch {
 	case apierrors.IsNotFound(err), uidConflict(err):
 		return answer{gone: true}
@@ -95,13 +99,13 @@ func (w *Writer) classify(ctx context.Context, e *entry, err error) answer {
 		return answer{err: err}
 	}
 	a := answer{err: err, refused: true}
-	p, getErr := w.cfg.Pods(e.ref.Namespace).Get(ctx, e.ref.Name, metav1.GetOptions{})
+	p, getErr := w.cfg.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(getErr):
 		return answer{gone: true}
 	case getErr != nil:
 		a.err = fmt.Errorf("%w (and reading the pod: %w)", err, getErr)
-	case p.UID != e.ref.UID:
+	case p.UID != ref.UID:
 		return answer{gone: true}
 	default:
 		a.fresh = p
@@ -142,9 +146,9 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 
 	switch {
 	case a.gone:
-		w.cfg.OnGone(e.ref.UID)
+		w.cfg.OnGone(j.ref.UID)
 	case a.deleted:
-		w.cfg.OnDeleted(e.ref.UID)
+		w.cfg.OnDeleted(j.ref.UID)
 	case synced >= 0:
 		w.cfg.Synced(synced)
 	}
@@ -162,7 +166,7 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	e.acked, e.echo = j.version, &p.Status
 	// What is still missing and was asked for, the server does not keep. What is missing and was not asked for, another
 	// changed behind our back: that is not what the API made of our version.
-	if missing, err := buildPatch(e.ref.UID, &p.Status, j.want); err == nil && missing != nil && !within(missing, sent) {
+	if missing, err := buildPatch(j.ref.UID, &p.Status, j.want); err == nil && missing != nil && !within(missing, sent) {
 		e.echo = nil
 	}
 	took := now.Sub(e.since)
@@ -186,21 +190,21 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 		w.schedule(e, now) // a newer status may be acceptable
 		return
 	}
-	e.failures++
+	e.failures = min(e.failures+1, mostFailures)
 	if !a.refused {
-		delay := min(retryInitial<<min(e.failures-1, 20), retryMax)
+		delay := min(retryInitial<<(e.failures-1), retryMax)
 		if !w.outage {
 			w.outage = true
-			w.cfg.Log.Warn("cannot write pod status, will retry", "pod", e.ref.String(), "retryIn", delay, "err", a.err)
+			w.cfg.Log.Warn("cannot write pod status, will retry", "pod", j.ref.String(), "retryIn", delay, "err", a.err)
 		}
 		w.wait(e, now.Add(delay))
 		return
 	}
-	delay := min(retryInitial<<min(e.failures-1, 20), rejectMax)
+	delay := min(retryInitial<<(e.failures-1), rejectMax)
 	if e.rejected != j.version {
 		e.rejected = j.version
 		w.cfg.Log.Warn("the API server refused a pod status, will retry",
-			"pod", e.ref.String(), "phase", j.want.Phase, "retryIn", delay, "err", a.err)
+			"pod", j.ref.String(), "phase", j.want.Phase, "retryIn", delay, "err", a.err)
 	}
 	w.wait(e, now.Add(delay))
 }
@@ -213,8 +217,8 @@ func (w *Writer) recovered(now time.Time) {
 	w.outage = false
 	w.cfg.Log.Info("pod status is written again", "waiting", w.waiting.Len())
 	for _, e := range w.waiting.entries {
-		if e.failures > 0 && e.rejected == 0 && e.key.After(now) {
-			e.key = now
+		if e.failures > 0 && e.rejected == 0 && e.place.key.After(now) {
+			e.place.key = now
 		}
 	}
 	heap.Init(&w.waiting)

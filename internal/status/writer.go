@@ -25,6 +25,7 @@ const (
 	retryInitial = 200 * time.Millisecond // after a failed request, doubling
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
+	mostFailures = 21              // more of them change nothing
 )
 
 // Pods are the pods of one namespace. Calls come from several goroutines, one at a time for each pod; each may be repeated.
@@ -93,23 +94,26 @@ type Writer struct {
 //	                                └─ waiting ◄┘                    ▼
 //	                                                               ended
 type entry struct {
-	ref  pod.Ref
-	base *v1.Pod       // newest known object
+	base *v1.Pod       // newest known object; nil once it ended
 	want *v1.PodStatus // nil: nothing was Set yet
+	echo *v1.PodStatus // what the API made of the acknowledged version
 
-	version uint64        // of want: counts Set calls that changed it
-	acked   uint64        // version that the API acknowledged
-	echo    *v1.PodStatus // what the API made of the acknowledged version
-	since   time.Time     // when the unacknowledged want was first Set
-	wrote   time.Time     // when the last request ended
+	place *place    // in a queue, or nil
+	since time.Time // when the unacknowledged want was first Set
+	wrote time.Time // when the last request ended
 
+	version  uint32 // of want: counts Set calls that changed it
+	acked    uint32 // version that the API acknowledged
+	rejected uint32 // version that the API refused as invalid
+	failures uint8  // in a row, as far as the back-off grows
 	final    bool
 	inFlight bool
 	ended    bool
-	failures int32
-	rejected uint64 // version that the API refused as invalid
+}
 
-	in  *queue // the queue it stands in, or nil
+// place is an entry's place in the queue in.
+type place struct {
+	in  *queue
 	pos int
 	key time.Time
 	seq uint64
@@ -177,7 +181,7 @@ func (w *Writer) Set(d Desired) {
 	defer w.mu.Unlock()
 	e := w.pods[d.Pod.UID]
 	if e == nil {
-		e = &entry{ref: pod.RefOf(d.Pod)}
+		e = &entry{}
 		w.pods[d.Pod.UID] = e
 	}
 	if e.ended {
@@ -297,7 +301,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		}
 		return
 	}
-	if e.in == &w.waiting && e.failures > 0 {
+	if e.place != nil && e.place.in == &w.waiting && e.failures > 0 {
 		return // the back-off runs
 	}
 	w.remove(e)
@@ -352,7 +356,7 @@ func (w *Writer) promote() time.Duration {
 	now := time.Now()
 	for w.waiting.Len() > 0 {
 		e := w.waiting.entries[0]
-		if wait := e.key.Sub(now); wait > 0 {
+		if wait := e.place.key.Sub(now); wait > 0 {
 			return wait
 		}
 		heap.Pop(&w.waiting)
@@ -382,13 +386,13 @@ func (w *Writer) nudge() {
 
 func (w *Writer) push(q *queue, e *entry, key time.Time) {
 	w.seq++
-	e.key, e.seq, e.in = key, w.seq, q
+	e.place = &place{in: q, key: key, seq: w.seq}
 	heap.Push(q, e)
 }
 
 func (w *Writer) remove(e *entry) {
-	if e.in != nil {
-		heap.Remove(e.in, e.pos)
+	if e.place != nil {
+		heap.Remove(e.place.in, e.place.pos)
 	}
 }
 
@@ -405,7 +409,7 @@ type queue struct{ entries []*entry }
 func (q *queue) Len() int { return len(q.entries) }
 
 func (q *queue) Less(i, j int) bool {
-	a, b := q.entries[i], q.entries[j]
+	a, b := q.entries[i].place, q.entries[j].place
 	if !a.key.Equal(b.key) {
 		return a.key.Before(b.key)
 	}
@@ -414,12 +418,12 @@ func (q *queue) Less(i, j int) bool {
 
 func (q *queue) Swap(i, j int) {
 	q.entries[i], q.entries[j] = q.entries[j], q.entries[i]
-	q.entries[i].pos, q.entries[j].pos = i, j
+	q.entries[i].place.pos, q.entries[j].place.pos = i, j
 }
 
 func (q *queue) Push(x any) {
 	e := x.(*entry)
-	e.pos = len(q.entries)
+	e.place.pos = len(q.entries)
 	q.entries = append(q.entries, e)
 }
 
@@ -428,6 +432,6 @@ func (q *queue) Pop() any {
 	e := q.entries[last]
 	q.entries[last] = nil
 	q.entries = q.entries[:last]
-	e.in = nil
+	e.place = nil
 	return e
 }
