@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -79,9 +80,13 @@ func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*
 			continue
 		}
 		o := of(ref)
+		sandbox := r.GetPodSandboxId()
+		if i := slices.IndexFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.ID == sandbox }); i >= 0 {
+			sandbox = o.Sandboxes[i].ID // one text for both
+		}
 		o.Containers = append(o.Containers, pod.Container{
 			ID: r.GetId(), Name: r.GetMetadata().GetName(), Attempt: r.GetMetadata().GetAttempt(),
-			SandboxID: r.GetPodSandboxId(), State: stateOf(r.GetState()), CreatedAt: unixNano(r.GetCreatedAt()),
+			SandboxID: sandbox, State: stateOf(r.GetState()), CreatedAt: unixNano(r.GetCreatedAt()),
 		})
 	}
 	for i := range out {
@@ -145,7 +150,7 @@ func (c *Client) fillSandboxes(ctx context.Context, in []pod.Sandbox, prev *pod.
 			return nil, fmt.Errorf("get status of pod sandbox %s: %w", s.ID, err)
 		}
 		st := r.GetStatus()
-		s.Ready = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		s.Ready, s.Handler = st.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, shared(s.Handler)
 		s.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 		if !s.HostNetwork {
 			s.IPs = addresses(st.GetNetwork())
@@ -210,37 +215,43 @@ func (c *Client) fillContainers(ctx context.Context, in []pod.Container, prev *p
 func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container) pod.Container {
 	a := st.GetAnnotations()
 	r := pod.Container{
-		ID: listed.ID, Name: listed.Name, Attempt: listed.Attempt, SandboxID: listed.SandboxID,
+		ID: listed.ID, Name: shared(listed.Name), Attempt: listed.Attempt, SandboxID: listed.SandboxID,
 		State: stateOf(st.GetState()), CreatedAt: unixNano(st.GetCreatedAt()),
 		StartedAt: unixNano(st.GetStartedAt()), FinishedAt: unixNano(st.GetFinishedAt()),
-		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(),
-		Image: st.GetImage().GetImage(), ImageRef: st.GetImageRef(), ImageID: st.GetImageId(),
+		ExitCode: st.GetExitCode(),
+		Image:    shared(st.GetImage().GetImage()), ImageRef: shared(st.GetImageRef()), ImageID: shared(st.GetImageId()),
 		SpecHash: a[pod.AnnotationSpecHash], Grace: -1, PreStop: a[pod.AnnotationPreStop] != "", LogPath: st.GetLogPath(),
 		StopSignal: stopSignal(st.GetStopSignal()), User: userOf(st.GetUser().GetLinux()),
 		Actual: crispec.ActualSize(st.GetResources().GetLinux()),
 	}
 	if spec := st.GetImage().GetUserSpecifiedImage(); spec != "" {
-		r.Image = spec
+		r.Image = shared(spec)
 	}
 	if s, err := strconv.ParseInt(a[pod.AnnotationPodGracePeriod], 10, 64); err == nil && s >= 0 {
 		r.Grace = time.Duration(min(s, maxGrace)) * time.Second
 	}
-	if cutShort(&r) {
+	if cutShort(st) {
 		r.State, r.CutShort = pod.StateCreated, true
 	}
+	message := st.GetMessage()
 	if r.State == pod.StateExited && c.cfg.ReadTermination != nil {
 		if m := c.cfg.ReadTermination(st); m != "" || r.ExitCode == 0 {
-			r.Message = m
+			message = m
 		}
 	}
+	r.Said = pod.SaidOf(st.GetReason(), message)
 	return r
 }
+
+// shared is a text of which the containers of a node have few, and each message of the runtime has its own.
+func shared(s string) string { return unique.Make(s).Value() }
 
 // cutShort tells a container whose start the runtime gave up because its caller was gone: an agent that was killed, a
 // connection that broke. containerd cancels what the caller asked for and keeps the container as one that exited with
 // 128. It never ran, so its end is nothing that a restart policy is about.
-func cutShort(r *pod.Container) bool {
-	return r.State == pod.StateExited && r.StartedAt.IsZero() && r.Reason == "StartError" && strings.HasSuffix(strings.TrimSpace(r.Message), "context canceled")
+func cutShort(st *runtimeapi.ContainerStatus) bool {
+	return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetStartedAt() <= 0 && st.GetReason() == "StartError" &&
+		strings.HasSuffix(strings.TrimSpace(st.GetMessage()), "context canceled")
 }
 
 func userOf(u *runtimeapi.LinuxContainerUser) *pod.User {

@@ -92,8 +92,8 @@ type Container struct {
 	StartedAt  time.Time // zero: never started
 	FinishedAt time.Time // zero: not finished
 
-	Reason  string // as the runtime says, for example OOMKilled
-	Message string // the termination message where the container wrote one, else the runtime's message
+	// Said is what is said of its end; nil: nothing.
+	Said *Said
 
 	Image    string // as asked for
 	ImageRef string // image reference with digest, or image ID
@@ -109,6 +109,20 @@ type Container struct {
 	// Actual is what the runtime says that the container has; zero parts: it does not say. (Memory requests are not
 	// told to runtimes.)
 	Actual Size
+}
+
+// Said is what is said of how a container ended.
+type Said struct {
+	Reason  string // as the runtime says, for example OOMKilled
+	Message string // the termination message where the container wrote one, else the runtime's message
+}
+
+// SaidOf is nil where both are empty.
+func SaidOf(reason, message string) *Said {
+	if reason == "" && message == "" {
+		return nil
+	}
+	return &Said{Reason: reason, Message: message}
 }
 
 // User is whom a process runs as, by number.

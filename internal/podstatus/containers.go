@@ -153,8 +153,10 @@ func (d *derivation) unknown(x *subject) v1.ContainerState {
 // terminated is the end of a container.
 func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
-		ExitCode: inst.ExitCode, Reason: inst.Reason, Message: inst.Message,
-		StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
+		ExitCode: inst.ExitCode, StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
+	}
+	if inst.Said != nil {
+		t.Reason, t.Message = inst.Said.Reason, inst.Said.Message
 	}
 	if t.Reason == "" {
 		t.Reason = ReasonCompleted

@@ -144,7 +144,7 @@ func cases() map[string]*fixture {
 		"a job that failed":                               newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 2).plan(ended),
 		"on failure: one done, one runs":                  newFixture(onFailure, app, container("log")).sandbox("10.0.0.5").exited("app", 0, 0).running("log", 0),
 		"on failure: failed and will run again":           newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 0, 1),
-		"out of memory":                                   newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateExited, ExitCode: 137, Reason: "OOMKilled", StartedAt: at(1), FinishedAt: at(2)}).plan(ended),
+		"out of memory":                                   newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateExited, ExitCode: 137, Said: &pod.Said{Reason: "OOMKilled"}, StartedAt: at(1), FinishedAt: at(2)}).plan(ended),
 		"the attempt before is the last state":            newFixture(always, app).sandbox("10.0.0.5").running("app", 2).exited("app", 1, 9),
 		"addresses of two families":                       newFixture(always, app).sandbox("fd00::5", "10.0.0.5").running("app", 0),
 		"evicted":                                         newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended),
@@ -270,7 +270,7 @@ func TestMessagesFit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(v1.RestartPolicyNever, container("a"), container("b"))
 	for _, name := range []string{"a", "b"} {
-		f.add(pod.Container{Name: name, State: pod.StateExited, Message: strings.Repeat("x", 10<<10)})
+		f.add(pod.Container{Name: name, State: pod.StateExited, Said: &pod.Said{Message: strings.Repeat("x", 10<<10)}})
 	}
 	n := 0
 	for _, c := range podstatus.Derive(f.Input).ContainerStatuses {
