@@ -38,8 +38,7 @@ const (
 type Ring struct {
 	mu      sync.Mutex
 	records []Record
-	next    int
-	dropped int
+	dropped int // of so many, so the oldest that is left is at dropped % maxRecords
 }
 
 // Add appends a record, dropping the oldest when the ring is full.
@@ -52,8 +51,7 @@ func (r *Ring) Add(rec Record) {
 		r.records = append(r.records, rec)
 		return
 	}
-	r.records[r.next] = rec
-	r.next = (r.next + 1) % maxRecords
+	r.records[r.dropped%maxRecords] = rec
 	r.dropped++
 }
 
@@ -62,8 +60,9 @@ func (r *Ring) Records() ([]Record, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]Record, 0, len(r.records))
-	out = append(out, r.records[r.next:]...)
-	return append(out, r.records[:r.next]...), r.dropped
+	oldest := r.dropped % maxRecords
+	out = append(out, r.records[oldest:]...)
+	return append(out, r.records[:oldest]...), r.dropped
 }
 
 // clip cuts at the start of a character: the record becomes JSON.
