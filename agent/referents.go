@@ -73,14 +73,6 @@ func (r *referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience
 	return r.api.ServiceAccountToken(ctx, p, audience, expirationSeconds)
 }
 
-// NextRefresh is when the first token of the pod is due for renewal; zero: never.
-func (r *referents) NextRefresh(uid types.UID) time.Time {
-	if r.api == nil {
-		return time.Time{}
-	}
-	return r.api.NextRefresh(uid)
-}
-
 // Services lists the services of a namespace.
 func (r *referents) Services(namespace string) (services []*v1.Service, synced bool) {
 	if r.api == nil {

@@ -112,8 +112,8 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil || strings.Count(token, ".") != 2 || time.Until(expires) < 50*time.Minute {
 		t.Errorf("token: %d bytes, expires %v, %v", len(token), expires, err)
 	}
-	t.Logf("token after %v, due in %v, valid for %v", time.Since(began), time.Until(o.NextRefresh(p.UID)), time.Until(expires))
-	if due := time.Until(o.NextRefresh(p.UID)); due > 49*time.Minute {
+	t.Logf("token after %v, due in %v, valid for %v", time.Since(began), time.Until(o.NextRenewal(p.UID)), time.Until(expires))
+	if due := time.Until(o.NextRenewal(p.UID)); due > 49*time.Minute {
 		t.Errorf("the token is due in %v", due)
 	}
 

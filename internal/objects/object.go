@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -69,7 +68,7 @@ const patience = 7
 type object struct {
 	owner  *Objects
 	key    key
-	refs   map[types.UID]bool // guarded by owner.mu
+	refs   int                // how many pods refer to it; guarded by owner.mu
 	cancel context.CancelFunc // guarded by owner.mu; nil unless watched
 
 	mu       sync.Mutex
@@ -82,7 +81,7 @@ type object struct {
 }
 
 func newObject(owner *Objects, k key) *object {
-	return &object{owner: owner, key: k, refs: map[types.UID]bool{}, answered: make(chan struct{})}
+	return &object{owner: owner, key: k, answered: make(chan struct{})}
 }
 
 // wait returns the newest content, after the first answer.

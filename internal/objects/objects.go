@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +59,8 @@ type Config struct {
 	API      API
 	NodeName string
 	Log      *slog.Logger
-	// Notify is called, from any goroutine, after an object that the pod refers to has changed. It must not block.
+	// Notify is called, from any goroutine, after an object that the pod refers to has changed, and when a token of it is
+	// due for renewal. It must not block.
 	Notify func(uid types.UID)
 	// Strategy defaults to Watch.
 	Strategy Strategy
@@ -80,8 +80,8 @@ type Objects struct {
 	mu      sync.Mutex
 	running context.Context // nil unless Run runs
 	wg      sync.WaitGroup
-	pods    map[types.UID][]key
-	watched map[key]*object
+	pods    map[types.UID][]*object // what each refers to
+	watched map[key]*object         // what any does
 }
 
 // kind is a kind of object that pods refer to.
@@ -123,7 +123,7 @@ func New(cfg Config) *Objects {
 	}
 	return &Objects{
 		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.API.ServiceAccounts, cfg.Log),
-		pods: map[types.UID][]key{}, watched: map[key]*object{},
+		pods: map[types.UID][]*object{}, watched: map[key]*object{},
 	}
 }
 
@@ -141,6 +141,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	for _, obj := range o.watched {
 		o.start(obj)
 	}
+	o.wg.Go(func() { o.tokens.remind(ctx, o.cfg.Notify) })
 	o.mu.Unlock()
 	o.remind(ctx)
 	<-ctx.Done()
@@ -202,20 +203,22 @@ func (o *Objects) Track(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[p.UID]
-	o.pods[p.UID] = wanted
-	for _, k := range wanted {
+	now := make([]*object, len(wanted))
+	for i, k := range wanted {
 		obj := o.watched[k]
 		if obj == nil {
 			obj = newObject(o, k)
 			o.watched[k] = obj
 			o.start(obj)
 		}
-		if !obj.refs[p.UID] {
-			obj.refs[p.UID] = true
+		if !slices.Contains(before, obj) {
+			obj.refs++
 			obj.expire() // a new pod gets fresh objects where they are not watched
 		}
+		now[i] = obj
 	}
-	o.unref(p.UID, before, wanted)
+	o.pods[p.UID] = now
+	o.unref(before, now)
 	o.tokens.track(p)
 }
 
@@ -225,33 +228,37 @@ func (o *Objects) Forget(uid types.UID) {
 	defer o.mu.Unlock()
 	before := o.pods[uid]
 	delete(o.pods, uid)
-	o.unref(uid, before, nil)
+	o.unref(before, nil)
 	o.tokens.forget(uid)
 }
 
-// unref drops the references that are in before and not in now. The lock is held.
-func (o *Objects) unref(uid types.UID, before, now []key) {
-	for _, k := range before {
-		obj := o.watched[k]
-		if obj == nil || slices.Contains(now, k) {
+// unref drops one pod's references that are in before and not in now. The lock is held.
+func (o *Objects) unref(before, now []*object) {
+	for _, obj := range before {
+		if slices.Contains(now, obj) {
 			continue
 		}
-		delete(obj.refs, uid)
-		if len(obj.refs) > 0 {
+		if obj.refs--; obj.refs > 0 {
 			continue
 		}
-		delete(o.watched, k)
+		delete(o.watched, obj.key)
 		if obj.cancel != nil {
 			obj.cancel()
 		}
 	}
 }
 
-// interested lists the pods that refer to an object.
+// interested lists the pods that refer to an object. Objects change seldom, so it is looked for rather than kept.
 func (o *Objects) interested(obj *object) []types.UID {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Collect(maps.Keys(obj.refs))
+	var uids []types.UID
+	for uid, refs := range o.pods {
+		if slices.Contains(refs, obj) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
 // ConfigMap returns a ConfigMap, which is shared: do not change it. It waits for the first answer of the watch; an
@@ -302,9 +309,6 @@ func (o *Objects) get(ctx context.Context, k key) (content, error) {
 func (o *Objects) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error) {
 	return o.tokens.get(ctx, p, audience, expirationSeconds)
 }
-
-// NextRefresh is when the first token of the pod is due for renewal; zero: never.
-func (o *Objects) NextRefresh(uid types.UID) time.Time { return o.tokens.due(uid) }
 
 // Services lists the services of a namespace, stripped to what environments need and shared: do not change them.
 // Synced is false until all have been listed once.

@@ -31,6 +31,8 @@ const (
 	renewJitter = 0.05
 	// After a renewal that failed the next try waits this long.
 	renewRetry = 30 * time.Second
+	// With no token to renew, whether there is one is asked this often.
+	idleReminder = time.Hour
 	// The first wait after a refusal, doubling.
 	retryMin = 10 * time.Millisecond
 )
@@ -45,10 +47,13 @@ type tokenKey struct {
 // token is a token that was granted. Its times are the node's, counted from the moment it arrived, so that clocks
 // may differ.
 type token struct {
-	value   string
-	expires time.Time // no longer valid from here
-	renew   time.Time // time for a new one, or for another try
+	value string
+	renew time.Time     // time for a new one, or for another try
+	left  time.Duration // how long it is valid after that
 }
+
+// expires is from when on it is no longer valid.
+func (t *token) expires() time.Time { return t.renew.Add(t.left) }
 
 // tokens caches service account tokens.
 type tokens struct {
@@ -57,18 +62,21 @@ type tokens struct {
 
 	mu sync.Mutex
 	// pods are those that are tracked, each with its tokens; nil where it has none yet. Others' tokens are not kept. Most
-	// pods have one, so a list takes a quarter of the room that a map does.
-	pods map[types.UID][]heldToken
+	// pods have one.
+	pods map[types.UID]*heldToken
+	next time.Time     // when remind looks again; zero: not known yet
+	wake chan struct{} // capacity 1: it has to look earlier
 }
 
-// heldToken is a token and what it was asked for.
+// heldToken is a token and what it was asked for; next is another one of the pod.
 type heldToken struct {
 	tokenKey
 	token
+	next *heldToken
 }
 
 func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
-	return &tokens{accounts: accounts, log: log, pods: map[types.UID][]heldToken{}}
+	return &tokens{accounts: accounts, log: log, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1)}
 }
 
 func (t *tokens) track(p *v1.Pod) {
@@ -87,25 +95,46 @@ func (t *tokens) forget(uid types.UID) {
 
 // keep keeps a token while its pod is tracked. The lock is held.
 func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
-	held, ok := t.pods[uid]
+	first, ok := t.pods[uid]
 	if !ok {
 		return
 	}
-	for i := range held {
-		if held[i].tokenKey == k {
-			held[i].token = granted
-			return
+	if h := first.of(k); h != nil {
+		h.token = granted
+	} else {
+		t.pods[uid] = &heldToken{k, granted, first}
+	}
+	if granted.renew.Before(t.next) {
+		select {
+		case t.wake <- struct{}{}:
+		default:
 		}
 	}
-	t.pods[uid] = append(held, heldToken{k, granted})
+}
+
+// of finds the token that was asked for by k.
+func (h *heldToken) of(k tokenKey) *heldToken {
+	for h != nil && h.tokenKey != k {
+		h = h.next
+	}
+	return h
+}
+
+// due is when the first of them is to be renewed; zero: never.
+func (h *heldToken) due() time.Time {
+	var first time.Time
+	for ; h != nil; h = h.next {
+		if first.IsZero() || h.renew.Before(first) {
+			first = h.renew
+		}
+	}
+	return first
 }
 
 // has returns the token that is kept; the zero value: none. The lock is held.
 func (t *tokens) has(uid types.UID, k tokenKey) token {
-	for i := range t.pods[uid] {
-		if h := &t.pods[uid][i]; h.tokenKey == k {
-			return h.token
-		}
+	if h := t.pods[uid].of(k); h != nil {
+		return h.token
 	}
 	return token{}
 }
@@ -115,13 +144,46 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 func (t *tokens) due(uid types.UID) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var first time.Time
-	for _, held := range t.pods[uid] {
-		if first.IsZero() || held.renew.Before(first) {
-			first = held.renew
+	return t.pods[uid].due()
+}
+
+// remind notifies each pod, once, when the first of its tokens is due, until ctx ends. It is one timer for all, since that
+// is all that most pods ever wait for.
+func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
+	timer := time.NewTimer(idleReminder)
+	defer timer.Stop()
+	for told := time.Now(); ; {
+		uids, now, next := t.dueSince(told)
+		for _, uid := range uids {
+			notify(uid)
+		}
+		told = now
+		timer.Reset(time.Until(next))
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-timer.C:
 		}
 	}
-	return first
+}
+
+// dueSince lists the pods of which a token came to be due after told and until now, and returns when the next will be.
+func (t *tokens) dueSince(told time.Time) (uids []types.UID, now, next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now = time.Now()
+	t.next = now.Add(idleReminder)
+	for uid, held := range t.pods {
+		at := held.due()
+		switch {
+		case at.After(now) && at.Before(t.next):
+			t.next = at
+		case at.After(told) && !at.After(now):
+			uids = append(uids, uid)
+		}
+	}
+	return uids, now, t.next
 }
 
 func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *int64) (string, time.Time, error) {
@@ -137,7 +199,7 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	held := t.has(p.UID, k)
 	t.mu.Unlock()
 	if now.Before(held.renew) {
-		return held.value, held.expires, nil
+		return held.value, held.expires(), nil
 	}
 
 	fresh, err := t.request(ctx, p, k, seconds)
@@ -145,16 +207,17 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	defer t.mu.Unlock()
 	if err == nil {
 		t.keep(p.UID, k, fresh)
-		return fresh.value, fresh.expires, nil
+		return fresh.value, fresh.expires(), nil
 	}
-	if time.Now().Before(held.expires) {
+	if time.Now().Before(held.expires()) {
 		t.log.Warn("cannot renew service account token, keeping the old one", "pod", p.Namespace+"/"+p.Name,
-			"serviceAccount", k.serviceAccount, "expires", held.expires, "err", err)
-		t.keep(p.UID, k, token{value: held.value, expires: held.expires, renew: time.Now().Add(renewRetry + rand.N(renewRetry))})
-		return held.value, held.expires, nil
+			"serviceAccount", k.serviceAccount, "expires", held.expires(), "err", err)
+		again := time.Now().Add(renewRetry + rand.N(renewRetry))
+		t.keep(p.UID, k, token{value: held.value, renew: again, left: held.expires().Sub(again)})
+		return held.value, held.expires(), nil
 	}
 	if held.value != "" {
-		return "", time.Time{}, fmt.Errorf("token expired at %s and renewal failed: %w", held.expires.Format(time.RFC3339), err)
+		return "", time.Time{}, fmt.Errorf("token expired at %s and renewal failed: %w", held.expires().Format(time.RFC3339), err)
 	}
 	return "", time.Time{}, err
 }
@@ -218,7 +281,7 @@ func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
 	}
 	after := min(time.Duration(float64(asked)*renewAt), renewWithin)
 	after -= rand.N(max(time.Duration(float64(after)*renewJitter), 1))
-	return token{value: got.Status.Token, expires: now.Add(valid), renew: now.Add(after)}, nil
+	return token{value: got.Status.Token, renew: now.Add(after), left: valid - after}, nil
 }
 
 // lifetime is how long a JSON web token is valid from its issue: exp - iat. 0: it does not say.

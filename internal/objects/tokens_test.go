@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -115,7 +116,7 @@ func TestTokenIsBoundToThePodAndCached(t *testing.T) {
 		if got := tokenOf(t, w, p, "", 3607); got != "token-4" {
 			t.Errorf("after Forget: %s", got)
 		}
-		if !w.NextRefresh("1").IsZero() {
+		if !w.NextRenewal("1").IsZero() {
 			t.Error("the token of a forgotten pod is kept")
 		}
 	})
@@ -139,7 +140,7 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 		withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
 			i.valid = tt.valid
 			tokenOf(t, w, p, "", tt.seconds)
-			due := time.Until(w.NextRefresh("1"))
+			due := time.Until(w.NextRenewal("1"))
 			if due > tt.renew || due < tt.renew*94/100 {
 				t.Errorf("%d s: due in %v, want shortly before %v", tt.seconds, due, tt.renew)
 			}
@@ -153,6 +154,48 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Nobody else waits for a renewal: the pod is told of each when it is due, once, whichever token it is and whenever it came.
+func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
+	t.Parallel()
+	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
+		told := func() int {
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.notified["1"]
+		}
+		tokenOf(t, w, p, "vault", 24*3600)
+		time.Sleep(time.Minute)
+		tokenOf(t, w, p, "", 600) // due before what remind waits for
+		for n := range 3 {
+			time.Sleep(time.Until(w.NextRenewal("1")) - time.Millisecond)
+			if got := told(); got != n {
+				t.Fatalf("told %d times before renewal %d", got, n)
+			}
+			time.Sleep(time.Millisecond)
+			if got := told(); got != n+1 {
+				t.Fatalf("told %d times when renewal %d was due", got, n)
+			}
+			if n == 1 {
+				i.fail(apierrors.NewServiceUnavailable("down")) // asked again in a while, and told then
+			}
+			tokenOf(t, w, p, "", 600)
+			i.fail(nil)
+			if n == 1 {
+				if wait := time.Until(w.NextRenewal("1")); wait > time.Minute {
+					t.Errorf("a renewal that failed is tried again in %v", wait)
+				}
+			}
+		}
+		w.Forget("1")
+		before := told()
+		time.Sleep(48 * time.Hour)
+		if got := told(); got != before {
+			t.Errorf("told %d times after Forget", got-before)
+		}
+	})
 }
 
 func TestAnOldTokenServesWhileItsRenewalFails(t *testing.T) {
@@ -193,12 +236,12 @@ func TestTokensArePodByPod(t *testing.T) {
 		time.Sleep(time.Minute)
 		tokenOf(t, w, two, "", 600)
 		w.Track(p) // once more: its tokens stay
-		one := w.NextRefresh("1")
-		if other := w.NextRefresh("2"); !one.Before(other) || time.Until(one) > 480*time.Second-time.Minute {
+		one := w.NextRenewal("1")
+		if other := w.NextRenewal("2"); !one.Before(other) || time.Until(one) > 480*time.Second-time.Minute {
 			t.Errorf("due %s and %s, want the sooner of its own tokens for each", one, other)
 		}
 		w.Forget("2")
-		if again := w.NextRefresh("1"); !again.Equal(one) || !w.NextRefresh("2").IsZero() {
+		if again := w.NextRenewal("1"); !again.Equal(one) || !w.NextRenewal("2").IsZero() {
 			t.Errorf("after another's Forget due %s, was %s", again, one)
 		}
 		time.Sleep(time.Until(one))

@@ -51,10 +51,10 @@ var errAgentEnds = errors.New("the node agent ends")
 // flightContext ends with the agent, but for calls that would leave something half made: these get time to finish.
 func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) {
 	if op != pod.OpRunSandbox && op != pod.OpStartContainer {
-		return context.WithCancel(w.ctx)
+		return context.WithCancel(w.cfg.Context)
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.ctx))
-	stop := context.AfterFunc(w.ctx, func() {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.cfg.Context))
+	stop := context.AfterFunc(w.cfg.Context, func() {
 		time.AfterFunc(finishWithin, func() { cancel(errAgentEnds) })
 	})
 	return ctx, func() {
@@ -68,11 +68,12 @@ func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) 
 func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	b := w.engage()
 	for _, key := range plan.Cancel {
-		for i := range w.flights {
-			if w.flights[i].action == key.Key() && !w.flights[i].canceled {
-				w.flights[i].canceled = true
-				w.flights[i].cancel()
+		for i := range b.flights {
+			if f := &b.flights[i]; f.action == key.Key() && !f.canceled {
+				f.canceled = true
+				f.cancel()
 			}
 		}
 	}
@@ -82,14 +83,14 @@ func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 			job.ImageRef = c.ImageRef
 		}
 		ctx, cancel := w.flightContext(a.Op)
-		w.flights = append(w.flights, flight{action: a.Key(), began: time.Now(), cancel: cancel})
-		w.wg.Add(1)
+		b.flights = append(b.flights, flight{action: a.Key(), began: time.Now(), cancel: cancel})
+		w.cfg.Group.Add(1)
 		go w.perform(ctx, cancel, job)
 	}
 }
 
 func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod.Job) {
-	defer w.wg.Done()
+	defer w.cfg.Group.Done()
 	began := time.Now()
 	o := w.cfg.Performer.Do(ctx, job)
 	o.Action, o.Began, o.Ended = job.Action, began, time.Now()
@@ -99,14 +100,12 @@ func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod
 
 	key := job.Action.Key()
 	w.mu.Lock()
-	w.flights = slices.DeleteFunc(w.flights, func(f flight) bool { return f.action == key })
+	b := w.engage()
+	b.flights = slices.DeleteFunc(b.flights, func(f flight) bool { return f.action == key })
 	if job.Action.Op.TouchesRuntime() {
 		o.Ended = w.cfg.Cache.Inspect(job.Ref.UID)
 	}
-	if len(w.flights) == 0 {
-		w.flights = nil
-	}
-	w.outcomes = append(w.outcomes, o)
+	b.outcomes = append(b.outcomes, o)
 	w.mu.Unlock()
 	w.Look("outcome of " + job.Action.Op.String())
 }

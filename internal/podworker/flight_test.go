@@ -106,7 +106,7 @@ func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
 				s.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"}}
 				ctx, cancel := context.WithCancel(t.Context())
 				var wg sync.WaitGroup
-				w := New(ctx, &wg, &Config{Performer: s, Cache: emptyCache{}, Log: slog.New(slog.DiscardHandler)}, pod.RefOf(s.pod))
+				w := New(&Config{Context: ctx, Group: &wg, Performer: s, Cache: emptyCache{}, Log: slog.New(slog.DiscardHandler)}, pod.RefOf(s.pod))
 				w.rouse()
 				w.begin(s.pod, &pod.Observed{}, &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}, {Op: pod.OpPullImage}}})
 				synctest.Wait()

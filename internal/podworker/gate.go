@@ -55,6 +55,9 @@ func (g *Gate) Leave(uid types.UID) {
 		g.inside[g.waiting[0]] = true
 		g.waiting = slices.Delete(g.waiting, 0, 1)
 	}
+	if len(g.waiting) == 0 {
+		g.waiting = nil
+	}
 	g.mu.Unlock()
 	for _, uid := range next {
 		g.wake(uid)

@@ -3,6 +3,7 @@ package podworker
 import (
 	"reflect"
 	"time"
+	"unique"
 
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
@@ -17,16 +18,17 @@ type resting struct {
 	waitUntil   time.Time     // until then
 	allocated   *pod.Allocation
 	containers  []restingContainer
-	group       *pod.Size // nil: not known
+	group       unique.Handle[pod.Size] // of most pods the same, as are those of their containers
 	sandboxes   uint32
 	knows       bool // how many sandboxes there were
+	grouped     bool // group is known
 	setUp       bool
 }
 
 // restingContainer is one that was started once and has not ended since.
 type restingContainer struct {
 	name, image, ref, id string
-	size                 *pod.Size // nil: none, or not known
+	size                 unique.Handle[pod.Size]
 	attempts             uint32
 	pulled, sized, given bool
 	knows                bool // how many attempts there were
@@ -41,20 +43,15 @@ func rest(m *decide.Memory) *resting {
 	if len(m.Retry) == 1 {
 		r.wait, r.waitUntil = m.Retry[0].Delay, m.Retry[0].Until
 	}
-	if m.GroupSized {
-		r.group = &m.GroupSize
-	}
+	r.group, r.grouped = unique.Make(m.GroupSize), m.GroupSized
 	if len(m.Containers) > 0 {
 		r.containers = make([]restingContainer, len(m.Containers))
 	}
 	for i := range m.Containers {
 		c := &m.Containers[i]
 		r.containers[i] = restingContainer{
-			name: c.Name, image: c.PulledImage, ref: c.ImageRef, id: c.ProbedID, attempts: c.HighestAttempt,
+			name: c.Name, size: unique.Make(c.Size), image: c.PulledImage, ref: c.ImageRef, id: c.ProbedID, attempts: c.HighestAttempt,
 			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "", given: c.SizeGiven,
-		}
-		if c.Size != (pod.Size{}) {
-			r.containers[i].size = &c.Size
 		}
 	}
 	whole := *m // empty lists hold nothing
@@ -67,15 +64,6 @@ func rest(m *decide.Memory) *resting {
 	if !reflect.DeepEqual(r.memory(), &whole) {
 		return nil
 	}
-	// The sizes were those of the memory that is let go.
-	if r.group != nil {
-		r.group = new(*r.group)
-	}
-	for i := range r.containers {
-		if s := r.containers[i].size; s != nil {
-			r.containers[i].size = new(*s)
-		}
-	}
 	return r
 }
 
@@ -83,13 +71,10 @@ func rest(m *decide.Memory) *resting {
 func (r *resting) memory() *decide.Memory {
 	m := &decide.Memory{
 		Admitted: true, StartTime: r.started, LastOutcome: r.lastOutcome, Allocated: r.allocated,
-		SandboxAttempt: r.sandboxes, SandboxAttemptKnown: r.knows, SetUp: r.setUp,
+		GroupSize: r.group.Value(), GroupSized: r.grouped, SandboxAttempt: r.sandboxes, SandboxAttemptKnown: r.knows, SetUp: r.setUp,
 	}
 	if r.wait != 0 {
 		m.Retry = []decide.Retry{{Op: pod.OpRunSandbox, Delay: r.wait, Until: r.waitUntil}}
-	}
-	if r.group != nil {
-		m.GroupSize, m.GroupSized = *r.group, true
 	}
 	if len(r.containers) > 0 {
 		m.Containers = make([]decide.ContainerMemory, len(r.containers))
@@ -97,14 +82,11 @@ func (r *resting) memory() *decide.Memory {
 	for i := range r.containers {
 		c := &r.containers[i]
 		m.Containers[i] = decide.ContainerMemory{
-			Name: c.name, PulledImage: c.image, ImageRef: c.ref, ProbedID: c.id, HighestAttempt: c.attempts,
+			Name: c.name, Size: c.size.Value(), PulledImage: c.image, ImageRef: c.ref, ProbedID: c.id, HighestAttempt: c.attempts,
 			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready, SizeGiven: c.given,
 		}
 		if c.sized {
 			m.Containers[i].SizedID = c.id
-		}
-		if c.size != nil {
-			m.Containers[i].Size = *c.size
 		}
 	}
 	return m

@@ -44,7 +44,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	if learnt {
 		w.checkpoint()
 	}
-	if w.retold(desired) || look.refresh || w.due(desired, began) {
+	if w.retold(desired) || look.refresh {
 		w.owed = true
 	}
 	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
@@ -81,7 +81,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan,
 		Node: node, Outcomes: look.outcomes, Now: began,
 	})
-	w.arm(earliest(earliest(plan.WakeAt, w.work.refreshAt), w.work.askAt), began)
+	w.arm(earliest(plan.WakeAt, w.work.askAt), began)
 	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
 		w.settle()
 	}
@@ -92,27 +92,9 @@ func (w *Worker) turn(look glance) (gone bool) {
 func (w *Worker) postpone(look glance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outcomes = append(look.outcomes, w.outcomes...)
+	b := w.engage()
+	b.outcomes = append(look.outcomes, b.outcomes...)
 	w.refresh = w.refresh || look.refresh
-}
-
-// due reports whether a token in the pod's volumes has to be renewed, and notes when the next one has.
-func (w *Worker) due(p *v1.Pod, now time.Time) bool {
-	if p == nil || !w.memory.SetUp {
-		w.work.refreshAt = time.Time{}
-		return false
-	}
-	w.work.refreshAt = w.cfg.Host.NextRefresh(p)
-	if w.work.refreshAt.IsZero() || w.work.refreshAt.After(now) {
-		return false
-	}
-	// A renewal that fails leaves the time in the past: try again, but not at once.
-	if again := w.refreshed.Add(refreshRetry); again.After(now) {
-		w.work.refreshAt = again
-		return false
-	}
-	w.refreshed = now
-	return true
 }
 
 // retold reports whether what the pod's volumes tell of the pod itself has changed since the turn before.
@@ -139,9 +121,6 @@ func tellsOfPod(p *v1.Pod) bool {
 	}
 	return false
 }
-
-// refreshRetry is the least time between two renewals of one pod's tokens.
-const refreshRetry = 10 * time.Second
 
 // earliest is the earlier of two times of which either may be zero: never.
 func earliest(a, b time.Time) time.Time {
@@ -245,12 +224,9 @@ func (w *Worker) checkpoint() {
 
 // inFlight is called with the lock held.
 func (w *Worker) inFlight() []pod.Action {
-	if len(w.flights) == 0 {
-		return nil
-	}
-	out := make([]pod.Action, len(w.flights))
-	for i := range w.flights {
-		out[i] = w.flights[i].action
+	var out []pod.Action
+	for _, f := range w.flights() {
+		out = append(out, f.action)
 	}
 	return out
 }

@@ -53,8 +53,6 @@ type Host interface {
 	// Resize decides whether the node accepts what a pod asks for now, beyond what is allocated to it; nil: ask again in
 	// a while. One that is deferred is looked at again when others leave.
 	Resize(p *v1.Pod, allocated *pod.Allocation) *admit.ResizeResult
-	// NextRefresh is when the pod's volumes must be set up again though nothing changed; zero: never.
-	NextRefresh(p *v1.Pod) time.Time
 	// Probe fills in what the probes of the pod's containers say, and keeps the set of running probes in step.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
 }
@@ -68,6 +66,8 @@ type Checkpoints interface {
 
 // Config is what every worker of an agent shares.
 type Config struct {
+	Context     context.Context // of the agent: it ends every action
+	Group       *sync.WaitGroup // of the agent: every goroutine of a worker is joined
 	Cache       Cache
 	Desired     Desired
 	Performer   Performer
@@ -108,22 +108,19 @@ type Turn struct {
 type Worker struct {
 	cfg *Config
 	ref pod.Ref
-	ctx context.Context // of the agent: ends every action
-	wg  *sync.WaitGroup // of the agent: every goroutine is joined
 
-	mu       sync.Mutex
-	turning  bool
-	again    bool
-	retired  bool
-	refresh  bool // volumes must be set up again
-	cause    string
-	flights  []flight
-	outcomes []pod.Outcome
-	timer    *time.Timer
-	stop     *decide.Stop // the node's own reason to end the pod, not yet taken up
+	// A node has many pods at rest, so these keep little: busy, memory and work are nil between turns of such a one, and
+	// rest has what the memory was.
+	mu      sync.Mutex
+	turning bool
+	again   bool
+	retired bool
+	refresh bool // volumes must be set up again
+	busy    *busy
+	timer   *time.Timer
+	stop    *decide.Stop // the node's own reason to end the pod, not yet taken up
 
-	// Only a turn touches what follows. A node has many pods at rest, so these keep little: memory and work are nil between
-	// turns of such a one, and rest has what the memory was.
+	// Only a turn touches what follows.
 	memory     *decide.Memory
 	work       *work
 	rest       *resting
@@ -135,22 +132,27 @@ type Worker struct {
 	turned     bool
 	lastPhase  decide.Phase
 	lastWhy    pod.Why
-	told       *v1.Pod   // the pod as its volumes were last made from
-	wanted     *v1.Pod   // as the source had it last, and
-	accepted   *v1.Pod   // the same with what the node has accepted
-	refreshed  time.Time // when a token was last renewed
+	told       *v1.Pod // the pod as its volumes were last made from
+	wanted     *v1.Pod // as the source had it last, and
+	accepted   *v1.Pod // the same with what the node has accepted
 
 	ring timeline.Ring
 }
 
-// work is what a worker needs while there is something to do.
+// busy is what goes on, and what the next turn is to know of.
+type busy struct {
+	cause    string
+	flights  []flight
+	outcomes []pod.Outcome
+}
+
+// work is what a turn needs while there is something to do.
 type work struct {
 	gatedAt   time.Time // since when it has been at the gate
 	hashedPod *v1.Pod   // whose these are:
 	hashes    map[string]string
 	sizes     []pod.NamedSize
 	askAt     time.Time // when the node is asked again
-	refreshAt time.Time // when a token is due
 }
 
 // flight is an action that has begun and has no outcome yet.
@@ -161,10 +163,8 @@ type flight struct {
 	cancel   context.CancelFunc
 }
 
-// New returns a resting worker. Actions run under ctx and are counted in wg.
-func New(ctx context.Context, wg *sync.WaitGroup, cfg *Config, ref pod.Ref) *Worker {
-	return &Worker{cfg: cfg, ref: ref, ctx: ctx, wg: wg}
-}
+// New returns a resting worker.
+func New(cfg *Config, ref pod.Ref) *Worker { return &Worker{cfg: cfg, ref: ref} }
 
 // Ref names the worker's pod.
 func (w *Worker) Ref() pod.Ref {
@@ -189,7 +189,7 @@ func (w *Worker) UnderWay() []UnderWay {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []UnderWay
-	for _, f := range w.flights {
+	for _, f := range w.flights() {
 		out = append(out, UnderWay{What: f.action.String(), Began: f.began, For: time.Since(f.began).Round(time.Millisecond).String()})
 	}
 	return out
@@ -199,8 +199,8 @@ func (w *Worker) UnderWay() []UnderWay {
 func (w *Worker) Expects(h pod.Hint) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.flights {
-		switch a := &w.flights[i].action; a.Op {
+	for _, f := range w.flights() {
+		switch a := &f.action; a.Op {
 		case pod.OpRunSandbox, pod.OpStartContainer:
 			if h.Reached == pod.ReachedRunning {
 				return true
@@ -223,18 +223,18 @@ func (w *Worker) Expects(h pod.Hint) bool {
 func (w *Worker) Look(cause string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.retired || w.ctx.Err() != nil {
+	if w.retired || w.cfg.Context.Err() != nil {
 		return
 	}
-	if w.cause == "" {
-		w.cause = cause
+	if b := w.engage(); b.cause == "" {
+		b.cause = cause
 	}
 	if w.turning {
 		w.again = true
 		return
 	}
 	w.turning = true
-	w.wg.Add(1)
+	w.cfg.Group.Add(1)
 	go w.run()
 }
 
@@ -266,18 +266,19 @@ func (w *Worker) Close() {
 
 // run takes turns until nobody asked for another.
 func (w *Worker) run() {
-	defer w.wg.Done()
+	defer w.cfg.Group.Done()
 	for {
 		w.mu.Lock()
 		// Outcomes and flights are taken together: an action is in one of them or not done yet.
-		look := glance{cause: w.cause, outcomes: w.outcomes, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
-		w.cause, w.outcomes, w.again, w.refresh = "", nil, false, false
+		b := w.engage()
+		look := glance{cause: b.cause, outcomes: b.outcomes, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
+		b.cause, b.outcomes, w.again, w.refresh = "", nil, false, false
 		w.mu.Unlock()
 
-		gone := w.ctx.Err() == nil && w.turn(look)
+		gone := w.cfg.Context.Err() == nil && w.turn(look)
 
 		w.mu.Lock()
-		if gone && len(w.flights) == 0 && !w.again {
+		if gone && len(w.flights()) == 0 && !w.again {
 			w.retired, w.turning = true, false
 			w.stopTimer()
 			w.mu.Unlock()
@@ -285,16 +286,35 @@ func (w *Worker) run() {
 			w.cfg.Gone(w.ref.UID)
 			return
 		}
-		if !w.again || w.ctx.Err() != nil {
+		if !w.again || w.cfg.Context.Err() != nil {
 			w.turning = false
-			if w.ctx.Err() != nil {
+			if w.cfg.Context.Err() != nil {
 				w.stopTimer()
+			}
+			if len(b.flights) == 0 && len(b.outcomes) == 0 {
+				w.busy = nil
 			}
 			w.mu.Unlock()
 			return
 		}
 		w.mu.Unlock()
 	}
+}
+
+// engage returns what goes on, to be added to. It is called with the lock held.
+func (w *Worker) engage() *busy {
+	if w.busy == nil {
+		w.busy = &busy{}
+	}
+	return w.busy
+}
+
+// flights is called with the lock held.
+func (w *Worker) flights() []flight {
+	if w.busy == nil {
+		return nil
+	}
+	return w.busy.flights
 }
 
 // stopTimer is called with the lock held.

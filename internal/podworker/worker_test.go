@@ -31,7 +31,6 @@ func (s *still) Admit(*v1.Pod) (*decide.Stop, bool)  { return nil, false }
 func (s *still) Resize(*v1.Pod, *pod.Allocation) *admit.ResizeResult {
 	return &admit.ResizeResult{OK: true}
 }
-func (s *still) NextRefresh(*v1.Pod) time.Time                { return time.Time{} }
 func (s *still) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
 func (s *still) Load(types.UID) (*decide.Memory, error)       { return nil, nil }
 func (s *still) Save(types.UID, *decide.Memory) error         { return nil }
@@ -63,7 +62,8 @@ func TestRefreshDuringSetUp(t *testing.T) {
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
-		w := New(ctx, &wg, &Config{
+		w := New(&Config{
+			Context: ctx, Group: &wg,
 			Cache: emptyCache{}, Desired: s, Performer: s, Reporter: s, Host: s, Checkpoints: s, Policy: &policy,
 			Gate: NewGate(1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
 		}, pod.RefOf(s.pod))

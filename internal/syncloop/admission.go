@@ -57,10 +57,10 @@ func (l *Loop) awaitsNode(uid types.UID) bool {
 		l.mu.Unlock()
 		return false
 	}
-	if m.refused.IsZero() {
-		m.refused = time.Now()
+	if m.refused == nil {
+		m.refused = new(time.Now())
 	}
-	since := m.refused
+	since := *m.refused
 	l.mu.Unlock()
 	return !l.cfg.NodeSince(since) && time.Since(since) < newerNodeWithin
 }

@@ -75,8 +75,6 @@ func (noMeter) Restarted(bool)              {}
 type Objects interface {
 	Track(p *v1.Pod)
 	Forget(uid types.UID)
-	// NextRefresh is when a token of the pod is due for renewal; zero: never.
-	NextRefresh(uid types.UID) time.Time
 }
 
 // Network is the runtime's word on the pod network.
@@ -129,12 +127,11 @@ type Config struct {
 type Loop struct {
 	cfg    Config
 	gate   *podworker.Gate
-	worker podworker.Config
+	worker podworker.Config // its Context is set by Run
 
 	admission sync.Mutex // held while one pod is being admitted
 
 	mu      sync.Mutex
-	ctx     context.Context // set by Run
 	wg      sync.WaitGroup
 	workers map[types.UID]*member
 	names   map[string]int // how many workers have a full name
@@ -154,18 +151,18 @@ type member struct {
 	name     string // full name; "" while only the UID is known
 	seq      int    // order of appearance, for two pods of one name
 	admitted bool
-	refused  time.Time // when the Node first spoke against it
-	ended    bool      // holds no resources of the node any more
-	idle     bool      // nothing runs and nothing is mounted
-	waits    bool      // for a predecessor, or for others to make room
-	told     bool      // to make room, or to go for what it holds
-	met      bool      // those of its name that the runtime has
+	ended    bool // holds no resources of the node any more
+	idle     bool // nothing runs and nothing is mounted
+	waits    bool // for a predecessor, or for others to make room
+	told     bool // to make room, or to go for what it holds
+	met      bool // those of its name that the runtime has
+	known    bool // allocated is what its checkpoint says
 
 	allocated *pod.Allocation // as of its last turn
-	known     bool            // allocated is what its checkpoint says
 	resize    *resize         // that it asked for; nil: none
 
-	made *time.Time // when, until its first turn
+	made    *time.Time // when, until its first turn
+	refused *time.Time // when the Node first spoke against it; nil: it did not
 }
 
 // New returns a Loop; it starts nothing.
@@ -179,7 +176,7 @@ func New(cfg Config) *Loop {
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, holds: make(chan struct{}, 1)}
 	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
-		Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
+		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
 		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Sizes: crispec.Sizes, Gone: l.gone, Log: cfg.Log,
 	}
 	return l
@@ -188,7 +185,7 @@ func New(cfg Config) *Loop {
 // Run lets the workers work until ctx ends, then waits for all that they began.
 func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
-	l.ctx = ctx
+	l.worker.Context = ctx
 	early := l.early
 	l.early = nil
 	l.mu.Unlock()
@@ -256,7 +253,7 @@ func (l *Loop) Look(uid types.UID, cause string) {
 // look wakes a worker; wanted makes one where there is none.
 func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	l.mu.Lock()
-	if l.ctx == nil {
+	if l.worker.Context == nil {
 		if l.early != nil {
 			l.early[ref.UID] = cause
 		}
@@ -264,10 +261,10 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 		return
 	}
 	m := l.workers[ref.UID]
-	if m == nil && wanted && l.ctx.Err() == nil {
+	if m == nil && wanted && l.worker.Context.Err() == nil {
 		l.seq++
 		now := time.Now()
-		m = &member{Worker: podworker.New(l.ctx, &l.wg, &l.worker, ref), seq: l.seq, made: &now}
+		m = &member{Worker: podworker.New(&l.worker, ref), seq: l.seq, made: &now}
 		l.workers[ref.UID] = m
 		l.rename(m, ref)
 	}
@@ -279,7 +276,7 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 
 func (l *Loop) lookAll(cause string) {
 	l.mu.Lock()
-	if l.ctx == nil && l.early != nil { // all are looked at when Run begins
+	if l.worker.Context == nil && l.early != nil { // all are looked at when Run begins
 		l.early[""] = cause
 		l.mu.Unlock()
 		return
@@ -399,9 +396,6 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 // Probe keeps the pod's probes in step.
 func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory) { l.cfg.Prober.Sync(p, obs, m) }
 
-// NextRefresh is when the pod's volumes must be set up again though nothing changed.
-func (l *Loop) NextRefresh(p *v1.Pod) time.Time { return l.cfg.Objects.NextRefresh(p.UID) }
-
 // Turn learns from the end of a worker's turn.
 func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Lock()
@@ -453,6 +447,6 @@ func (l *Loop) Refresh(uid types.UID) {
 	m := l.workers[uid]
 	l.mu.Unlock()
 	if m != nil {
-		m.Refresh("an object that it refers to changed")
+		m.Refresh("an object that it refers to changed, or its token is due")
 	}
 }

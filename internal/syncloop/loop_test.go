@@ -49,7 +49,6 @@ func (b *bare) Synced() bool                                  { return true }
 func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory)   {}
 func (b *bare) Forget(types.UID)                              {}
 func (b *bare) Track(*v1.Pod)                                 {}
-func (b *bare) NextRefresh(types.UID) time.Time               { return time.Time{} }
 func (b *bare) Turn(*podworker.Turn)                          {}
 func (b *bare) Load(types.UID) (*decide.Memory, error)        { return nil, nil }
 func (b *bare) Save(types.UID, *decide.Memory) error          { return nil }

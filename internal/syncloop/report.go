@@ -50,7 +50,7 @@ type Report struct {
 	cfg ReportConfig
 
 	mu   sync.Mutex
-	pods map[types.UID]*reported
+	pods map[types.UID]*reported // but those of which nothing has to be known
 }
 
 // reported is what was last said of a pod. A status that the watched object already has is not kept twice.
@@ -75,7 +75,6 @@ func (r *Report) Turn(t *podworker.Turn) {
 	rep := r.pods[t.Ref.UID]
 	if rep == nil {
 		rep = &reported{}
-		r.pods[t.Ref.UID] = rep
 	}
 	old := rep.status
 	r.mu.Unlock()
@@ -84,7 +83,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Now: t.Now,
 	})
 	r.mu.Lock()
-	rep.status = &st
+	rep.status, r.pods[t.Ref.UID] = &st, rep
 	if equality.Semantic.DeepEqual(&st, &t.Pod.Status) {
 		rep.status = nil
 	}
@@ -100,6 +99,11 @@ func (r *Report) Turn(t *podworker.Turn) {
 		countEnds(before.EphemeralContainerStatuses, st.EphemeralContainerStatuses, crispec.KindEphemeral, r.cfg.ContainerEnded)
 	}
 	r.resizeEvents(t, rep)
+	r.mu.Lock()
+	if rep.status == nil && len(rep.waits) == 0 && rep.resize == nil {
+		r.drop(t.Ref.UID)
+	}
+	r.mu.Unlock()
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
 		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
 	}
@@ -145,11 +149,17 @@ func has(s *v1.ContainerStatus, id string) bool {
 // forget drops what is known of a pod that no source has.
 func (r *Report) forget(t *podworker.Turn) {
 	r.mu.Lock()
-	_, known := r.pods[t.Ref.UID]
-	delete(r.pods, t.Ref.UID)
+	r.drop(t.Ref.UID)
 	r.mu.Unlock()
-	if known && r.cfg.Writer != nil {
+	if r.cfg.Writer != nil {
 		r.cfg.Writer.Forget(t.Ref.UID)
+	}
+}
+
+// drop is called with the lock held. A map keeps the room of the most that it ever held, so a new one takes its place.
+func (r *Report) drop(uid types.UID) {
+	if delete(r.pods, uid); len(r.pods) == 0 {
+		r.pods = map[types.UID]*reported{}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,14 +61,6 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 		mounts = append(mounts, mount)
 	}
 	return mounts, nil
-}
-
-// NextRefresh is when SetUp should run again; see Volumes.NextRefresh.
-func (m *InMemory) NextRefresh(p *v1.Pod, _ time.Time) time.Time {
-	if m.objects == nil {
-		return time.Time{}
-	}
-	return m.objects.NextRefresh(p.UID)
 }
 
 // TearDown forgets nothing yet; see Volumes.TearDown.

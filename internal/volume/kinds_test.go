@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -307,21 +306,9 @@ func TestNamesThatAreNoNames(t *testing.T) {
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "", "metadata.uid")
 }
 
-func TestNextRefreshIsTheTokens(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.api.due = time.Unix(1_700_000_000, 0)
-	if got := f.NextRefresh(aPod(), time.Now()); !got.Equal(f.api.due) {
-		t.Errorf("NextRefresh %v, want %v", got, f.api.due)
-	}
-}
-
 func TestWithoutAPIServer(t *testing.T) {
 	t.Parallel()
 	v := volume.New(volume.Config{RootDir: t.TempDir(), Host: host(t)})
 	p := aPod(vol("v", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}}))
 	wantError(t, v.SetUp(t.Context(), volume.Pod{Pod: p}), "v", "no API server")
-	if got := v.NextRefresh(p, time.Now()); !got.IsZero() {
-		t.Errorf("NextRefresh %v", got)
-	}
 }

@@ -29,7 +29,6 @@ type api struct {
 	secrets    map[string]*v1.Secret
 	token      string
 	tokenErr   error
-	due        time.Time
 }
 
 func (a *api) ConfigMap(_ context.Context, _ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -49,8 +48,6 @@ func (a *api) Secret(_ context.Context, _ *v1.Pod, name string) (*v1.Secret, err
 func (a *api) ServiceAccountToken(context.Context, *v1.Pod, string, *int64) (string, time.Time, error) {
 	return a.token, time.Time{}, a.tokenErr
 }
-
-func (a *api) NextRefresh(types.UID) time.Time { return a.due }
 
 // dirHost is the real host where root may mount, and the same without mounts elsewhere: memory-backed volumes are
 // directories then.

@@ -57,8 +57,6 @@ type Objects interface {
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	// ServiceAccountToken returns a token bound to the pod that is not due for renewal, where one can be had.
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
-	// NextRefresh is when the first token of the pod is due for renewal; zero: never.
-	NextRefresh(uid types.UID) time.Time
 }
 
 // Config is what Volumes need.
@@ -149,14 +147,6 @@ func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
 	}
 	wg.Wait()
 	return joinErrors(errs)
-}
-
-// NextRefresh is when SetUp should run again though nothing has changed (a token is due for renewal); zero: never.
-func (v *Volumes) NextRefresh(p *v1.Pod, _ time.Time) time.Time {
-	if v.cfg.Objects == nil {
-		return time.Time{}
-	}
-	return v.cfg.Objects.NextRefresh(p.UID)
 }
 
 func (v *Volumes) setUpDirs(p *v1.Pod) error {

@@ -82,7 +82,6 @@ func (node) Admit(*v1.Pod) (*decide.Stop, bool) { return nil, false }
 func (node) Resize(*v1.Pod, *pod.Allocation) *admit.ResizeResult {
 	return &admit.ResizeResult{OK: true}
 }
-func (node) NextRefresh(*v1.Pod) time.Time                { return time.Time{} }
 func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
 func (node) Turn(*podworker.Turn)                         {}
 func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {
@@ -100,7 +99,8 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	c, here, policy := &cache{stamps: map[types.UID]time.Time{}}, node{out}, decide.DefaultPolicy()
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	w := podworker.New(ctx, &wg, &podworker.Config{
+	w := podworker.New(&podworker.Config{
+		Context: ctx, Group: &wg,
 		Cache: c, Desired: wanted{p}, Performer: here, Reporter: here, Host: here, Checkpoints: checkpoint.Nowhere{},
 		Gate: podworker.NewGate(1, func(types.UID) {}), Policy: &policy,
 		Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes,
