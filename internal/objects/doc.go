@@ -11,6 +11,7 @@
 //  2. "Not found" is an answer, not an end: the watch goes on and says when the object appears.
 //  3. An object that says immutable is not watched any more.
 //  4. A token that can still be used is never given up because its renewal fails.
+//  5. Notify also says, once, that a token of the pod is due for renewal: the next read renews it. One timer waits for all.
 //
 // Local is the same for nodes and pods that have their objects from manifests instead of an API server.
 //

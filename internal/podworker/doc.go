@@ -6,7 +6,7 @@
 // same message: look again.
 //
 // Contract and invariants:
-//   - A worker at rest has no goroutine and no running timer beyond its one time.AfterFunc.
+//   - A worker at rest has no goroutine, and no timer but its one time.AfterFunc where the plan names a time.
 //   - Turns of one worker never overlap; its actions do.
 //   - After an outcome that touched the runtime one inspection is asked for, and until the cache entry is newer
 //     than that outcome nothing is started (Stale).
