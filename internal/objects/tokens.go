@@ -120,17 +120,6 @@ func (h *heldToken) of(k tokenKey) *heldToken {
 	return h
 }
 
-// due is when the first of them is to be renewed; zero: never.
-func (h *heldToken) due() time.Time {
-	var first time.Time
-	for ; h != nil; h = h.next {
-		if first.IsZero() || h.renew.Before(first) {
-			first = h.renew
-		}
-	}
-	return first
-}
-
 // has returns the token that is kept; the zero value: none. The lock is held.
 func (t *tokens) has(uid types.UID, k tokenKey) token {
 	if h := t.pods[uid].of(k); h != nil {
@@ -139,16 +128,8 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 	return token{}
 }
 
-// due is when the first token of the pod is to be renewed. It is asked in every turn of every pod, and looks at that pod's
-// tokens only.
-func (t *tokens) due(uid types.UID) time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.pods[uid].due()
-}
-
-// remind notifies each pod, once, when the first of its tokens is due, until ctx ends. It is one timer for all, since that
-// is all that most pods ever wait for.
+// remind notifies a pod, once, when a token of it is due for renewal, until ctx ends. It is one timer for all, since that is
+// all that most pods ever wait for.
 func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	timer := time.NewTimer(idleReminder)
 	defer timer.Stop()
@@ -174,12 +155,17 @@ func (t *tokens) dueSince(told time.Time) (uids []types.UID, now, next time.Time
 	defer t.mu.Unlock()
 	now = time.Now()
 	t.next = now.Add(idleReminder)
-	for uid, held := range t.pods {
-		at := held.due()
-		switch {
-		case at.After(now) && at.Before(t.next):
-			t.next = at
-		case at.After(told) && !at.After(now):
+	for uid, h := range t.pods {
+		due := false
+		for ; h != nil; h = h.next {
+			switch {
+			case h.renew.After(now) && h.renew.Before(t.next):
+				t.next = h.renew
+			case h.renew.After(told) && !h.renew.After(now):
+				due = true
+			}
+		}
+		if due {
 			uids = append(uids, uid)
 		}
 	}
