@@ -76,7 +76,7 @@ func (a *Agent) buildControl() error {
 	var err error
 	a.control, err = server.New(server.Config{
 		NodeName: a.cfg.NodeName, Authenticator: socketUser{}, Authorizer: server.AlwaysAllow{}, Pods: view,
-		Runtime: server.CRI{Client: a.deps.Runtime}, Enable: server.Enable{Debugging: true},
+		Runtime: a.streams(), Enable: server.Enable{Debugging: true},
 		Sources: server.Sources{
 			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return &a.cfg.Kubelet },
 			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,

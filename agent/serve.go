@@ -26,7 +26,7 @@ func (a *Agent) buildServer() error {
 		return err
 	}
 	a.server, err = server.New(server.Config{
-		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, MirrorUID: a.mirrorUID, Runtime: server.CRI{Client: a.deps.Runtime},
+		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, MirrorUID: a.mirrorUID, Runtime: a.streams(),
 		Enable: server.Enable{
 			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
 		},
@@ -39,6 +39,11 @@ func (a *Agent) buildServer() error {
 		Registerer: a.deps.Metrics, Log: a.log,
 	})
 	return err
+}
+
+// streams is what both servers ask for the streams of exec, attach and port-forward.
+func (a *Agent) streams() server.Runtime {
+	return server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}
 }
 
 // access says who may do what: by client certificate and token, asked of the API server.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -11,12 +12,24 @@ import (
 // CRI is the Runtime that a CRI client is.
 type CRI struct {
 	Client runtimeapi.RuntimeServiceClient
+	// Timeout bounds the questions for the URL of a stream (runtimeRequestTimeout; 0: nothing does); a command that is run
+	// takes as long as its caller waits.
+	Timeout time.Duration
 }
 
 var _ Runtime = CRI{}
 
+func (c CRI) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.Timeout)
+}
+
 // Exec asks for the URL of an exec stream.
 func (c CRI) Exec(ctx context.Context, containerID string, cmd []string, s Streams) (*url.URL, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	r, err := c.Client.Exec(ctx, &runtimeapi.ExecRequest{
 		ContainerId: containerID, Cmd: cmd, Tty: s.TTY, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr,
 	})
@@ -28,6 +41,8 @@ func (c CRI) Exec(ctx context.Context, containerID string, cmd []string, s Strea
 
 // Attach asks for the URL of an attach stream.
 func (c CRI) Attach(ctx context.Context, containerID string, s Streams) (*url.URL, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	r, err := c.Client.Attach(ctx, &runtimeapi.AttachRequest{
 		ContainerId: containerID, Tty: s.TTY, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr,
 	})
@@ -39,6 +54,8 @@ func (c CRI) Attach(ctx context.Context, containerID string, s Streams) (*url.UR
 
 // PortForward asks for the URL of a port-forward stream.
 func (c CRI) PortForward(ctx context.Context, sandboxID string, ports []int32) (*url.URL, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	r, err := c.Client.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandboxID, Port: ports})
 	if err != nil {
 		return nil, fmt.Errorf("forward ports of sandbox %s: %w", sandboxID, err)

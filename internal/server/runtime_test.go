@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,9 +21,13 @@ type criClient struct {
 	runtimeapi.RuntimeServiceClient
 }
 
-func (criClient) Exec(_ context.Context, r *runtimeapi.ExecRequest, _ ...grpc.CallOption) (*runtimeapi.ExecResponse, error) {
+func (criClient) Exec(ctx context.Context, r *runtimeapi.ExecRequest, _ ...grpc.CallOption) (*runtimeapi.ExecResponse, error) {
 	if r.ContainerId == "gone" {
 		return nil, status.Error(codes.NotFound, "no container gone")
+	}
+	if r.ContainerId == "hung" {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	return &runtimeapi.ExecResponse{Url: fmt.Sprintf("http://127.0.0.1:1/exec/%s/%s/%v%v%v%v", r.ContainerId, strings.Join(r.Cmd, "+"), r.Stdin, r.Stdout, r.Stderr, r.Tty)}, nil
 }
@@ -36,6 +42,18 @@ func (criClient) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest
 
 func (criClient) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte("out "), Stderr: []byte("err"), ExitCode: int32(len(r.Cmd) - 1)}, nil
+}
+
+// A runtime that never says where a stream is does not hold up the user for as long as he waits.
+func TestARuntimeThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := server.CRI{Client: criClient{}, Timeout: 2 * time.Minute}.Exec(t.Context(), "hung", nil, server.Streams{})
+		if status.Code(err) != codes.DeadlineExceeded || time.Since(began) != 2*time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
 }
 
 func TestCRI(t *testing.T) {
