@@ -1,16 +1,11 @@
 package simcri_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/netip"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -21,9 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/remotecommand"
-	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/simcri"
@@ -273,102 +265,6 @@ func TestStreamedListsAndTheirEnd(t *testing.T) {
 	})
 }
 
-func TestNetwork(t *testing.T) {
-	inBubble(t, simcri.Config{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/29"), netip.MustParsePrefix("fd00::/120")}}, func(t *testing.T, r *simcri.Runtime) {
-		ips := func(id string) string {
-			resp, err := r.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := resp.Status.Network.Ip
-			for _, more := range resp.Status.Network.AdditionalIps {
-				out += " " + more.Ip
-			}
-			return out
-		}
-		var got, ids []string
-		for i := range 5 {
-			ids = append(ids, runSandbox(t, r, fmt.Sprint("p", i), nil))
-			got = append(got, ips(ids[i]))
-		}
-		want := []string{"10.1.2.2 fd00::2", "10.1.2.3 fd00::3", "10.1.2.4 fd00::4", "10.1.2.5 fd00::5", "10.1.2.6 fd00::6"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("addresses (-want +got):\n%s", diff)
-		}
-		if _, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: sandboxConfig("full", nil)}); err == nil {
-			t.Error("a sandbox without an address left for it")
-		}
-		if _, err := r.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: ids[2]}); err != nil {
-			t.Fatal(err)
-		}
-		if got := ips(runSandbox(t, r, "full", nil)); got != "10.1.2.4 fd00::7" {
-			t.Errorf("the address that is free again: %s", got)
-		}
-		if _, err := r.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
-			NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.9.0.0/24"}}}); err != nil {
-			t.Fatal(err)
-		}
-		if got := ips(runSandbox(t, r, "new", nil)); got != "10.9.0.2" {
-			t.Errorf("address of the new range: %s", got)
-		}
-		r.SetCondition(runtimeapi.NetworkReady, false, "NetworkPluginNotReady", "cni plugin not initialized")
-		_, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: sandboxConfig("none", nil)})
-		if err == nil || !strings.Contains(err.Error(), "cni plugin not initialized") {
-			t.Errorf("a sandbox without a network: %v", err)
-		}
-		host := sandboxConfig("host", nil)
-		host.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
-		if _, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: host}); err != nil {
-			t.Errorf("a host-network sandbox: %v", err)
-		}
-	})
-}
-
-func TestDialAnswersForPods(t *testing.T) {
-	inBubble(t, simcri.Config{}, func(t *testing.T, r *simcri.Runtime) {
-		s := runSandbox(t, r, "web", map[string]string{simcri.AnnotationReadyAfter: "5s", simcri.AnnotationFailAfter: "60s"})
-		startContainer(t, r, createRequest(s, "web", "main", 0))
-		client := &http.Client{Transport: &http.Transport{DialContext: r.DialContext, DisableKeepAlives: true}}
-		get := func() int {
-			resp, err := client.Get("http://10.88.0.2:8080/healthz")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = resp.Body.Close() }()
-			_, _ = io.Copy(io.Discard, resp.Body)
-			return resp.StatusCode
-		}
-		exec := func() int32 {
-			resp, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: first(t, r), Cmd: []string{"pg_isready"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return resp.ExitCode
-		}
-		var got []string
-		for range 3 {
-			got = append(got, fmt.Sprint(get(), " ", exec()))
-			time.Sleep(30 * time.Second)
-		}
-		if diff := cmp.Diff([]string{"503 1", "200 0", "503 1"}, got); diff != "" {
-			t.Errorf("at 0, 30 and 60 s (-want +got):\n%s", diff)
-		}
-		if _, err := r.DialContext(t.Context(), "tcp", "10.88.0.9:80"); err == nil || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("an address of nobody: %v", err)
-		}
-	})
-}
-
-func first(t *testing.T, r *simcri.Runtime) string {
-	t.Helper()
-	resp, err := r.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	if err != nil || len(resp.Containers) == 0 {
-		t.Fatal(resp, err)
-	}
-	return resp.Containers[0].Id
-}
-
 func TestScriptedOutput(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -466,119 +362,4 @@ func TestIdleCostsNothing(t *testing.T) {
 		t.Errorf("%d goroutines more for %d pods", n-goroutines, pods)
 	}
 	runtime.KeepAlive(r)
-}
-
-// TestStreams runs commands over the streaming protocols, as kubectl exec does.
-func TestStreams(t *testing.T) {
-	t.Parallel()
-	r := simcri.New(simcri.Config{Images: []string{busybox}})
-	defer r.Close()
-	s := runSandbox(t, r, "p", nil)
-	id := startContainer(t, r, createRequest(s, "p", "main", 0))
-	exec := &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true}
-	if _, err := r.Exec(t.Context(), exec); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("Exec before streams are served: %v", err)
-	}
-	serve(t, r)
-	waitFor(t, func() bool { _, err := r.Exec(t.Context(), exec); return err == nil })
-	run := func(in string, cmd ...string) (string, string, error) {
-		resp, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: cmd, Stdin: in != "", Stdout: true, Stderr: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stream(t, resp.Url, in)
-	}
-	out, errOut, err := run("", "sh", "-c", "echo out; echo err >&2; exit 3")
-	var code utilexec.CodeExitError
-	if out != "out\n" || errOut != "err\n" || !errors.As(err, &code) || code.Code != 3 {
-		t.Errorf("exec: %q %q %v", out, errOut, err)
-	}
-	if out, _, err := run("some input", "cat"); out != "some input" || err != nil {
-		t.Errorf("cat: %q %v", out, err)
-	}
-	if out, _, err := run("echo hello\nexit\n", "sh"); out != "hello\n" || err != nil {
-		t.Errorf("sh: %q %v", out, err)
-	}
-	attach, err := r.Attach(t.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: true, Stdout: true, Stderr: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, _, err := stream(t, attach.Url, "typed"); out != "typed" || err != nil {
-		t.Errorf("attach: %q %v", out, err)
-	}
-	if _, err := r.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: s, Port: []int32{80}}); err != nil {
-		t.Errorf("port-forward: %v", err)
-	}
-}
-
-func stream(t *testing.T, target, in string) (string, string, error) {
-	t.Helper()
-	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	executor, err := remotecommand.NewSPDYExecutor(&rest.Config{Host: u.Host}, "POST", u)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out, errOut bytes.Buffer
-	opts := remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}
-	if in != "" {
-		opts.Stdin = strings.NewReader(in)
-	}
-	err = executor.StreamWithContext(t.Context(), opts)
-	return out.String(), errOut.String(), err
-}
-
-func waitFor(t *testing.T, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("not within 10 s")
-		}
-	}
-}
-
-// TestCrictl lets crictl talk to it, where it is built.
-func TestCrictl(t *testing.T) {
-	t.Parallel()
-	crictl, err := filepath.Abs("../../bin/crictl")
-	if _, statErr := os.Stat(crictl); err != nil || statErr != nil {
-		t.Skip("bin/crictl is not built")
-	}
-	r := simcri.New(simcri.Config{Images: []string{busybox}})
-	socket := "unix://" + serve(t, r)
-	s := runSandbox(t, r, "p", nil)
-	id := startContainer(t, r, createRequest(s, "p", "main", 0))
-	for _, c := range []struct {
-		args string
-		want string
-	}{
-		{"version", "RuntimeName:  simcri"},
-		{"pods", s[:13]},
-		{"ps", id[:13]},
-		{"images", "docker.io/library/busybox"},
-		{"inspect " + id[:10], "CONTAINER_RUNNING"},
-		{"inspectp " + s[:10], "SANDBOX_READY"},
-		{"exec -s " + id + " echo hello", "hello"},
-		{"exec " + id + " echo streamed", "streamed"},
-		{"stats", id[:13]},
-		{"info", "NetworkReady"},
-		{"pull docker.io/library/alpine:3", "Image is up to date"},
-		{"stop " + id, id},
-		{"rm " + id, id},
-		{"stopp " + s, s},
-		{"rmp " + s, s},
-	} {
-		args := append([]string{"--runtime-endpoint", socket, "--image-endpoint", socket}, strings.Fields(c.args)...)
-		out, err := exec.CommandContext(t.Context(), crictl, args...).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), c.want) {
-			t.Errorf("crictl %s: %v\n%s", c.args, err, out)
-		}
-	}
 }
