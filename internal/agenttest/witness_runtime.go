@@ -144,12 +144,18 @@ func (w *Witness) ended(in *Instance) {
 		return // the clock by which this agent knows when the end began is another
 	}
 	mayKillAt := s.mayKillAt
-	if t, ok := w.termed[in.ID]; ok && t.at.Before(s.deletedAt) && t.until.Before(mayKillAt) {
-		mayKillAt = t.until // it was on its way out, for a probe, a hook or a resize, before its pod was
+	if t, ok := w.termed[in.ID]; ok && t.until.Before(mayKillAt) && w.endsAlone(s, in, t.at) {
+		mayKillAt = t.until
 	}
 	if early := time.Until(mayKillAt); early > 1500*time.Millisecond {
 		w.broken(RuleGrace, "pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
 	}
+}
+
+// endsAlone: a container that was asked to end was on its way out, for a probe, a hook or a resize, before the agent knew of
+// its pod's deletion.
+func (w *Witness) endsAlone(s *podSeen, in *Instance, asked time.Time) bool {
+	return asked.Before(s.deletedAt) || asked.Before(s.deletedAt.Add(w.KnownWithin)) && mayEndIt(&s.pod.Spec, in.Name)
 }
 
 // endsItself: the pod may have been on its way out for reasons of its own before it was deleted.
