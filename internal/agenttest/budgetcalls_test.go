@@ -19,6 +19,12 @@ const (
 	requestsPerStart = 9.0
 )
 
+// What the end of a pod with one container, deleted beside others, may cost.
+const (
+	callsPerEnd    = 14.0
+	requestsPerEnd = 5.5 // of which one is the user's
+)
+
 // What a node with pods at rest may ask in a minute.
 const (
 	idleCalls    = 20.0
@@ -71,5 +77,12 @@ func TestBudgetOfCalls(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		const minutes = 30
 		within(fmt.Sprintf("a minute of %d pods at rest", pods), minutes, idleCalls, idleRequests, func() { time.Sleep(minutes * time.Minute) })
+		within("a pod's end", pods, callsPerEnd, requestsPerEnd, func() {
+			for _, name := range names {
+				w.Delete(name, 1)
+			}
+			w.WaitGone(names...)
+			time.Sleep(time.Minute)
+		})
 	})
 }

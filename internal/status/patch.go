@@ -162,8 +162,28 @@ func urgent(base, want *v1.PodStatus) bool {
 	return false
 }
 
-// sandboxOnly reports whether all that the API has to be told is that a pod which has yet to start got its sandbox, and with
-// it its address.
+// moreFollows reports whether all that the API has to be told is of a kind that other news follows soon: what starts in a
+// sandbox, what ends in a pod that is deleted.
+func moreFollows(base *v1.Pod, want *v1.PodStatus) bool {
+	return sandboxOnly(&base.Status, want) || base.DeletionTimestamp != nil && generationOnly(&base.Status, want)
+}
+
+// generationOnly: the node has seen this generation of the pod, and that is all.
+func generationOnly(base, want *v1.PodStatus) bool {
+	m := merge(base, want)
+	if m.ObservedGeneration == base.ObservedGeneration {
+		return false
+	}
+	m.ObservedGeneration = base.ObservedGeneration
+	for i := range m.Conditions {
+		if had := condition(base.Conditions, m.Conditions[i].Type); had != nil {
+			m.Conditions[i].ObservedGeneration = had.ObservedGeneration
+		}
+	}
+	return equality.Semantic.DeepEqual(&m, base)
+}
+
+// sandboxOnly: a pod which has yet to start got its sandbox, and with it its address.
 func sandboxOnly(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	if m.Phase != v1.PodPending || m.PodIP == base.PodIP {

@@ -21,7 +21,7 @@ import (
 const (
 	maxAge       = 2 * time.Second        // how much longer a cosmetic difference may wait than an urgent one
 	repairAfter  = time.Second            // least time between a write and the repair of what another did to it
-	sandboxAlone = 2 * time.Second        // how long the news of a sandbox waits for the start of what runs in it
+	moreWithin   = 2 * time.Second        // how long news waits for what follows it soon
 	retryInitial = 200 * time.Millisecond // after a failed request, doubling
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
@@ -310,7 +310,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
-	if at := e.since.Add(sandboxAlone); !repair && !e.needsDelete() && at.After(now) && sandboxOnly(&e.base.Status, e.want) {
+	if at := e.since.Add(moreWithin); !repair && !e.needsDelete() && at.After(now) && moreFollows(e.base, e.want) {
 		w.wait(e, at)
 		return
 	}

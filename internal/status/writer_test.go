@@ -115,6 +115,40 @@ func TestSandboxIsToldWithTheStart(t *testing.T) {
 	})
 }
 
+// That a deletion was seen is told with the first end in the pod, or by itself when that takes long; another change of the
+// spec at once.
+func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
+	seen := func(generation int64, ready v1.ConditionStatus) v1.PodStatus {
+		s := running(ready, "")
+		s.ObservedGeneration = generation
+		for i := range s.Conditions {
+			s.Conditions[i].ObservedGeneration = generation
+		}
+		return s
+	}
+	p, q, z := aPod("quick"), aPod("slow"), aPod("resized")
+	inBubble(t, newAPI(p, q, z), 4, func(t *testing.T, r *rig) {
+		for _, x := range []*v1.Pod{p, q, z} {
+			r.Set(Desired{Pod: x, Status: seen(1, "True")})
+			time.Sleep(time.Second)
+			if x != z {
+				x = r.api.change(x.Name, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+				r.Observe(x)
+			}
+			r.Set(Desired{Pod: x, Status: seen(2, "True")})
+			time.Sleep(time.Second)
+			if x.Name == "quick" {
+				r.Set(Desired{Pod: x, Status: seen(2, "False")})
+			}
+			if x.Name == "resized" {
+				r.expect(t, "PATCH quick Running ready=True", "PATCH quick Running ready=False",
+					"PATCH slow Running ready=True", "PATCH slow Running ready=True", "PATCH resized Running ready=True", "PATCH resized Running ready=True")
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 func TestNewestWins(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)
