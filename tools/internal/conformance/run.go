@@ -39,11 +39,6 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Skipped are the tests that are left out, with the reason: each holds on upstream's kubelet too.
-func Skipped() map[string]string {
-	return map[string]string{}
-}
-
 func (o Options) dir(elem ...string) string {
 	return filepath.Join(append([]string{o.Checkout, ".wherry", "conformance"}, elem...)...)
 }
@@ -264,9 +259,6 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
 	} else { // one order for both node agents: which long test comes last decides how long the processes wait for it
 		args = append(args, "--seed=1")
-	}
-	for name := range Skipped() {
-		args = append(args, "--skip="+name)
 	}
 	args = append(args, o.bin("conformance/e2e.test"), "--", "--provider=skeleton", "--kubeconfig="+env.Kubeconfig(),
 		"--report-dir="+report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true", "--allowed-not-ready-nodes=0",
