@@ -132,6 +132,26 @@ func TestAPIOutage(t *testing.T) {
 	})
 }
 
+// Soon after an outage, however long it was, the agent knows what is asked of it.
+func TestAfterAnOutageTheAgentKnowsSoon(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == "True" })
+		for i := range 5 {
+			w.SetOutage(true)
+			time.Sleep(20 * time.Minute)
+			w.SetOutage(false)
+			name, began := fmt.Sprint("late", i), time.Now()
+			w.Create(Pod(name))
+			w.WaitReady(name)
+			if took := time.Since(began); took > 25*time.Second {
+				t.Errorf("%s was Ready %v after the outage", name, took)
+			}
+			time.Sleep(5 * time.Minute)
+		}
+	})
+}
+
 // Watches that end, break, or are too old cost nothing but a list.
 func TestWatchTrouble(t *testing.T) {
 	t.Parallel()

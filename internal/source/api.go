@@ -4,16 +4,25 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// The waits between tries to reach the API server, and by chance up to half as long again. After a long outage a node knows of
+// a deletion within 15 s or so; with the default of client-go it would be a minute.
+const (
+	retryMin = 200 * time.Millisecond
+	retryMax = 10 * time.Second
 )
 
 // Target receives the pods of a source. Calls of one source come one at a time.
@@ -57,7 +66,8 @@ func (a *API) Run(ctx context.Context) error {
 		},
 	}
 	r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, &sink{a}, cache.ReflectorOptions{
-		Name: "pods of " + a.NodeName, MinWatchTimeout: 5 * time.Minute})
+		Name: "pods of " + a.NodeName, MinWatchTimeout: 5 * time.Minute, Backoff: &wait.Backoff{
+			Duration: retryMin, Factor: 2, Cap: retryMax, Steps: math.MaxInt, Jitter: 0.5}})
 	r.RunWithContext(ctx)
 	return nil
 }
