@@ -53,6 +53,7 @@ const (
 	retryInitial = 500 * time.Millisecond
 	retryMax     = 30 * time.Second
 	waitAgain    = time.Second
+	unseen       = 10 * time.Second // of a mirror that the API has and the watch has not shown
 )
 
 // Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
@@ -192,7 +193,8 @@ func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error
 	}
 }
 
-// reconcile does the next step for one name. The watch tells when it is done, and the one after it is taken.
+// reconcile does the next step for one name. The watch tells when it is done, and the one after it is taken. A watch that
+// was down tells nothing of a mirror that came and went meanwhile, so one that was made and is not seen is looked for again.
 func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time.Duration, err error) {
 	var uid types.UID
 	if static != nil {
@@ -241,7 +243,7 @@ func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
 		return 0, fmt.Errorf("create mirror pod: %w", err)
 	}
 	m.cfg.Log.Info("mirror pod created", "pod", pod.RefOf(static), "mirror", made.UID)
-	return 0, nil
+	return unseen, nil
 }
 
 // taken finds out who has the name: a mirror that the watch has not shown yet, or a pod that is none.
@@ -253,7 +255,7 @@ func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duratio
 	case err != nil:
 		return 0, fmt.Errorf("read the pod that has the mirror's name: %w", err)
 	case pod.IsMirror(have) && have.Spec.NodeName == static.Spec.NodeName:
-		return waitAgain, nil
+		return unseen, nil
 	}
 	return 0, errors.New("the API has another pod of this name: rename the static pod, or delete the other")
 }
