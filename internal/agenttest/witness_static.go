@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ type manifestSeen struct {
 type staticSeen struct {
 	version string
 	trouble time.Time // when last a container or the sandbox of it ended
+	over    bool      // its manifest was gone, or another one, since it began
 }
 
 // manifest notes what the directory says from now on of a full name (namespace/name); a nil pod: nothing.
@@ -33,6 +35,11 @@ func (w *Witness) manifest(fullName string, p *v1.Pod) {
 		m.version = p.Annotations[annotationVersion]
 	}
 	w.manifests[fullName] = m
+	for _, s := range w.sandboxes {
+		if st := w.statics[s.uid]; st != nil && s.name == fullName && st.version != m.version {
+			st.over = true
+		}
+	}
 }
 
 // Manifests are the versions of all manifests that there are, by the full name of their pod.
@@ -68,26 +75,33 @@ func (w *Witness) mayStartStatic(c *runtimeapi.PodSandboxConfig, what string) {
 	}
 }
 
-// staticGone forgets a static pod of which nothing is left, or, once its manifest is gone, no container: a manifest that is
-// put back makes the same one anew, and where the disk was full no checkpoint tells what there was.
+// staticGone forgets a static pod of which nothing is left, and, once its manifest was gone, a container of which nothing is:
+// what goes for that goes even when the manifest is put back, which makes the same pod anew; and where the disk was full no
+// checkpoint tells what there was.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {
 		return
 	}
+	sandbox := false
 	for _, s := range w.sandboxes {
-		if m := w.manifests[s.name]; s.uid == uid && m != nil && m.version == st.version {
-			return
-		}
+		sandbox = sandbox || s.uid == uid
 	}
+	if sandbox && !st.over {
+		return
+	}
+	left := map[string]bool{}
 	for _, c := range w.containers {
 		if c.UID == uid {
-			return
+			left[c.Name] = true
 		}
 	}
 	for key := range w.highest {
-		if len(key) > len(uid) && key[:len(uid)] == string(uid) {
+		if name, its := strings.CutPrefix(key, string(uid)+"/"); its && !left[name] {
 			delete(w.highest, key)
 		}
+	}
+	if !sandbox && len(left) == 0 {
+		st.over = false
 	}
 }
