@@ -108,6 +108,12 @@ func (w *Witness) event(e *v1.Event) {
 	}
 }
 
+// beganAnew: a mirror that outlived its static pod, as the API was away meanwhile, stands for one that began anew.
+func (w *Witness) beganAnew(p *v1.Pod) bool {
+	st := w.statics[types.UID(p.Annotations[pod.AnnotationHash])]
+	return pod.IsMirror(p) && st != nil && st.anew
+}
+
 func (w *Witness) judgeStatus(was, is *v1.Pod) {
 	if (was.Status.Phase == v1.PodFailed || was.Status.Phase == v1.PodSucceeded) && is.Status.Phase != was.Status.Phase {
 		w.broken(RuleTerminal, "pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
@@ -115,7 +121,7 @@ func (w *Witness) judgeStatus(was, is *v1.Pod) {
 	for i := range was.Status.ContainerStatuses {
 		a := &was.Status.ContainerStatuses[i]
 		for j := range is.Status.ContainerStatuses {
-			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount {
+			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount && !w.beganAnew(is) {
 				w.broken(RuleAttempts, "pod %s: the restart count of %s fell from %d to %d", is.Name, a.Name, a.RestartCount, b.RestartCount)
 			}
 		}

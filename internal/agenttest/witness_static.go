@@ -24,6 +24,7 @@ type staticSeen struct {
 	version string
 	trouble time.Time // when last a container or the sandbox of it ended
 	over    bool      // its manifest was gone, or another one, since it began
+	anew    bool      // something of it began anew, of which its mirror may not have told yet
 }
 
 // manifest notes what the directory says from now on of a full name (namespace/name); a nil pod: nothing.
@@ -99,6 +100,7 @@ func (w *Witness) staticGone(uid types.UID) {
 	for key := range w.highest {
 		if name, its := strings.CutPrefix(key, string(uid)+"/"); its && !left[name] {
 			delete(w.highest, key)
+			st.anew = true
 		}
 	}
 	if !sandbox && len(left) == 0 {
