@@ -140,8 +140,8 @@ func (w *Witness) ended(in *Instance) {
 	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced || w.endsItself(s, in.UID) {
 		return
 	}
-	if !s.deletedAt.After(w.clockAt) && !w.agentAt.Before(w.clockAt) {
-		return // the clock by which this agent knows when the end began is another
+	if !w.clockAt.IsZero() && !w.agentAt.Before(s.deletedAt) {
+		return // this agent may know from the API alone when the end began, and its clock is another than the API's
 	}
 	mayKillAt := s.mayKillAt
 	if t, ok := w.termed[in.ID]; ok && t.until.Before(mayKillAt) && w.endsAlone(s, in, t.at) {
