@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -108,22 +109,31 @@ func (w *Witness) event(e *v1.Event) {
 	}
 }
 
-// beganAnew: a mirror that outlived its static pod, as the API was away meanwhile, stands for one that began anew.
-func (w *Witness) beganAnew(p *v1.Pod) bool {
+// tellsAnew reports whether a mirror that outlived its static pod, as the API was away meanwhile, may stand for one that began
+// anew: it is told once.
+func (w *Witness) tellsAnew(p *v1.Pod) bool {
 	st := w.statics[types.UID(p.Annotations[pod.AnnotationHash])]
-	return pod.IsMirror(p) && st != nil && st.anew
+	if !pod.IsMirror(p) || st == nil || !st.anew {
+		return false
+	}
+	st.anew = false
+	return true
 }
 
 func (w *Witness) judgeStatus(was, is *v1.Pod) {
 	if (was.Status.Phase == v1.PodFailed || was.Status.Phase == v1.PodSucceeded) && is.Status.Phase != was.Status.Phase {
 		w.broken(RuleTerminal, "pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
 	}
+	var fell []string
 	for i := range was.Status.ContainerStatuses {
 		a := &was.Status.ContainerStatuses[i]
 		for j := range is.Status.ContainerStatuses {
-			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount && !w.beganAnew(is) {
-				w.broken(RuleAttempts, "pod %s: the restart count of %s fell from %d to %d", is.Name, a.Name, a.RestartCount, b.RestartCount)
+			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount {
+				fell = append(fell, fmt.Sprintf("%s fell from %d to %d", a.Name, a.RestartCount, b.RestartCount))
 			}
 		}
+	}
+	if len(fell) > 0 && !w.tellsAnew(is) {
+		w.broken(RuleAttempts, "pod %s: the restart count of %s", is.Name, strings.Join(fell, ", of "))
 	}
 }
