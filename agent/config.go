@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +46,7 @@ type Config struct {
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartPlaces bounds how many pods are being started at once; a fitting number when zero.
+	// StartPlaces bounds how many pods are being started at once; a number that fits the machine's processors when zero.
 	StartPlaces int
 	// Flags are shown at /flagz.
 	Flags map[string]string
@@ -137,13 +138,13 @@ func (c *Config) setDefaults() {
 		c.DeadContainers = 1
 	}
 	if c.StartPlaces == 0 {
-		c.StartPlaces = startPlaces
+		c.StartPlaces = startPlaces(runtime.NumCPU())
 	}
 	if c.Port == 0 {
 		c.Port = c.Kubelet.Port
 	}
 }
 
-// startPlaces lets enough pods start at once to keep the runtime busy, and few enough that they finish one after
-// another.
-const startPlaces = 10
+// startPlaces lets enough pods start at once to keep the runtime busy, which makes a pod with a processor's work of about
+// a tenth of a second and as much waiting, and few enough that they finish one after another.
+func startPlaces(processors int) int { return 2 + 2*processors }

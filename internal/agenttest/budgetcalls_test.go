@@ -16,7 +16,7 @@ import (
 // runtime and in requests to the API server.
 const (
 	callsPerStart    = 11.5
-	requestsPerStart = 9.0
+	requestsPerStart = 8.0
 )
 
 // What the end of a pod with one container, deleted beside others, may cost.

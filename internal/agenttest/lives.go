@@ -18,7 +18,7 @@ func (w *World) StartAgent() {
 	}
 	kubelet := agent.DefaultConfiguration()
 	kubelet.EnableServer = new(false)
-	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet}
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10} // on every machine the same
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}

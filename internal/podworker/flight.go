@@ -12,9 +12,12 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// paced are the verbs that need a place at the gate. Pulls wait for the network, not for this machine.
-func paced(op pod.Op) bool {
-	return op == pod.OpSetUp || op == pod.OpRunSandbox || op == pod.OpStartContainer
+// paced are the verbs that begin in a place at the gate only, and keeps those that the place is kept for. A pull begins in
+// its turn, since most images are here already, and goes on without: it waits for the network, not for this machine.
+func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
+
+func keeps(a pod.Action) bool {
+	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
 
 // placeFor is how long a pod keeps its place. What takes longer (a pod network that hangs, say) must not keep the pods
@@ -24,23 +27,29 @@ const placeFor = 20 * time.Second
 // pace takes starting actions out of the plan of a pod that has no place yet. The place, or the wait for one, is given
 // back once there is nothing left to start, or when its time is over.
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
-	isPaced := func(a pod.Action) bool { return paced(a.Op) }
-	wants := slices.ContainsFunc(plan.Do, isPaced)
-	busy := wants || slices.ContainsFunc(in.InFlight, isPaced)
-	if w.queued && (!busy && !in.Stale || w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor) {
-		w.queued, w.gated = false, false
-		w.cfg.Gate.Leave(w.ref.UID)
+	wants := slices.ContainsFunc(plan.Do, paced)
+	busy := slices.ContainsFunc(in.InFlight, keeps)
+	if w.queued && (!wants && !busy && !in.Stale || w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor) {
+		w.leaveGate()
 	}
 	if wants && !w.gated {
 		w.queued, w.work.gatedAt = true, in.Now
 		if w.gated = w.cfg.Gate.Enter(w.ref.UID); !w.gated {
-			plan.Do = slices.DeleteFunc(plan.Do, isPaced)
+			plan.Do = slices.DeleteFunc(plan.Do, paced)
 			plan.Why = "waits for other pods to start first"
 		}
+	}
+	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // it begins a pull, no more
+		w.leaveGate()
 	}
 	if w.gated {
 		plan.WakeAt = earliest(plan.WakeAt, w.work.gatedAt.Add(placeFor))
 	}
+}
+
+func (w *Worker) leaveGate() {
+	w.queued, w.gated = false, false
+	w.cfg.Gate.Leave(w.ref.UID)
 }
 
 // finishWithin is how long what must not be cut short may go on when the agent ends: less than those who stop it wait.

@@ -67,6 +67,39 @@ func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
 	}
 }
 
+// "Pulls wait for the network, not for this machine": they begin in the pod's turn, since most find the image here, and
+// keep no other pod from its own.
+func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	w, g := paceOf(t, 1)
+	now := time.Now()
+	g.Enter("other")
+	pull := func() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpPullImage}}} }
+	plan := pull()
+	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 0 || !w.queued {
+		t.Fatal("a pull began before the pod's turn")
+	}
+	g.Leave("other")
+	plan = pull()
+	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 1 || !plan.WakeAt.IsZero() {
+		t.Fatalf("plan = %+v, want the pull", plan)
+	}
+	if w.queued || !g.Enter("third") {
+		t.Fatal("a pull keeps the place")
+	}
+	g.Leave("third")
+	plan = &decide.Plan{Do: []pod.Action{{Op: pod.OpSetUp}, {Op: pod.OpPullImage}}}
+	w.pace(&decide.Input{Now: now}, plan)
+	if len(plan.Do) != 2 || g.Enter("fourth") {
+		t.Fatal("the place is lost while something else is under way beside the pull")
+	}
+	g.Leave("fourth")
+	w.pace(&decide.Input{Now: now, InFlight: []pod.Action{{Op: pod.OpPullImage}}}, &decide.Plan{})
+	if !g.Enter("fifth") {
+		t.Error("the place is kept for a pull that is left")
+	}
+}
+
 // slow does everything in its own time and says how it ended.
 type slow struct {
 	still

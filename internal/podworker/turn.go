@@ -79,7 +79,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.begin(accepted, obs, &plan)
 	w.cfg.Reporter.Turn(&Turn{
 		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan,
-		Node: node, Outcomes: look.outcomes, Now: began,
+		Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Now: began,
 	})
 	w.arm(earliest(plan.WakeAt, w.work.askAt), began)
 	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {

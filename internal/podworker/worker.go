@@ -96,6 +96,7 @@ type Turn struct {
 	Plan     *decide.Plan
 	Node     decide.Node
 	Outcomes []pod.Outcome // that this turn learned of
+	Queued   bool          // it waits for other pods to start first
 	Now      time.Time
 }
 

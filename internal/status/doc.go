@@ -15,7 +15,7 @@
 //   - The delete (grace 0, UID precondition) comes after the final status has been acknowledged.
 //   - What the API server would not keep (a field behind a disabled feature) is not sent again and again: after an
 //     acknowledgement only a newer status, or an object that someone else changed, causes another request.
-//   - That a pod got its sandbox is told together with the start of its containers, when that follows at once: most pods
-//     start with two requests.
+//   - That a pod is being made, and got its sandbox, is told together with the start of its containers when that follows
+//     soon: a pod that starts within 2 s of its turn does so with one request.
 //   - Readiness, phase, addresses and deletion go before everything else, which waits at most maxAge longer.
 package status

@@ -165,7 +165,26 @@ func urgent(base, want *v1.PodStatus) bool {
 // moreFollows reports whether all that the API has to be told is of a kind that other news follows soon: what starts in a
 // sandbox, what ends in a pod that is deleted.
 func moreFollows(base *v1.Pod, want *v1.PodStatus) bool {
-	return sandboxOnly(&base.Status, want) || base.DeletionTimestamp != nil && generationOnly(&base.Status, want)
+	if base.DeletionTimestamp != nil {
+		return generationOnly(&base.Status, want)
+	}
+	return beginning(&base.Status, want) || sandboxOnly(&base.Status, want)
+}
+
+// beginning: no node has said anything of the pod yet, and all there is to say is that its containers are being made.
+func beginning(base, want *v1.PodStatus) bool {
+	if base.StartTime != nil || len(base.ContainerStatuses) > 0 || want.Phase != v1.PodPending || want.Reason != "" || want.Message != "" {
+		return false
+	}
+	for _, list := range [][]v1.ContainerStatus{want.InitContainerStatuses, want.ContainerStatuses} {
+		for i := range list {
+			s := &list[i].State
+			if s.Waiting == nil || s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing" {
+				return false
+			}
+		}
+	}
+	return len(want.ContainerStatuses) > 0
 }
 
 // generationOnly: the node has seen this generation of the pod, and that is all.

@@ -22,6 +22,7 @@ const (
 	maxAge       = 2 * time.Second        // how much longer a cosmetic difference may wait than an urgent one
 	repairAfter  = time.Second            // least time between a write and the repair of what another did to it
 	moreWithin   = 2 * time.Second        // how long news waits for what follows it soon
+	turnWithin   = 10 * time.Second       // the same for a pod that waits for others to start first
 	retryInitial = 200 * time.Millisecond // after a failed request, doubling
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
@@ -63,6 +64,9 @@ type Desired struct {
 	Pod *v1.Pod
 	// Status is the whole status. The Writer copies it.
 	Status v1.PodStatus
+	// Queued says that the pod waits for others to start first: that it is Pending is told later than it would be
+	// otherwise, so that those come first here, too.
+	Queued bool
 	// Final says that everything of the pod has stopped and is torn down. Once this status is acknowledged the
 	// pod is deleted, if it has a deletion timestamp and is not a mirror.
 	Final bool
@@ -99,7 +103,7 @@ type entry struct {
 	echo *v1.PodStatus // what the API made of the acknowledged version
 
 	place *place    // in a queue, or nil
-	since time.Time // when the unacknowledged want was first Set
+	since time.Time // when the unacknowledged want was first Set, or when the pod was queued no more after that
 	wrote time.Time // when the last request ended
 
 	version  uint32 // of want: counts Set calls that changed it
@@ -107,6 +111,7 @@ type entry struct {
 	rejected uint32 // version that the API refused as invalid
 	failures uint8  // in a row, as far as the back-off grows
 	final    bool
+	queued   bool
 	inFlight bool
 	ended    bool
 }
@@ -202,6 +207,10 @@ func (w *Writer) Set(d Desired) {
 			e.failures, e.rejected = 0, 0
 		}
 	}
+	if e.queued && !d.Queued {
+		e.since = now
+	}
+	e.queued = d.Queued
 	w.schedule(e, now)
 }
 
@@ -310,7 +319,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
-	if at := e.since.Add(moreWithin); !repair && !e.needsDelete() && at.After(now) && moreFollows(e.base, e.want) {
+	if at := e.since.Add(e.patience()); !repair && !e.needsDelete() && at.After(now) && moreFollows(e.base, e.want) {
 		w.wait(e, at)
 		return
 	}
@@ -320,6 +329,14 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	}
 	w.push(&w.ready, e, key)
 	w.spawn()
+}
+
+// patience is how long news waits for what follows it.
+func (e *entry) patience() time.Duration {
+	if e.queued {
+		return turnWithin
+	}
+	return moreWithin
 }
 
 // spawn starts a worker if there is work for one more. Called with the lock held.

@@ -115,6 +115,69 @@ func TestSandboxIsToldWithTheStart(t *testing.T) {
 	})
 }
 
+// That a pod is being made is told with the start of its containers, or by itself when that takes long, counted from its
+// turn; what is more than that is told at once.
+func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
+	waiting := func(reason, ip string) v1.PodStatus {
+		return v1.PodStatus{Phase: v1.PodPending, PodIP: ip, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: "False"}},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}}}}
+	}
+	begun := func(ip string) v1.PodStatus { return waiting("ContainerCreating", ip) }
+	const sec = time.Second
+	for name, c := range map[string]struct {
+		queued time.Duration // how long others start first
+		say    func(r *rig, p *v1.Pod)
+		want   []string // with the time of each
+	}{
+		"quick": {0, func(r *rig, p *v1.Pod) {
+			r.Set(Desired{Pod: p, Status: begun("10.0.0.1")})
+			time.Sleep(sec / 2)
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+		}, []string{"1.5s PATCH p Running ready=True"}},
+		"slow": {0, func(*rig, *v1.Pod) {}, []string{"2s PATCH p Pending ready=False"}},
+		"queued, then quick": {8 * sec, func(r *rig, p *v1.Pod) {
+			time.Sleep(sec)
+			r.Set(Desired{Pod: p, Status: running("True", "")})
+		}, []string{"9s PATCH p Running ready=True"}},
+		"queued, then slow": {8 * sec, func(*rig, *v1.Pod) {}, []string{"10s PATCH p Pending ready=False"}},
+		"queued long":       {time.Minute, func(*rig, *v1.Pod) {}, []string{"10s PATCH p Pending ready=False"}},
+		"cannot start": {0, func(r *rig, p *v1.Pod) {
+			r.Set(Desired{Pod: p, Status: waiting("ErrImagePull", "")})
+		}, []string{"1s PATCH p Pending ready=False"}},
+		"deleted": {0, func(r *rig, p *v1.Pod) {
+			p = r.api.change("p", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+			r.Set(Desired{Pod: p, Status: begun("")})
+		}, []string{"1s PATCH p Pending ready=False"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPod("p")
+			a := newAPI(p)
+			inBubble(t, a, 4, func(t *testing.T, r *rig) {
+				began := time.Now()
+				var got []string
+				a.fail = func(method, name string) error {
+					got = append(got, time.Since(began).String()+" "+method+" "+name)
+					return nil
+				}
+				r.Set(Desired{Pod: p, Status: begun(""), Queued: c.queued > 0})
+				time.Sleep(max(sec, c.queued))
+				if c.queued > 0 {
+					r.Set(Desired{Pod: p, Status: begun("")})
+				}
+				c.say(r, p)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				for i, said := range a.requests() {
+					got[i] += strings.TrimPrefix(said, "PATCH p")
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("requests (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // That a deletion was seen is told with the first end in the pod, or by itself when that takes long; another change of the
 // spec at once.
 func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {

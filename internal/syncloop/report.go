@@ -119,7 +119,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 			return
 		}
 	}
-	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Final: t.Plan.Phase >= decide.PhaseStopped})
+	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
 }
 
 // countEnds tells of the ends in after that before does not have. A container that runs again at once shows its end only
