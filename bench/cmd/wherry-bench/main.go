@@ -34,15 +34,16 @@ type options struct {
 	runtime        string
 	full           bool
 	keep, prebuilt bool
+	agree          string
 }
 
 func main() {
 	o := options{}
 	flag.BoolVar(&o.full, "full", false, "more rounds, more of everything, and what takes long: 250 pods, HTTP and gRPC probes. What is set by a flag stays")
-	flag.IntVar(&o.rounds, "rounds", 3, "how often each arm has its turn; the same work takes a fifth longer from one minute to the next on a machine with neighbours")
-	flag.IntVar(&o.plan.Sequence, "sequence", 5, "pods one after another, per round")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each arm has its turns; on a machine with neighbours the same work takes half as long again from one minute to the next")
+	flag.IntVar(&o.plan.Sequence, "sequence", 4, "pods one after another, per round")
 	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
-	flag.IntVar(&o.plan.Deaths, "deaths", 10, "containers killed, per round")
+	flag.IntVar(&o.plan.Deaths, "deaths", 8, "containers killed, per round")
 	flag.IntVar(&o.plan.Volumes, "volumes", 2, "pods with 20 ConfigMap volumes, one after another, per round")
 	flag.IntVar(&o.plan.Dense, "dense", 0, "pods at once on a crowded node, such as 250; 0: not done")
 	flag.IntVar(&o.plan.Parallel, "parallel", 0, "workers that start pods in the arms bare and limit; 0: the best of 4, 8 and 16, tried first")
@@ -59,8 +60,16 @@ func main() {
 	flag.BoolVar(&o.prebuilt, "prebuilt", false, "measure bin/bench-kubelet and bin/wherry as they are, unbuilt")
 	flag.StringVar(&o.plan.Profiles, "profiles", "", "directory for CPU and heap profiles of the agents with many pods and at rest; empty: none are taken")
 	flag.BoolVar(&o.keep, "keep-logs", false, "keep the agents' logs in the current directory")
+	flag.StringVar(&o.agree, "agree", "", "measure nothing: read the samples of two runs, files of -json with a comma between them, and print which cells of their tables do not agree within their spreads")
 	flag.Parse()
-	o.plan.Once = !o.full
+	if o.agree != "" {
+		if err := agree(strings.Split(o.agree, ",")); err != nil {
+			fmt.Fprintln(os.Stderr, "wherry-bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	o.plan.Brief = !o.full
 	if o.full {
 		given := map[string]bool{}
 		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -92,8 +101,8 @@ func run(ctx context.Context, o *options) (err error) {
 	}
 	o.plan.Work = set(o.work)
 	o.plan.Probes = slices.Sorted(maps.Keys(set(o.probes)))
-	b := &bench{options: o, samples: map[string]map[string][]float64{}, began: time.Now()}
-	if b.programs, err = buildPrograms(ctx, checkout, o.prebuilt, b.arm); err != nil {
+	b := &bench{options: o, samples: map[string][]table.Samples{}, calls: map[string]map[string][]string{}, began: time.Now()}
+	if b.programs, err = buildPrograms(ctx, checkout, o.prebuilt, func(name string) work.Samples { return b.arm(name, 0) }); err != nil {
 		return err
 	}
 	dir := o.dir
@@ -126,19 +135,19 @@ func run(ctx context.Context, o *options) (err error) {
 type bench struct {
 	*options
 	rig      *rig.Rig
-	programs map[string][]string // by arm
-	samples  map[string]map[string][]float64
+	programs map[string][]string        // by arm
+	samples  map[string][]table.Samples // by arm, of each round
 	calls    map[string]map[string][]string
 	machine  []string
 	began    time.Time
 }
 
-// arm is where an arm's samples go.
-func (b *bench) arm(name string) work.Samples {
-	if b.samples[name] == nil {
-		b.samples[name] = map[string][]float64{}
+// arm is where an arm's samples of a round go.
+func (b *bench) arm(name string, round int) work.Samples {
+	for len(b.samples[name]) <= round {
+		b.samples[name] = append(b.samples[name], table.Samples{})
 	}
-	return b.samples[name]
+	return b.samples[name][round]
 }
 
 func (b *bench) wants(arm string) bool {
@@ -173,52 +182,65 @@ func (b *bench) rounds(ctx context.Context) error {
 			agents[name].Stop()
 		}()
 	}
-	b.calls = map[string]map[string][]string{}
 	var errs []error // what fails costs its own rows alone
 	for round := range b.options.rounds {
-		if ctx.Err() != nil {
-			break
-		}
-		order := []string{upstream, wherry}
-		if round%2 == 1 { // so that neither has always the colder machine
-			slices.Reverse(order)
-		}
-		if b.wants(bare) {
-			progress("round %d of %d: %s", round+1, b.options.rounds, bare)
-			if err := cri.Bare(ctx, b.rig, b.plan, b.arm(bare), round); err != nil {
-				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, bare, err))
-			}
-		}
-		if b.wants(limit) && ctx.Err() == nil {
-			progress("round %d of %d: %s", round+1, b.options.rounds, limit)
-			s := &work.Session{Rig: b.rig, Node: "bench-limit", Plan: b.plan, Samples: b.arm(limit), CRI: cri}
-			if err := s.RunLimit(ctx, round); err != nil {
-				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, limit, err))
-			}
-		}
-		for _, name := range order {
-			if !b.wants(name) || ctx.Err() != nil {
-				continue
-			}
-			progress("round %d of %d: %s", round+1, b.options.rounds, name)
-			s := &work.Session{Rig: b.rig, Agent: agents[name], Node: agents[name].Node, Plan: b.plan, Samples: b.arm(name), CRI: cri}
-			if err := s.Run(ctx, round); err != nil {
-				errs = append(errs, fmt.Errorf("round %d: %s: %w", round+1, name, err))
-			}
-			b.calls[name] = map[string][]string{
-				"CRI calls per minute at rest": work.Lines(s.Calls), "API requests per minute at rest": work.Lines(s.Requests),
-				"API requests per pod start": work.Lines(s.Starts), "CRI calls per pod deletion": work.Lines(s.Stops),
+		for _, block := range b.plan.Blocks(round, true) {
+			for _, name := range order(round) {
+				agent := name == upstream || name == wherry
+				if !b.wants(name) || !slices.Contains(b.plan.Blocks(round, agent), block) || ctx.Err() != nil {
+					continue
+				}
+				progress("round %d of %d, %s: %s", round+1, b.options.rounds, block, name)
+				if err := b.turn(ctx, cri, agents[name], name, round, block); err != nil {
+					errs = append(errs, fmt.Errorf("round %d: %s: %s: %w", round+1, block, name, err))
+				}
 			}
 		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
+// order is that of the arms in a round: none comes always first, or always after the same.
+func order(round int) []string {
+	arms := []string{bare, limit, upstream, wherry}
+	n := round % len(arms)
+	arms = append(arms[n:], arms[:n]...)
+	if round/2%2 == 1 {
+		slices.Reverse(arms)
+	}
+	return arms
+}
+
+// turn lets an arm do one block of a round.
+func (b *bench) turn(ctx context.Context, cri *work.CRI, agent *rig.Agent, name string, round int, block string) error {
+	switch name {
+	case bare:
+		return cri.Bare(ctx, b.rig, b.plan, b.arm(name, round), round, block)
+	case limit:
+		s := &work.Session{Rig: b.rig, Node: "bench-limit", Plan: b.plan, Samples: b.arm(name, round), CRI: cri}
+		return s.RunLimit(ctx, round, block)
+	}
+	s := &work.Session{Rig: b.rig, Agent: agent, Node: agent.Node, Plan: b.plan, Samples: b.arm(name, round), CRI: cri}
+	err := s.Run(ctx, round, block)
+	if b.calls[name] == nil {
+		b.calls[name] = map[string][]string{}
+	}
+	for what, calls := range map[string]map[string]float64{
+		"CRI calls per minute at rest": s.Calls, "API requests per minute at rest": s.Requests,
+		"API requests per pod start": s.Starts, "CRI calls per pod deletion": s.Stops,
+	} {
+		if len(calls) > 0 {
+			b.calls[name][what] = work.Lines(calls)
+		}
+	}
+	return err
+}
+
 func (b *bench) report() error {
 	lines := table.Fill(rows, b.samples, upstream, wherry)
 	arms := []string{bare, limit, upstream, wherry}
 	head := fmt.Sprintf("%s\n%d rounds, %d pods in sequence per round, %d pods at once (%d on the crowded node), %d containers killed per round, %v at rest; took %v\n"+
-		"median (least-greatest); ratio: wherry to upstream\n",
+		"median of all (least-greatest of a round); ratio: wherry to upstream\n",
 		strings.Join(b.machine, "\n"), b.options.rounds, b.plan.Sequence, b.plan.Pods, b.plan.Dense, b.plan.Deaths, b.plan.Rest, time.Since(b.began).Round(time.Second))
 	fmt.Println(head)
 	if err := table.Print(os.Stdout, lines, arms); err != nil {
@@ -250,7 +272,11 @@ func (b *bench) report() error {
 	if b.plot != "" {
 		var series []table.Series
 		for _, name := range arms {
-			if times := b.samples[name]["pods at once, create to Ready, each"]; len(times) > 0 {
+			var times []float64
+			for _, s := range b.samples[name] {
+				times = append(times, s["pods at once, create to Ready, each"]...)
+			}
+			if len(times) > 0 {
 				series = append(series, table.Series{Name: name, Times: times})
 			}
 		}
@@ -274,7 +300,7 @@ func (b *bench) report() error {
 // intoReadme puts the lines that matter most where the README shows them.
 func (b *bench) intoReadme(lines []table.Line, arms []string) error {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median (least-greatest of all rounds); ratio: wherry to upstream.\n\n",
+	fmt.Fprintf(&s, "%s; %s; %s; %d rounds, %d pods at once. Median of all (least-greatest of a round); ratio: wherry to upstream.\n\n",
 		b.machine[0], b.machine[2], b.machine[4], b.options.rounds, b.plan.Pods)
 	short := slices.DeleteFunc(slices.Clone(lines), func(l table.Line) bool { return !l.Short })
 	if err := table.Markdown(&s, short, arms); err != nil {
@@ -289,6 +315,32 @@ func (b *bench) intoReadme(lines []table.Line, arms []string) error {
 		return fmt.Errorf("%s: %w", b.readme, err)
 	}
 	return write(b.readme, []byte(text))
+}
+
+// agree prints what the tables of two runs do not agree about; that is an error.
+func agree(files []string) error {
+	if len(files) != 2 {
+		return fmt.Errorf("-agree has %d files, it takes two", len(files))
+	}
+	var runs [2]struct{ Table []table.Line }
+	for i, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, &runs[i]); err != nil {
+			return fmt.Errorf("read %s: %w", f, err)
+		}
+	}
+	cells, apart := table.Compare(runs[0].Table, runs[1].Table)
+	for _, a := range apart {
+		fmt.Printf("%s, %s: %s and %s\n", strings.TrimSpace(a.Work), a.Column, a.One, a.Other)
+	}
+	fmt.Printf("%d of %d cells agree within their spreads\n", cells-len(apart), cells)
+	if len(apart) > 0 {
+		return fmt.Errorf("%d cells do not agree", len(apart))
+	}
+	return nil
 }
 
 func write(file string, data []byte) error {

@@ -117,6 +117,17 @@ func (a *Agent) Start(socket string) error {
 	return nil
 }
 
+// Forget takes the agent's credentials away, so that its next start asks for some, as the first one does. It must not run.
+func (a *Agent) Forget() error {
+	if err := os.Remove(a.path("kubeconfig")); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := os.RemoveAll(a.path("pki")); err != nil {
+		return err
+	}
+	return os.Mkdir(a.path("pki"), 0o755)
+}
+
 // Stop ends the agent; its pods go on.
 func (a *Agent) Stop() {
 	if a.cmd == nil {

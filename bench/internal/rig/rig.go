@@ -196,7 +196,10 @@ func unmountBelow(dir string) error {
 	var errs []error
 	for line := range strings.Lines(string(mounts)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			errs = append(errs, syscall.Unmount(f[4], syscall.MNT_DETACH))
+			// One that is mounted in two places may go with the other.
+			if err := syscall.Unmount(f[4], syscall.MNT_DETACH); err != nil && err != syscall.EINVAL && err != syscall.ENOENT {
+				errs = append(errs, fmt.Errorf("unmount %s: %w", f[4], err))
+			}
 		}
 	}
 	return errors.Join(errs...)

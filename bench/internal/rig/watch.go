@@ -202,6 +202,14 @@ func (w *Watch) ContainerEnded(ctx context.Context, name, id string) (time.Time,
 	return at, err
 }
 
+// ContainerReplaced waits until another container than that with the ID was seen running in the pod.
+func (w *Watch) ContainerReplaced(ctx context.Context, name, id string) error {
+	return w.await(ctx, func() bool {
+		s := w.pods[name]
+		return s != nil && len(s.ids) > 0 && s.ids[len(s.ids)-1] != id
+	})
+}
+
 // ContainerID is that of the pod's first container, as last seen running.
 func (w *Watch) ContainerID(name string) string {
 	w.mu.Lock()

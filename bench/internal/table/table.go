@@ -5,23 +5,36 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
 
-// Stat is one statistic of one arm: the median over rounds, and the least and greatest of any round.
+// Samples are measured values by name.
+type Samples = map[string][]float64
+
+// Stat is one statistic of one arm: a quantile, such as the median, of all samples, and its spread: the least and the
+// greatest that it is in one round, or, when there is one round, the least and the greatest sample.
 type Stat struct {
-	Median, Min, Max float64
-	N                int
+	Value, Min, Max float64
+	N               int // samples
 }
 
-// Of summarizes values; ok is false when there are none.
-func Of(values []float64, quantile float64) (Stat, bool) {
-	if len(values) == 0 {
+// Of summarizes the samples of rounds; ok is false when there are none.
+func Of(rounds [][]float64, quantile float64) (s Stat, ok bool) {
+	rounds = slices.DeleteFunc(slices.Clone(rounds), func(v []float64) bool { return len(v) == 0 })
+	all := slices.Sorted(slices.Values(slices.Concat(rounds...)))
+	if len(all) == 0 {
 		return Stat{}, false
 	}
-	v := slices.Sorted(slices.Values(values))
-	return Stat{Quantile(v, quantile), v[0], v[len(v)-1], len(v)}, true
+	spread := all
+	if len(rounds) > 1 {
+		spread = nil
+		for _, v := range rounds {
+			spread = append(spread, Quantile(slices.Sorted(slices.Values(v)), quantile))
+		}
+	}
+	return Stat{Quantile(all, quantile), slices.Min(spread), slices.Max(spread), len(all)}, true
 }
 
 // Quantile of sorted values, between neighbours in proportion.
@@ -49,16 +62,23 @@ const (
 func (u Unit) format(v float64) string {
 	switch u {
 	case Milliseconds:
-		return fmt.Sprintf("%.0f", v*1000)
-	case Seconds:
-		return fmt.Sprintf("%.2f", v)
+		return digits(v * 1000)
 	case MiB:
-		return fmt.Sprintf("%.1f", v/(1<<20))
-	case Percent:
-		return fmt.Sprintf("%.2f", v)
-	case Plain:
+		return digits(v / (1 << 20))
+	case Seconds:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case Percent, Plain:
 	}
-	return fmt.Sprintf("%.0f", v)
+	return digits(v)
+}
+
+// digits prints two significant digits, and all that stand before the point: more than that does not repeat.
+func digits(v float64) string {
+	places := 0
+	for at := 10.0; places < 3 && math.Abs(v) < at && v != 0; at /= 10 {
+		places++
+	}
+	return strconv.FormatFloat(v, 'f', places, 64)
 }
 
 // Row is one line of the table.
@@ -80,14 +100,14 @@ type Line struct {
 	Work   string          `json:"work"`
 	Unit   Unit            `json:"unit"`
 	Arms   map[string]Stat `json:"arms"`
-	Ratio  float64         `json:"ratio,omitempty"` // of the two agents
+	Ratio  *Stat           `json:"ratio,omitempty"` // of the two agents; its spread is that of the rounds' ratios
 	Target float64         `json:"target,omitempty"`
 	Limit  float64         `json:"limit,omitempty"`
 	Short  bool            `json:"-"`
 }
 
 // Fill makes lines of what was measured; rows without any value are left out. The ratio is of the arm ours to theirs.
-func Fill(rows []Row, samples map[string]map[string][]float64, theirs, ours string) []Line {
+func Fill(rows []Row, samples map[string][]Samples, theirs, ours string) []Line {
 	var out []Line
 	for _, r := range rows {
 		q := r.Quantile
@@ -95,22 +115,50 @@ func Fill(rows []Row, samples map[string]map[string][]float64, theirs, ours stri
 			q = 0.5
 		}
 		l := Line{Work: r.Title, Unit: r.Unit, Arms: map[string]Stat{}, Target: r.Target, Limit: r.Limit, Short: r.Short}
-		for arm, s := range samples {
-			if st, ok := Of(s[r.Sample], q); ok {
+		for arm, rounds := range samples {
+			if st, ok := Of(named(rounds, r.Sample), q); ok {
 				l.Arms[arm] = st
 			}
 		}
 		if len(l.Arms) == 0 {
 			continue
 		}
-		a, haveA := l.Arms[ours]
-		b, haveB := l.Arms[theirs]
-		if haveA && haveB && b.Median > 0 {
-			l.Ratio = a.Median / b.Median
-		}
+		l.Ratio = ratio(named(samples[ours], r.Sample), named(samples[theirs], r.Sample), q)
 		out = append(out, l)
 	}
 	return out
+}
+
+func named(rounds []Samples, name string) [][]float64 {
+	out := make([][]float64, len(rounds))
+	for i, s := range rounds {
+		out[i] = s[name]
+	}
+	return out
+}
+
+// ratio of two arms, over all rounds and in each; nil when either has no samples.
+func ratio(ours, theirs [][]float64, quantile float64) *Stat {
+	of := func(a, b [][]float64) (float64, bool) {
+		x, haveX := Of(a, quantile)
+		y, haveY := Of(b, quantile)
+		return x.Value / y.Value, haveX && haveY && y.Value > 0
+	}
+	all, ok := of(ours, theirs)
+	if !ok {
+		return nil
+	}
+	r := &Stat{Value: all, Min: all, Max: all, N: 1}
+	var each []float64
+	for i := range min(len(ours), len(theirs)) {
+		if v, ok := of(ours[i:i+1], theirs[i:i+1]); ok {
+			each = append(each, v)
+		}
+	}
+	if len(each) > 1 {
+		r.Min, r.Max, r.N = slices.Min(each), slices.Max(each), len(each)
+	}
+	return r
 }
 
 // Print writes lines as a table with one column per arm.
@@ -122,7 +170,7 @@ func Print(w io.Writer, lines []Line, arms []string) error {
 		for _, arm := range arms {
 			fmt.Fprintf(t, "\t%s", l.cell(arm))
 		}
-		fmt.Fprintf(t, "\t%s\t%s\n", ratio(l.Ratio), l.target())
+		fmt.Fprintf(t, "\t%s\t%s\n", l.ratio(), l.target())
 	}
 	return t.Flush()
 }
@@ -140,7 +188,7 @@ func Markdown(w io.Writer, lines []Line, arms []string) error {
 		for _, arm := range arms {
 			fmt.Fprintf(&b, " %s |", l.cell(arm))
 		}
-		fmt.Fprintf(&b, " %s | %s |\n", ratio(l.Ratio), l.target())
+		fmt.Fprintf(&b, " %s | %s |\n", l.ratio(), l.target())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -165,7 +213,18 @@ func (l *Line) cell(arm string) string {
 	if !ok {
 		return ""
 	}
-	value, low, high := l.Unit.format(s.Median), l.Unit.format(s.Min), l.Unit.format(s.Max)
+	return s.print(l.Unit.format)
+}
+
+func (l *Line) ratio() string {
+	if l.Ratio == nil {
+		return ""
+	}
+	return l.Ratio.print(hundredths)
+}
+
+func (s *Stat) print(format func(float64) string) string {
+	value, low, high := format(s.Value), format(s.Min), format(s.Max)
 	if s.N == 1 || low == high {
 		return value
 	}
@@ -177,12 +236,10 @@ func (l *Line) target() string {
 	if l.Limit > 0 {
 		return "at most " + l.Unit.format(l.Limit) + " " + string(l.Unit)
 	}
-	return ratio(l.Target)
-}
-
-func ratio(v float64) string {
-	if v == 0 {
+	if l.Target == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.2f", v)
+	return hundredths(l.Target)
 }
+
+func hundredths(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

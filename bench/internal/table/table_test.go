@@ -1,6 +1,7 @@
 package table
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,10 +26,10 @@ func TestQuantile(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	t.Parallel()
-	samples := map[string]map[string][]float64{
-		"upstream": {"start": {0.5, 0.6, 0.4}, "rss": {80 << 20}},
-		"wherry":   {"start": {0.2, 0.3, 0.25}},
-		"bare":     {"start": {0.1}},
+	samples := map[string][]Samples{
+		"upstream": {{"start": {0.5, 0.6}, "rss": {80 << 20}}, {"start": {0.4}}},
+		"wherry":   {{"start": {0.2}}, {"start": {0.3, 0.25}}},
+		"bare":     {{"start": {0.1, 0.3, 0.2}}},
 	}
 	lines := Fill([]Row{
 		{Title: "start", Sample: "start", Unit: Milliseconds, Target: 0.6},
@@ -41,11 +42,46 @@ func TestTable(t *testing.T) {
 	}
 	want := `| work | bare | upstream | wherry | ratio | target |
 |---|---:|---:|---:|---:|---:|
-| start, ms | 100 | 500 (400-600) | 250 (200-300) | 0.50 | 0.60 |
-| RSS, MiB |  | 80.0 |  |  |  |
+| start, ms | 200 (100-300) | 500 (400-550) | 250 (200-275) | 0.50 (0.36-0.69) | 0.60 |
+| RSS, MiB |  | 80 |  |  |  |
 `
 	if b.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
+	}
+}
+
+func TestDigits(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{0: "0", 0.0942: "0.094", 0.00042: "0.000", 1.006: "1.0", 9.96: "10.0", 35.4: "35", 831.2: "831"} {
+		if got := digits(v); got != want {
+			t.Errorf("digits(%v) = %s, want %s", v, got, want)
+		}
+	}
+}
+
+// Two runs agree about a cell when the spreads, as printed, meet.
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	run := func(start, part, rss, ratio Stat) []Line {
+		return []Line{
+			{Work: "start", Unit: Seconds, Arms: map[string]Stat{"a": start}, Ratio: &ratio},
+			{Work: "  part", Unit: Seconds, Arms: map[string]Stat{"a": part}},
+			{Work: "  part", Unit: MiB, Arms: map[string]Stat{"a": rss}},
+		}
+	}
+	is := func(low, high float64) Stat { return Stat{Value: low, Min: low, Max: high, N: 3} }
+	one := run(is(10, 12), is(1, 2), is(10<<20, 11<<20), is(0.5, 0.6))
+	other := run(is(12.04, 13), is(2.1, 3), is(20<<20, 21<<20), is(0.61, 0.7))
+	cells, apart := Compare(one, other)
+	want := []Apart{
+		{"start", "ratio", "0.50 (0.50-0.60)", "0.61 (0.61-0.70)"},
+		{"  part", "a", "1.0 (1.0-2.0)", "2.1 (2.1-3.0)"}, {"  part", "a", "10 (10-11)", "20 (20-21)"},
+	}
+	if cells != 4 || !slices.Equal(apart, want) {
+		t.Errorf("%d cells, apart:\n%q\nwant\n%q", cells, apart, want)
+	}
+	if _, apart := Compare(one, one); len(apart) != 0 {
+		t.Errorf("a run does not agree with itself: %q", apart)
 	}
 }
 

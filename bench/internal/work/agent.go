@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ type Plan struct {
 	Volumes  int           // pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probe that all pods have each second: exec, http, grpc
 	Dense    int           // pods at once, far more than usual; 0: not done
-	Once     bool          // volumes, probes and a crowded node in the first round only
+	Brief    bool          // what is steady, or takes long, is not done in every round
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work, or empty. It costs what profiling costs.
 	Profiles string
@@ -37,7 +38,7 @@ func (s Samples) add(name string, v float64) { s[name] = append(s[name], v) }
 
 func (s Samples) took(name string, d time.Duration) { s.add(name, d.Seconds()) }
 
-// Session is one agent's turn.
+// Session is one agent's turn at a block.
 type Session struct {
 	Rig     *rig.Rig
 	Agent   *rig.Agent // nil: the limit's turn
@@ -54,57 +55,97 @@ type Session struct {
 	round int
 }
 
-// steps are what a turn consists of. A step that fails costs its own rows and those of the steps that go on with its pods.
-func (s *Session) steps() []step {
-	return []step{
-		{name: "idle", do: s.idle}, {name: "one", do: s.one}, {name: "volumes", do: s.volumes, once: true},
-		{name: "many", do: s.many}, {name: "death", needs: "many", do: s.deaths}, {name: "restart", needs: "many", do: s.restart},
-		{name: "delete", needs: "many", do: s.deleteMany}, {name: "probes", do: s.probes, once: true}, {name: "dense", do: s.dense, once: true},
-	}
+// block is a part of a round. All arms have their turn at one before the next begins: between what is compared lie seconds,
+// not minutes in which the machine may have become another.
+type block struct {
+	name  string
+	steps []step
 }
 
+// step is one kind of work. If it fails, that costs its own rows and those of the steps that go on with its pods.
 type step struct {
 	name  string
 	needs string // another step, whose pods it goes on with
-	do    func(context.Context) error
-	once  bool // enough in one round, where Plan.Once says so
+	do    func(*Session, context.Context) error
+	brief int  // in how many rounds it is done where Plan.Brief says so; 0: in each
+	limit bool // the arm "limit" does it, too
 }
 
-// wants reports whether a step is to be done. What many pods leave is always deleted.
-func (p *Plan) wants(name string) bool {
-	return len(p.Work) == 0 || p.Work[name] || name == "delete" && p.Work["many"]
+var blocks = []block{
+	{"one", []step{
+		{name: "idle", do: (*Session).idle, brief: 3},
+		{name: "one", do: (*Session).one, limit: true},
+		{name: "volumes", do: (*Session).volumes, brief: 3},
+	}},
+	{"many", []step{
+		{name: "many", do: (*Session).many, limit: true},
+		{name: "death", needs: "many", do: (*Session).deaths, limit: true},
+		{name: "restart", needs: "many", do: (*Session).restart, brief: 3},
+		{name: "delete", needs: "many", do: (*Session).deleteMany, limit: true},
+	}},
+	{"probes", []step{{name: "probes", do: (*Session).probes, brief: 3}}},
+	{"dense", []step{{name: "dense", do: (*Session).dense, brief: 1}}},
 }
 
-// Run does all of the plan's work on an agent and leaves nothing of it. It goes on after a step that failed, and returns
-// all that went wrong.
-func (s *Session) Run(ctx context.Context, round int) (err error) {
+// Blocks are the names of what a round consists of, for an agent or for the arms that do without one.
+func (p *Plan) Blocks(round int, agent bool) (names []string) {
+	for _, b := range blocks {
+		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent || s.limit) }) {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}
+
+func steps(name string) []step {
+	for _, b := range blocks {
+		if b.name == name {
+			return b.steps
+		}
+	}
+	return nil
+}
+
+// wants reports whether a step is to be done in a round. What many pods leave is always deleted.
+func (p *Plan) wants(s step, round int) bool {
+	if p.Brief && s.brief > 0 && round >= s.brief || s.name == "dense" && p.Dense == 0 {
+		return false
+	}
+	return len(p.Work) == 0 || p.Work[s.name] || s.name == "delete" && p.Work["many"]
+}
+
+// Run does a block of the plan's work on an agent and leaves nothing of it. It goes on after a step that failed, and
+// returns all that went wrong.
+func (s *Session) Run(ctx context.Context, round int, block string) (err error) {
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
 		return err
 	}
 	defer s.watch.Close()
 	defer func() {
-		s.Agent.Stop()
-		s.endCount()
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.stop(ctx), s.clear(ctx))
 	}()
-	if err := s.clear(ctx); err != nil { // an arm before this one may have failed
-		return err
+	what := "start to Ready, no pods"
+	if block == blocks[0].name { // once in a round
+		what = "first start to Ready"
+		if err := s.Agent.Forget(); err != nil {
+			return err
+		}
 	}
 	took, err := s.start(ctx, s.Rig.Socket)
 	if err != nil {
 		return err
 	}
-	if round == 0 {
-		s.Samples.took("first start to Ready", took)
-	}
+	s.Samples.took(what, took)
 	var errs []error
 	failed := map[string]bool{}
-	for _, step := range s.steps() {
-		if !s.Plan.wants(step.name) || failed[step.needs] || step.once && s.Plan.Once && round > 0 {
+	for _, step := range steps(block) {
+		if !s.Plan.wants(step, round) || failed[step.needs] {
 			continue
 		}
 		s.Rig.Log("  %s: %s", s.Node, step.name)
-		err := step.do(ctx)
+		err := step.do(s, ctx)
 		if err == nil {
 			continue
 		}
@@ -126,15 +167,16 @@ func (s *Session) Run(ctx context.Context, round int) (err error) {
 }
 
 // RunLimit does with a Limit what Run does with an agent, as far as it can.
-func (s *Session) RunLimit(ctx context.Context, round int) (err error) {
+func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
+	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
+	if len(todo) == 0 {
+		return nil
+	}
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
 		return err
 	}
 	defer s.watch.Close()
-	if err := s.clear(ctx); err != nil {
-		return err
-	}
 	leave, err := s.Rig.PretendNode(ctx, s.Node)
 	if err != nil {
 		return err
@@ -146,12 +188,12 @@ func (s *Session) RunLimit(ctx context.Context, round int) (err error) {
 	defer func() {
 		err = errors.Join(err, s.limit.Close(context.WithoutCancel(ctx)), s.clear(context.WithoutCancel(ctx)))
 	}()
-	for _, step := range []step{{name: "one", do: s.one}, {name: "many", do: s.many}, {name: "death", do: s.deaths}, {name: "delete", do: s.deleteMany}} {
-		if !s.Plan.wants(step.name) || step.name == "death" && !s.limit.HasEvents() {
+	for _, step := range todo {
+		if step.name == "death" && !s.limit.HasEvents() {
 			continue
 		}
 		s.Rig.Log("  %s: %s", s.Node, step.name)
-		if err := step.do(ctx); err != nil {
+		if err := step.do(s, ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
@@ -225,7 +267,7 @@ func (s *Session) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// clear removes every pod from the API and from the runtime, whatever the agent does. It must not run.
+// clear removes every pod from the API and from the runtime. The agent must not run.
 func (s *Session) clear(ctx context.Context) error {
 	pods := s.Rig.Client.CoreV1().Pods(rig.Namespace)
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}); err != nil {

@@ -60,30 +60,16 @@ func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 
 // NoneRuns waits until no container runs and returns when it saw that.
 func (c *CRI) NoneRuns(ctx context.Context) (time.Time, error) {
-	return c.await(ctx, func() (int, error) {
+	for {
 		list, err := c.r.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
-		return len(list.GetContainers()), err
-	})
-}
-
-// NoneLeft waits until the runtime has no sandbox any more.
-func (c *CRI) NoneLeft(ctx context.Context) (time.Time, error) {
-	return c.await(ctx, func() (int, error) {
-		list, err := c.r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-		return len(list.GetItems()), err
-	})
-}
-
-func (c *CRI) await(ctx context.Context, count func() (int, error)) (time.Time, error) {
-	for {
-		n, err := count()
+		n := len(list.GetContainers())
 		if err == nil && n == 0 {
 			return time.Now(), nil
 		}
 		select {
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("the runtime still has %d of them (%v): %w", n, err, ctx.Err())
+			return time.Time{}, fmt.Errorf("%d containers still run (%v): %w", n, err, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -95,15 +81,20 @@ func (c *CRI) Clear(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list sandboxes: %w", err)
 	}
-	for _, s := range list.Items {
-		if _, err := c.r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
-			return fmt.Errorf("stop sandbox %s: %w", s.Id, err)
-		}
-		if _, err := c.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
-			return fmt.Errorf("remove sandbox %s: %w", s.Id, err)
-		}
+	ids := make([]string, len(list.Items))
+	for i, s := range list.Items {
+		ids[i] = s.Id
 	}
-	return nil
+	_, err = each(ids, func(id string) error {
+		if _, err := c.r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+			return fmt.Errorf("stop sandbox %s: %w", id, err)
+		}
+		if _, err := c.r.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+			return fmt.Errorf("remove sandbox %s: %w", id, err)
+		}
+		return nil
+	})
+	return err
 }
 
 type bare struct{ sandbox, container string }
@@ -180,30 +171,48 @@ func (c *CRI) stop(ctx context.Context, b bare) error {
 	return nil
 }
 
-// Bare does with CRI calls alone what a session does with pods.
-func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int) (err error) {
+// Bare does with CRI calls alone what a session does with pods in a block.
+func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int, block string) (err error) {
 	made := map[string]bare{}
 	defer func() { err = errors.Join(err, c.remove(context.WithoutCancel(ctx), made)) }()
-	if p.wants("one") {
-		for i := range p.Sequence {
-			name := fmt.Sprintf("bare-one-%d-%d", round, i)
-			began := time.Now()
-			b, err := c.start(ctx, name)
-			if err != nil {
-				return err
-			}
-			made[name] = b
-			s.took("one pod, create to Ready", time.Since(began))
-			began = time.Now()
-			if err := c.stop(ctx, b); err != nil {
-				return err
-			}
-			s.took("one pod, delete to gone", time.Since(began))
+	for _, step := range steps(block) {
+		if !p.wants(step, round) {
+			continue
+		}
+		switch step.name {
+		case "one":
+			err = c.one(ctx, p, s, round, made)
+		case "many":
+			err = c.many(ctx, r, p, s, round, made)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	if !p.wants("many") {
-		return nil
+	return nil
+}
+
+func (c *CRI) one(ctx context.Context, p Plan, s Samples, round int, made map[string]bare) error {
+	for i := range p.Sequence {
+		name := fmt.Sprintf("bare-one-%d-%d", round, i)
+		began := time.Now()
+		b, err := c.start(ctx, name)
+		made[name] = b
+		if err != nil {
+			return err
+		}
+		s.took("one pod, create to Ready", time.Since(began))
+		began = time.Now()
+		if err := c.stop(ctx, b); err != nil {
+			return err
+		}
+		s.took("one pod, delete to gone", time.Since(began))
 	}
+	return nil
+}
+
+// many starts all pods at once, and stops them.
+func (c *CRI) many(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int, made map[string]bare) error {
 	names := names(fmt.Sprintf("bare-many-%d-", round), p.Pods)
 	used, err := meter(r, 0)
 	if err != nil {

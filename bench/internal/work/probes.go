@@ -62,7 +62,10 @@ func (s *Session) probed(ctx context.Context, kind string, target *rig.Target) e
 	if kind != "exec" {
 		s.Samples.add("probes per second, "+kind, float64(target.Served())/took.Seconds())
 	}
-	return s.force(ctx, names)
+	if err := s.force(ctx, names); err != nil {
+		return err
+	}
+	return s.anew(ctx) // an agent may leave sandboxes for a minute
 }
 
 // force deletes pods with grace 0: the API has them no more at once, and the runtime is what tells when they have ended.
@@ -78,6 +81,5 @@ func (s *Session) force(ctx context.Context, names []string) error {
 		return err
 	}
 	s.Samples.took("pods deleted by force, to the end of the last process", ended.Sub(start))
-	_, err = within(ctx, 3*time.Minute, s.CRI.NoneLeft)
-	return err
+	return nil
 }

@@ -46,17 +46,7 @@ func (s *Session) idle(ctx context.Context) error {
 	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
-	if err := s.memory("idle"); err != nil {
-		return err
-	}
-	if err := s.stop(ctx); err != nil {
-		return err
-	}
-	took, err := s.start(ctx, s.Rig.Socket)
-	if err == nil {
-		s.Samples.took("start to Ready, no pods", took)
-	}
-	return err
+	return s.memory("idle")
 }
 
 // one starts and deletes pods one after another.
@@ -188,7 +178,7 @@ func (s *Session) many(ctx context.Context) error {
 	if err := used(s.Samples, "CPU per pod start", s.Plan.Pods); err != nil || s.Agent == nil {
 		return err
 	}
-	if err := sleep(ctx, 8*time.Second); err != nil {
+	if err := sleep(ctx, 6*time.Second); err != nil {
 		return err
 	}
 	if s.Starts, err = s.requestsPerPod(offset); err != nil {
@@ -232,9 +222,6 @@ func (s *Session) pid() int {
 
 // dense is many, with as many pods as a crowded node has.
 func (s *Session) dense(ctx context.Context) error {
-	if s.Plan.Dense == 0 {
-		return nil
-	}
 	names := s.named("dense", s.Plan.Dense)
 	if err := s.atOnce(ctx, names, "dense, create to Ready", nil); err != nil {
 		return err
@@ -275,7 +262,7 @@ func (s *Session) spread(name string, start time.Time, began, ended map[string]t
 	s.Samples.took(name+", total", last.Sub(start))
 }
 
-// deaths kills containers behind everybody's back.
+// deaths kills containers behind everybody's back, each when the one before runs again and all is quiet.
 func (s *Session) deaths(ctx context.Context) error {
 	for i := range min(s.Plan.Deaths, s.Plan.Pods) {
 		name := s.names()[i]
@@ -285,7 +272,7 @@ func (s *Session) deaths(ctx context.Context) error {
 			return err
 		}
 		// Not in step with anybody's ticker.
-		if err := sleep(ctx, time.Duration(200+37*i)*time.Millisecond); err != nil {
+		if err := sleep(ctx, time.Duration(500+37*i)*time.Millisecond); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -296,12 +283,17 @@ func (s *Session) deaths(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("wait for the end of %s in pod %s: %w", id, name, err)
 		}
+		if _, err := within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, s.watch.ContainerReplaced(ctx, name, id)
+		}); err != nil {
+			return fmt.Errorf("wait for what follows %s in pod %s: %w", id, name, err)
+		}
 		s.Samples.took("container death to API", at.Sub(began))
 		if s.limit != nil {
 			s.Samples.took("container death to the runtime's event", s.limit.Died(strings.TrimPrefix(id, "containerd://")).Sub(began))
 		}
 	}
-	return sleep(ctx, 5*time.Second) // all are up again
+	return sleep(ctx, time.Second)
 }
 
 // restart ends the agent, starts it again, this time over a counting proxy, and leaves it alone for a while.
@@ -320,7 +312,7 @@ func (s *Session) restart(ctx context.Context) error {
 		return err
 	}
 	s.Samples.took("restart with all pods, to Ready", took)
-	if err := sleep(ctx, 12*time.Second); err != nil {
+	if err := sleep(ctx, 10*time.Second); err != nil {
 		return err
 	}
 	if err := s.Agent.Alive(); err != nil {

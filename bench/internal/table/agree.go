@@ -1,0 +1,52 @@
+package table
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Apart is what two runs do not agree about: a cell whose spreads, as they are printed, do not meet.
+type Apart struct{ Work, Column, One, Other string }
+
+// Compare looks at all cells that two runs have in common, the ratios among them.
+func Compare(one, other []Line) (cells int, apart []Apart) {
+	others, row := map[string]*Line{}, map[string]int{}
+	key := func(l *Line) string { // some rows have the same title: parts of what stands above them
+		k := fmt.Sprintf("%s %d", l.Work, row[l.Work])
+		row[l.Work]++
+		return k
+	}
+	for i := range other {
+		others[key(&other[i])] = &other[i]
+	}
+	clear(row)
+	for i := range one {
+		a := &one[i]
+		b := others[key(a)]
+		if b == nil {
+			continue
+		}
+		compare := func(column string, x, y *Stat, format func(float64) string) {
+			cells++
+			if !meet(x, y, format) {
+				apart = append(apart, Apart{a.Work, column, x.print(format), y.print(format)})
+			}
+		}
+		for _, arm := range slices.Sorted(maps.Keys(a.Arms)) {
+			x := a.Arms[arm]
+			if y, ok := b.Arms[arm]; ok {
+				compare(arm, &x, &y, a.Unit.format)
+			}
+		}
+		if a.Ratio != nil && b.Ratio != nil {
+			compare("ratio", a.Ratio, b.Ratio, hundredths)
+		}
+	}
+	return cells, apart
+}
+
+// meet reports whether two spreads have a value in common, to the digits that are printed.
+func meet(x, y *Stat, format func(float64) string) bool {
+	return x.Min <= y.Max && y.Min <= x.Max || format(x.Min) == format(y.Max) || format(y.Min) == format(x.Max)
+}
