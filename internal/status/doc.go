@@ -16,6 +16,8 @@
 //   - What the API server would not keep (a field behind a disabled feature) is not sent again and again: after an
 //     acknowledgement only a newer status, or an object that someone else changed, causes another request.
 //   - That a pod is being made, and got its sandbox, is told together with the start of its containers when that follows
-//     soon: a pod that starts within 2 s of its turn does so with one request.
+//     soon: a pod that starts within 2 s of its turn does so with one request. One that is deleted ends with two and the
+//     deletion: that it is not ready any more is told at once. That its deletion was seen goes with that, and what is torn
+//     down after its last container with the last status, when these follow within 10 s.
 //   - Readiness, phase, addresses and deletion go before everything else, which waits at most maxAge longer.
 package status

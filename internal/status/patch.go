@@ -162,13 +162,16 @@ func urgent(base, want *v1.PodStatus) bool {
 	return false
 }
 
-// moreFollows reports whether all that the API has to be told is of a kind that other news follows soon: what starts in a
-// sandbox, what ends in a pod that is deleted.
-func moreFollows(base *v1.Pod, want *v1.PodStatus) bool {
-	if base.DeletionTimestamp != nil {
-		return generationOnly(&base.Status, want)
+// allEnded reports whether the API knows of no container that runs or is still to run.
+func allEnded(s *v1.PodStatus) bool {
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].State.Terminated == nil {
+				return false
+			}
+		}
 	}
-	return beginning(&base.Status, want) || sandboxOnly(&base.Status, want)
+	return len(s.ContainerStatuses) > 0
 }
 
 // beginning: no node has said anything of the pod yet, and all there is to say is that its containers are being made.

@@ -21,8 +21,8 @@ import (
 const (
 	maxAge       = 2 * time.Second        // how much longer a cosmetic difference may wait than an urgent one
 	repairAfter  = time.Second            // least time between a write and the repair of what another did to it
-	moreWithin   = 2 * time.Second        // how long news waits for what follows it soon
-	turnWithin   = 10 * time.Second       // the same for a pod that waits for others to start first
+	moreWithin   = 2 * time.Second        // how long news of a start waits for what follows it soon
+	lateWithin   = 10 * time.Second       // the same for a pod that waits for others to start first, and for one that ends
 	retryInitial = 200 * time.Millisecond // after a failed request, doubling
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
@@ -319,7 +319,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
-	if at := e.since.Add(e.patience()); !repair && !e.needsDelete() && at.After(now) && moreFollows(e.base, e.want) {
+	if at := e.since.Add(e.patience()); !repair && at.After(now) {
 		w.wait(e, at)
 		return
 	}
@@ -331,12 +331,24 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	w.spawn()
 }
 
-// patience is how long news waits for what follows it.
+// patience is how long the news waits, since all of it is of a kind that other news follows soon: what starts in a pod
+// that is being made, what ends in a pod that is deleted, the end of a pod in which all has ended.
 func (e *entry) patience() time.Duration {
-	if e.queued {
-		return turnWithin
+	base := &e.base.Status
+	switch {
+	case e.base.DeletionTimestamp != nil:
+		if !e.final && (generationOnly(base, e.want) || allEnded(base)) {
+			return lateWithin
+		}
+	case beginning(base, e.want):
+		if e.queued {
+			return lateWithin
+		}
+		return moreWithin
+	case sandboxOnly(base, e.want):
+		return moreWithin
 	}
-	return moreWithin
+	return 0
 }
 
 // spawn starts a worker if there is work for one more. Called with the lock held.

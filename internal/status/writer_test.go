@@ -212,6 +212,50 @@ func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	})
 }
 
+// What is torn down after the last container of a pod that is deleted is told with the last status, or by itself when that
+// takes long.
+func TestTearDownIsToldWithTheLastStatus(t *testing.T) {
+	ended := func(phase v1.PodPhase, sandbox v1.ConditionStatus) v1.PodStatus {
+		return v1.PodStatus{Phase: phase, Conditions: []v1.PodCondition{{Type: v1.PodReadyToStartContainers, Status: sandbox}, {Type: v1.PodReady, Status: "False"}},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137}}}}}
+	}
+	for _, c := range []struct {
+		name string
+		took time.Duration
+		want []string
+	}{
+		{"quick", 9 * time.Second, []string{"0s PATCH p Running ready=False", "10s PATCH p Failed ready=False", "10s DELETE p"}},
+		{"slow", time.Minute, []string{"0s PATCH p Running ready=False", "11s PATCH p Running ready=False", "1m1s PATCH p Failed ready=False", "1m1s DELETE p"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := aPod("p")
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			a := newAPI(p)
+			inBubble(t, a, 4, func(t *testing.T, r *rig) {
+				began := time.Now()
+				var got []string
+				a.fail = func(string, string) error {
+					got = append(got, time.Since(began).String())
+					return nil
+				}
+				r.Set(Desired{Pod: p, Status: ended("Running", "True")})
+				time.Sleep(time.Second)
+				p = r.api.get("p")
+				r.Set(Desired{Pod: p, Status: ended("Running", "False")})
+				time.Sleep(c.took)
+				r.Set(Desired{Pod: r.api.get("p"), Status: ended("Failed", "False"), Final: true})
+				synctest.Wait()
+				for i, said := range a.requests() {
+					got[i] += " " + said
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("requests (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 func TestNewestWins(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)
