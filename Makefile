@@ -96,7 +96,7 @@ crash: ## kill the agent N times (default 200) under pods that come and go on a 
 	@$(MAKE) --no-print-directory build
 	go test ./test/integration -run 'TestCrash$$' -count=1 -v -timeout 3h -args -crash $(or $(N),200) -crash.pods $(or $(PODS),50) -crash.seed $(or $(SEED),0)
 
-bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (25 minutes; FULL=1: over an hour); see bench/results/
+bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (35 minutes; FULL=1: two hours); see bench/results/
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench $(if $(FULL),-full) $(BENCH)
 
 check: ## exactly what CI runs
