@@ -81,7 +81,7 @@ containers:
 	kept := contents(t, filepath.Join(dir, files[1]))
 	kept = append(kept, contents(t, filepath.Join(dir, files[2]))...)
 	newest := contents(t, filepath.Join(dir, files[0]))
-	s.same("logs", s.logs("chatty"), strings.Join(newest, "\n")+"\n")
+	s.same("logs", s.logs("chatty"), strings.Join(append(newest, ""), "\n"))
 	kept = append(kept, newest...)
 	if len(kept) < lines {
 		t.Errorf("%v have %d lines, want those of a burst at least", files, len(kept))

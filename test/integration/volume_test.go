@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -172,7 +173,12 @@ func TestMissingVolumeSource(t *testing.T) {
 volumes: [{name: v, secret: {secretName: later}}]
 containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
 	s.contains("event", s.event("waits", "FailedMount").Message, `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
-	s.contains("get pod", s.kubectl("get", "pod", "waits"), "ContainerCreating")
+	s.eventually("that kubectl says so", func() error { // which is told together with what follows within 2 s
+		if got := s.kubectl("get", "pod", "waits"); !strings.Contains(got, "ContainerCreating") {
+			return errorf("get pod: %s", got)
+		}
+		return nil
+	})
 	s.kubectl("create", "secret", "generic", "later", "--from-literal=key=here")
 	s.ready("waits")
 	s.logged("waits", "here\n")
