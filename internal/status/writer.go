@@ -319,9 +319,11 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
-	if at := e.since.Add(e.patience()); !repair && at.After(now) {
-		w.wait(e, at)
-		return
+	if !repair && e.since.Add(lateWithin).After(now) { // nothing waits longer
+		if at := e.since.Add(e.patience()); at.After(now) {
+			w.wait(e, at)
+			return
+		}
 	}
 	key := now
 	if !e.needsDelete() && !urgent(&e.base.Status, e.want) {

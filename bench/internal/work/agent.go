@@ -71,6 +71,7 @@ type step struct {
 	limit bool // the arm "limit" does it, too
 }
 
+// blocks is the table of all there is to do; it is never changed.
 var blocks = []block{
 	{"one", []step{
 		{name: "idle", do: (*Session).idle, brief: 3},
@@ -169,9 +170,6 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 // RunLimit does with a Limit what Run does with an agent, as far as it can.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
-	if len(todo) == 0 {
-		return nil
-	}
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
 		return err
