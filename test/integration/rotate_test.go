@@ -42,17 +42,7 @@ containers:
 		t.Fatal(err)
 	}
 	followed := make(chan string, 1)
-	go func() {
-		n, scan := 0, bufio.NewScanner(out)
-		for scan.Scan() {
-			if scan.Text() != line(n) {
-				followed <- fmt.Sprintf("line %d is %q, want %q", n+1, scan.Text(), line(n))
-				return
-			}
-			n++
-		}
-		followed <- fmt.Sprintf("%d lines", n)
-	}()
+	go func() { followed <- compare(out, line) }()
 	last := ""
 	for b := 1; b <= bursts; b++ {
 		s.eventually(fmt.Sprintf("rotation %d", b), func() error {
@@ -91,6 +81,17 @@ containers:
 			t.Fatalf("line %d of the %d in %v is %q, want %q", i+1, len(kept), files, got, want)
 		}
 	}
+}
+
+// compare reads lines until one is not the expected or until the end, and says which.
+func compare(from io.Reader, line func(n int) string) string {
+	n, scan := 0, bufio.NewScanner(from)
+	for ; scan.Scan(); n++ {
+		if scan.Text() != line(n) {
+			return fmt.Sprintf("line %d is %q, want %q", n+1, scan.Text(), line(n))
+		}
+	}
+	return fmt.Sprintf("%d lines", n)
 }
 
 // contents returns the lines of a log file in the runtime's format, compressed or not, without what the runtime puts
