@@ -154,7 +154,7 @@ func (*crash) pass(d time.Duration) {
 func (c *crash) settle() {
 	c.Helper()
 	began := time.Now()
-	if err := wait(12*time.Minute, func() error { // a machine may be slow
+	if err := wait(8*time.Minute, func() error { // a machine may be slow
 		if c.eyes.found() {
 			return fatal{errorf("stopped by a finding")}
 		}

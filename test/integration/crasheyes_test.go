@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
@@ -77,7 +78,7 @@ func newEyes(c *crash) *eyes {
 	if err != nil {
 		c.Fatal(err)
 	}
-	e.runtime = runtimeapi.NewRuntimeServiceClient(conn)
+	e.runtime = runtimeapi.NewRuntimeServiceClient(patient{conn})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client(), 0, informers.WithNamespace(c.name))
@@ -101,6 +102,16 @@ func newEyes(c *crash) *eyes {
 	wg.Go(func() { e.poll(ctx) })
 	c.Cleanup(func() { cancel(); wg.Wait(); factory.Shutdown(); _ = conn.Close() })
 	return e
+}
+
+// patient is a connection whose calls, but for streams, end after a while.
+type patient struct{ *grpc.ClientConn }
+
+// Invoke fails with codes.DeadlineExceeded then.
+func (p patient) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.ClientConn.Invoke(ctx, method, args, reply, opts...)
 }
 
 func (e *eyes) finding(uid, format string, args ...any) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -83,7 +82,7 @@ func joinByHand(t *testing.T, e *env) {
 		return out
 	}
 	kubectl := func(kubeconfig string, args ...string) (string, string, error) {
-		return output(exec.Command(e.kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...))
+		return output(command(e.kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...))
 	}
 	has := func(what, text string, parts ...string) {
 		t.Helper()
@@ -146,7 +145,7 @@ func joinByHand(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	must(kubectl(in("hand.kubeconfig"), "create", "-f", manifest))
-	has("lease renew as the node", must(output(exec.Command(e.wherry, "lease", "renew", "hand", "--once", "--ready", "--kubeconfig", in("hand.kubeconfig")))),
+	has("lease renew as the node", must(output(command(e.wherry, "lease", "renew", "hand", "--once", "--ready", "--kubeconfig", in("hand.kubeconfig")))),
 		"lease of hand renewed", "Ready of hand is True now")
 	has("get node", must(kubectl(e.kubeconfig(), "get", "node", "hand")), " Ready ")
 	_, errOut, err := kubectl(in("hand.kubeconfig"), "get", "secrets", "-A")
@@ -158,7 +157,7 @@ func joinByHand(t *testing.T, e *env) {
 	has("a denied wherry csr", text, "was refused", "Denied", "kubectl delete csr")
 
 	// A person, with a request that openssl made.
-	must(output(exec.Command("openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", in("jane.key"), "-out", in("jane.csr"), "-subj", "/O=devs/CN=jane")))
+	must(output(command("openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", in("jane.key"), "-out", in("jane.csr"), "-subj", "/O=devs/CN=jane")))
 	text = approved(ask("jane.log", "--from", in("jane.csr"), "--key", in("jane.key"), "--kubeconfig", e.kubeconfig()), "approve")
 	has("wherry csr --from", text, "knows you as jane (devs", in("jane.kubeconfig"))
 	if _, errOut, err = kubectl(in("jane.kubeconfig"), "get", "nodes"); err == nil || !strings.Contains(errOut, `User "jane" cannot list resource "nodes"`) {
@@ -174,7 +173,7 @@ func joinByHand(t *testing.T, e *env) {
 		t.Errorf("a deleted token is listed:\n%s", list)
 	}
 	if err := wait(patience, func() error {
-		_, errOut, err := output(exec.Command(e.wherry, "csr", "late", "--out", dir, "--timeout", "20s", "--kubeconfig", in("bootstrap")))
+		_, errOut, err := output(command(e.wherry, "csr", "late", "--out", dir, "--timeout", "20s", "--kubeconfig", in("bootstrap")))
 		if err == nil || !containsAll(errOut, []string{"does not accept the credentials", "wherry token create"}) {
 			return errorf("%v %s", err, errOut)
 		}

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,7 +45,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"]}]`, here)
 		t.Errorf("a pod runs without a network: %s", summary(w))
 	}
 
-	if out, err := exec.Command(s.env.tool("wherry-dev"), "runtime", "network", "--dir", dir, "--pod-subnet", subnet, "--flavor", s.env.flavor).CombinedOutput(); err != nil {
+	if out, err := command(s.env.tool("wherry-dev"), "runtime", "network", "--dir", dir, "--pod-subnet", subnet, "--flavor", s.env.flavor).CombinedOutput(); err != nil {
 		t.Fatalf("write the CNI configuration: %v\n%s", err, out)
 	}
 	if err := n.waitReady(patience); err != nil {

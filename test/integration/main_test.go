@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -202,7 +201,7 @@ func (e *env) kubeconfig() string { return filepath.Join(e.dir, "cp", "admin.kub
 
 func (e *env) runtimeUp(dir, subnet string, flags ...string) error {
 	args := append([]string{"runtime", "up", "--dir", dir, "--pod-subnet", subnet, "--flavor", e.flavor}, flags...)
-	if out, err := exec.Command(e.tool("wherry-dev"), args...).CombinedOutput(); err != nil {
+	if out, err := command(e.tool("wherry-dev"), args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("start runtime: %w\n%s", err, out)
 	}
 	return nil
@@ -236,7 +235,7 @@ func keepLog(from, to string) {
 }
 
 func runtimeDown(bin, dir string) {
-	if out, err := exec.Command(filepath.Join(bin, "wherry-dev"), "runtime", "down", "--dir", dir).CombinedOutput(); err != nil {
+	if out, err := command(filepath.Join(bin, "wherry-dev"), "runtime", "down", "--dir", dir).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "end runtime %s: %v\n%s", dir, err, out)
 	}
 }

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bytes"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -13,12 +12,12 @@ import (
 func TestManyAgentsInOneProcess(t *testing.T) {
 	e := use(t)
 	bin := filepath.Join(t.TempDir(), "many")
-	build := exec.Command("go", "build", "-o", bin, "../../examples/many")
+	build := command("go", "build", "-o", bin, "../../examples/many")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build examples/many: %v\n%s", err, out)
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), bin, "--kubeconfig", e.kubeconfig(), "--nodes", "10", "--pods", "5", "--timeout", "2m")
+	cmd := command(bin, "--kubeconfig", e.kubeconfig(), "--nodes", "10", "--pods", "5", "--timeout", "2m")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("examples/many: %v\n%s", err, out.String())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -120,7 +119,7 @@ func (n *node) ready() (v1.NodeCondition, error) {
 // crictl asks the node's runtime.
 func (n *node) crictl(args ...string) (string, error) {
 	endpoint := "unix://" + n.Runtime + "/containerd.sock"
-	out, errOut, err := output(exec.Command(n.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
+	out, errOut, err := output(command(n.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
 	if err != nil {
 		err = fmt.Errorf("crictl %v: %w: %s", args, err, errOut)
 	}

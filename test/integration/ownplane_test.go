@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -56,7 +55,7 @@ func approve(t *testing.T, e *env) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	token, _, err := output(exec.Command(e.kubectl, "--kubeconfig", filepath.Join(e.dir, "cp", "bootstrap.kubeconfig"), "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
+	token, _, err := output(command(e.kubectl, "--kubeconfig", filepath.Join(e.dir, "cp", "bootstrap.kubeconfig"), "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +84,7 @@ func approve(t *testing.T, e *env) {
 
 // runWherry runs a hand tool to its end.
 func (e *env) runWherry(args ...string) (stdout, stderr string, err error) {
-	return output(exec.Command(e.wherry, append(args, "--kubeconfig", e.kubeconfig())...))
+	return output(command(e.wherry, append(args, "--kubeconfig", e.kubeconfig())...))
 }
 
 // restart starts an ended agent again, as a service manager does.

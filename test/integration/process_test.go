@@ -1,11 +1,13 @@
 package integration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -36,6 +38,18 @@ func start(log, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
+// command returns a command that is killed, and so fails, where it hangs: a test that waits for it says then what it was.
+func command(path string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	context.AfterFunc(ctx, cancel)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = 5 * time.Second // for children that hold its output open
+	return cmd
+}
+
+// commandTime is more than any command takes on a busy machine, and a fraction of what all tests may take together.
+const commandTime = 4 * time.Minute
+
 // alive returns an error when the process has ended.
 func (p *process) alive() error {
 	select {
@@ -55,6 +69,17 @@ func (p *process) stop() {
 	case <-time.After(20 * time.Second):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
+	}
+}
+
+// end waits for the process to end by itself.
+func (p *process) end(t testing.TB) {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		tail, _ := os.ReadFile(p.log)
+		t.Fatalf("%s still runs after %s:\n%s", p.cmd, patience, tail[max(0, len(tail)-2000):])
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *space) within(timeout time.Duration, what string, ask func() error) {
 
 // command returns a kubectl in this namespace.
 func (s *space) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(s.env.kubectl, append([]string{"--kubeconfig", s.env.kubeconfig(), "-n", s.name}, args...)...)
+	cmd := command(s.env.kubectl, append([]string{"--kubeconfig", s.env.kubeconfig(), "-n", s.name}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.env.dir, "KUBECONFIG=")
 	return cmd
 }

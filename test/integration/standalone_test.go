@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,7 +82,7 @@ func (a *alone) up(name string) {
 
 // wherry runs a command against the agent.
 func (a *alone) wherry(args ...string) (string, error) {
-	cmd := exec.Command(a.env.wherry, args...)
+	cmd := command(a.env.wherry, args...)
 	cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
 	out, errOut, err := output(cmd)
 	if err != nil {
@@ -104,7 +103,7 @@ func (a *alone) must(args ...string) string {
 func (a *alone) crictl(args ...string) string {
 	a.Helper()
 	endpoint := "unix://" + a.rt + "/containerd.sock"
-	out, errOut, err := output(exec.Command(a.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
+	out, errOut, err := output(command(a.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
 	if err != nil {
 		a.Fatalf("crictl %v: %v %s", args, err, errOut)
 	}
@@ -189,7 +188,7 @@ func (a *alone) survives() {
 		return func() error {
 			fields := strings.Fields(a.must("ps", "web", "-o", "wide"))
 			ip := fields[len(fields)-4]
-			resp, err := http.Get("http://" + ip + ":8080/index.html")
+			resp, err := httpClient.Get("http://" + ip + ":8080/index.html")
 			if err != nil {
 				return err
 			}
@@ -209,7 +208,7 @@ func (a *alone) survives() {
 	}
 	a.eventually("the page", page("one"))
 	a.eventually("the host's port", func() error {
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+		resp, err := httpClient.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -241,7 +240,7 @@ func (a *alone) survives() {
 	// It survives the agent: a changed ConfigMap reaches it under the next one, and no container is another.
 	before := a.crictl("ps", "-q", "--no-trunc")
 	_ = a.agent.cmd.Process.Kill()
-	<-a.agent.ended
+	a.agent.end(a.T)
 	if _, err := a.wherry("ps"); err == nil || !strings.Contains(err.Error(), "no agent listens on "+a.sock) {
 		t.Errorf("wherry ps without an agent: %v", err)
 	}
@@ -257,7 +256,7 @@ func (a *alone) survives() {
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	<-a.agent.ended
+	a.agent.end(a.T)
 	if a.agent.err != nil || !strings.Contains(a.said(), "pod/web runs on") {
 		t.Errorf("wherry run --keep ended with %v:\n%s", a.agent.err, a.said())
 	}
@@ -291,7 +290,7 @@ func (a *alone) survives() {
 	if err := a.agent.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	<-a.agent.ended
+	a.agent.end(a.T)
 	if left := list(a.root); len(left) > 1 { // agent.log may stay
 		t.Errorf("left in %s: %v", a.root, left)
 	}
@@ -324,7 +323,7 @@ spec:
 	a.run(manifest)
 	a.up("echo")
 	for range 2 { // who leaves does not end what the container reads
-		cmd := exec.Command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
+		cmd := command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
 		cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -358,7 +357,7 @@ spec:
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	<-a.agent.ended
+	a.agent.end(a.T)
 	a.nothingLeft()
 }
 
@@ -377,7 +376,7 @@ spec:
 		t.Fatal(err)
 	}
 	a.run(job)
-	<-a.agent.ended
+	a.agent.end(a.T)
 	if code := a.agent.cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(a.said(), "from the job\n") {
 		t.Errorf("wherry run of a job that fails: %d, want 7:\n%s", code, a.said())
 	}
@@ -393,7 +392,7 @@ spec:
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	<-a.agent.ended
+	a.agent.end(a.T)
 	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") || time.Since(began) > 25*time.Second {
 		t.Errorf("Ctrl-C: %v after %s:\n%s", a.agent.err, time.Since(began), a.said())
 	}

@@ -91,7 +91,7 @@ func (s *space) terminal(cmd *exec.Cmd, typed string) string {
 	for i, a := range cmd.Args {
 		quoted[i] = "'" + a + "'"
 	}
-	script := exec.Command("script", "-qec", "stty rows 33 cols 77; exec "+strings.Join(quoted, " "), "/dev/null")
+	script := command("script", "-qec", "stty rows 33 cols 77; exec "+strings.Join(quoted, " "), "/dev/null")
 	script.Env = cmd.Env
 	in, err := script.StdinPipe()
 	if err != nil {

@@ -185,6 +185,55 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// A runtime makes the new file first and writes the last lines of the old one after that: they come first, also where the
+// container has ended meanwhile. Somebody who never closes the old file does not hold the reader up for good.
+func TestFollowOverRotation(t *testing.T) {
+	t.Parallel()
+	path := write(t, line("one\n"))
+	synctest.Test(t, func(t *testing.T) {
+		rotate := func(name string) *os.File {
+			old, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path, path+name); err != nil {
+				t.Fatal(err)
+			}
+			return old
+		}
+		f := follow(t.Context(), path, crilog.Options{})
+		f.expect(t, "one\n")
+		old := rotate(".1")
+		add(t, path, line("four\n"))
+		f.expect(t, "one\n")
+		add(t, path+".1", line("two\n")+"2026-01-02T03:04:05Z stdout P three-\n")
+		f.expect(t, "one\ntwo\nthree-")
+		_ = old.Close()
+		f.expect(t, "one\ntwo\nthree-four\n") // a line that the runtime cut goes on in the next file
+
+		old = rotate(".2")
+		add(t, path, line("six\n"))
+		f.running.Store(false)
+		time.Sleep(2 * time.Second)
+		add(t, path+".2", line("five\n"))
+		_ = old.Close()
+		if err := <-f.done; err != nil {
+			t.Fatal(err)
+		}
+		f.expect(t, "one\ntwo\nthree-four\nfive\nsix\n")
+
+		f = follow(t.Context(), path, crilog.Options{})
+		f.expect(t, "six\n")
+		defer rotate(".3").Close()
+		add(t, path, line("seven\n"))
+		f.expect(t, "six\n")
+		time.Sleep(10 * time.Second)
+		f.expect(t, "six\nseven\n")
+		f.running.Store(false)
+		<-f.done
+	})
+}
+
 func TestFollowEnds(t *testing.T) {
 	t.Parallel()
 	path := write(t, line("one\n")+line("two\n"))

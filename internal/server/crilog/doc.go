@@ -9,8 +9,10 @@
 //   - Read blocks until it has written what was asked for, its context ends, or, following, the container has
 //     ended and its log is read to the end. It starts no goroutine and keeps nothing.
 //   - Memory is constant whatever the file's size, the length of its lines or the number of lines asked for.
-//   - Following survives rotation by rename and by truncation; what was written to the old file before the
-//     runtime turned to the new one is read first.
+//   - Following survives rotation by rename and by truncation. What is written to the old file until its last writer
+//     has closed it is read first, so no line is lost or out of order, though the runtime makes the new file before that.
+//     A file that nobody closes is left after 5 s. Two rotations while a reader is held up (its client takes nothing)
+//     are one too many: it goes on with the newest file.
 //   - Following polls (20 ms after activity, up to 500 ms at rest). An inotify instance for each reader would
 //     meet the limit of 128 instances a user has by default, long before anything else ends.
 //   - A line that is not in the format is skipped; a file that has no line in the format is an error.

@@ -11,6 +11,8 @@ import (
 	"math"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options says what to read: the fields of PodLogOptions that are about the file.
@@ -37,6 +39,7 @@ type Options struct {
 const (
 	pollMin    = 20 * time.Millisecond
 	pollMax    = 500 * time.Millisecond
+	turnMax    = 5 * time.Second // for the runtime to close a file that was rotated
 	timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
@@ -71,6 +74,8 @@ type reader struct {
 	out  *bufio.Writer
 	file *os.File
 	left int64 // bytes that may still be written
+
+	turned time.Time // when another file was first seen in the place of this one; zero: none was
 
 	buf        []byte // what was read and not yet written: buf[start:end]
 	start, end int
@@ -113,7 +118,7 @@ func (r *reader) run(ctx context.Context) error {
 			wait = pollMin
 			continue
 		}
-		if !running {
+		if !running && r.turned.IsZero() {
 			return r.finish()
 		}
 		if wait = min(wait*3/2, pollMax); n > 0 {
@@ -194,6 +199,7 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	}
 	named, err := os.Stat(r.path)
 	if err != nil || os.SameFile(held, named) {
+		r.turned = time.Time{}
 		// Renamed and not yet made again: the runtime still writes to the file that is held.
 		if held.Size() < at {
 			r.restart()
@@ -202,11 +208,33 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 		}
 		return held.Size() > at, nil
 	}
+	if r.turned.IsZero() {
+		r.turned = time.Now()
+	}
+	if r.written() && time.Since(r.turned) < turnMax {
+		return false, nil
+	}
+	return r.turn(ctx)
+}
+
+// written reports whether anybody has the held file open to write to it. A runtime makes the new file first and writes to
+// the old one what it has of the container's output before it closes that. The kernel grants a read lease on a file that
+// nobody writes to, and no other (fcntl(2), F_SETLEASE). Where it grants none at all, the runtime is given half a second.
+func (r *reader) written() bool {
+	_, err := unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == nil {
+		_, _ = unix.FcntlInt(r.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		return false
+	}
+	return errors.Is(err, unix.EAGAIN) || time.Since(r.turned) < pollMax
+}
+
+// turn goes over to the file that is in the place of the held one, which is complete now.
+func (r *reader) turn(ctx context.Context) (bool, error) {
 	f, err := os.Open(r.path)
 	if err != nil {
-		return false, nil //nolint:nilerr // rotated again between the two calls: the next round sees it
+		return false, nil //nolint:nilerr // rotated again meanwhile: the next round sees it
 	}
-	// The runtime has turned to the new file, so the old one is complete now.
 	if _, err := r.drain(ctx); err != nil {
 		_ = f.Close()
 		return false, err
@@ -216,7 +244,7 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	_ = r.file.Close()
-	r.file = f
+	r.file, r.turned = f, time.Time{}
 	r.restart()
 	return true, nil
 }
