@@ -24,7 +24,7 @@ type crashKind struct {
 	again []string
 	// killed: the agent may end a container before the pod is deleted.
 	killed bool
-	// graceful: its container ends in time when it is asked to, so nobody may kill it.
+	// graceful: its container, once Ready, ends in time when it is asked to, so nobody may kill it.
 	graceful bool
 	// hook: a preStop hook leaves a file.
 	hook bool
@@ -68,7 +68,9 @@ containers:
    lifecycle: {postStart: {exec: {command: [sh, -c, sleep 0.2]}}, preStop: {exec: {command: [sh, -c, 'echo >> /h/$POD_UID; sleep 0.5']}}}}`},
 	"drain": {expect: v1.PodRunning, graceful: true, spec: `
 terminationGracePeriodSeconds: 30
-containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "sleep 2; exit 0" TERM; sleep 100000 & while :; do wait; done']}]`},
+containers:
+- {name: main, image: $busybox, command: [sh, -c, 'trap "sleep 2; exit 0" TERM; touch /tmp/up; sleep 100000 & while :; do wait; done'],
+   readinessProbe: {exec: {command: [test, -e, /tmp/up]}, periodSeconds: 1, timeoutSeconds: 20}}`},
 	"three": {expect: v1.PodRunning, spec: `
 volumes: [{name: c, configMap: {name: settings}}, {name: m, emptyDir: {medium: Memory}}]
 containers: [` + steady + `, volumeMounts: [{name: c, mountPath: /c}]}, {name: two, image: $busybox, command: [sleep, "100000"], volumeMounts: [{name: m, mountPath: /m}]},

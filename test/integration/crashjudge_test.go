@@ -120,7 +120,7 @@ func (e *eyes) judge(s *podStory, uid, name string) {
 		if late := i.started.Sub(s.deleted); !s.deleted.IsZero() && late > 20*time.Second {
 			bad(i, "%s was started %s after the deletion", i, late)
 		}
-		if killed := i.exit == 137 && !i.finished.IsZero(); killed && !spec.killed && (s.deleted.IsZero() && !s.forced && s.pod.Status.Phase != v1.PodFailed && !e.leaving(uid) || spec.graceful && !s.forced) {
+		if killed := i.exit == 137 && !i.finished.IsZero(); killed && !spec.killed && (s.deleted.IsZero() && !s.forced && s.pod.Status.Phase != v1.PodFailed && !e.leaving(uid) || spec.graceful && s.ready && !s.forced) {
 			bad(i, "%s was killed and should not be", i)
 		}
 		if n == 0 {

@@ -81,7 +81,7 @@ restartPolicy: Never
 volumes: [{name: v, emptyDir: {}}]
 initContainers:
 - {name: first, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo first >> /v/order']}
-- {name: side, image: $busybox, restartPolicy: Always, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo side >> /v/order; trap "echo side-end; exit 0" TERM; while :; do sleep 0.1; done'], startupProbe: {exec: {command: [grep, side, /v/order]}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 60}}
+- {name: side, image: $busybox, restartPolicy: Always, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "echo side-end; exit 0" TERM; echo side >> /v/order; while :; do sleep 0.1; done'], startupProbe: {exec: {command: [grep, side, /v/order]}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 60}}
 - {name: second, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo second >> /v/order']}
 containers:
 - {name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo main >> /v/order; cat /v/order']}`)
@@ -161,7 +161,9 @@ func TestGrace(t *testing.T) {
 	s.pod("polite", `
 terminationGracePeriodSeconds: 30
 volumes: [{name: v, hostPath: {path: `+dir+`}}]
-containers: [{name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "sleep 1; echo done > /v/polite; exit 0" TERM; while :; do sleep 0.1; done']}]`)
+containers:
+- {name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "sleep 1; echo done > /v/polite; exit 0" TERM; touch /v/up; while :; do sleep 0.1; done'],
+   readinessProbe: {exec: {command: [test, -e, /v/up]}, periodSeconds: 1, timeoutSeconds: 20}} # the first process of a container is deaf until it listens`)
 	s.pod("deaf", `
 terminationGracePeriodSeconds: 3
 volumes: [{name: v, hostPath: {path: `+dir+`}}]
