@@ -282,6 +282,7 @@ func TestRun(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- rot.Run(ctx) }()
 		time.Sleep(35 * time.Second)
+		synctest.Wait()
 		if asked != 4 || done != 5 || most != 2 {
 			t.Errorf("%d looks, %d reopened, %d at once; want 4, 5, 2", asked, done, most)
 		}

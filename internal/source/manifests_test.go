@@ -116,6 +116,7 @@ func inDir(t *testing.T, dir string, f func(w *wanted)) {
 		ended := make(chan error, 1)
 		go func() { ended <- (&Dir{Config: w.config(), Path: dir, Period: 20 * time.Second}).Run(ctx) }()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		f(w)
 		cancel()
 		if err := <-ended; err != nil {
@@ -124,7 +125,7 @@ func inDir(t *testing.T, dir string, f func(w *wanted)) {
 	})
 }
 
-func nextLook() { time.Sleep(25 * time.Second) }
+func nextLook() { time.Sleep(25 * time.Second); synctest.Wait() }
 
 func TestDirFollowsItsFiles(t *testing.T) {
 	t.Parallel()
@@ -351,13 +352,22 @@ func TestURL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var (
+			mu      sync.Mutex // guards what follows
 			code    = http.StatusServiceUnavailable
 			body    = ""
 			reader  io.Reader
 			refused error
 			asked   []string
 		)
+		next := func(change func()) {
+			mu.Lock()
+			change()
+			mu.Unlock()
+			nextLook()
+		}
 		answer := server(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			asked = append(asked, strings.TrimSpace(r.Header.Get("X-Key")+" "+r.Header.Get("If-None-Match")))
 			if refused != nil {
 				return nil, refused
@@ -383,11 +393,11 @@ func TestURL(t *testing.T) {
 			<-ended
 		}()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if w.answered {
 			t.Error("an error is an answer")
 		}
-		code, body = http.StatusOK, manifest("a", "i:1")
-		nextLook()
+		next(func() { code, body = http.StatusOK, manifest("a", "i:1") })
 		w.expect(t, "answered", "a-n i:1")
 		for _, bad := range []func(){
 			func() { code = http.StatusInternalServerError },
@@ -397,20 +407,19 @@ func TestURL(t *testing.T) {
 			func() { refused, body = nil, "apiVersion: v1\nkind: PodList\nitems: {}\n" },
 			func() { reader = io.MultiReader(strings.NewReader("apiVersion: v1\nkind: PodList\n"), brokenReader{}) },
 		} {
-			bad()
-			nextLook()
+			next(bad)
 			w.expect(t, "it cannot tell", "a-n i:1")
 		}
-		reader, body = nil, "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: b}\n  spec: {containers: [{name: c, image: i:1}]}\n"
-		nextLook()
+		next(func() {
+			reader, body = nil, "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: b}\n  spec: {containers: [{name: c, image: i:1}]}\n"
+		})
 		w.expect(t, "another answer", "b-n i:1")
 		n := w.replaces
 		nextLook()
 		if last := asked[len(asked)-1]; w.replaces != n || last != fmt.Sprintf("k %q", fmt.Sprint(len(body))) {
 			t.Errorf("told again, or not asked by its tag: %q", last)
 		}
-		body = "apiVersion: v1\nkind: PodList\nitems: []\n"
-		nextLook()
+		next(func() { body = "apiVersion: v1\nkind: PodList\nitems: []\n" })
 		w.expect(t, "no pods")
 		for _, e := range w.wrongs {
 			if strings.Contains(e, "secret") {

@@ -177,7 +177,6 @@ func TestPreemptionTellsItsVictimsOnce(t *testing.T) {
 	victim.Status.StartTime = &started // an earlier agent admitted it
 	b.fits = func(p *v1.Pod, others []*v1.Pod) admit.Result {
 		if p.Name == "critical" && len(others) > 0 {
-			time.Sleep(time.Millisecond)
 			return admit.Result{Reason: "OutOfcpu", Preempt: others}
 		}
 		return admit.Result{OK: true}

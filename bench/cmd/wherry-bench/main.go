@@ -39,7 +39,7 @@ type options struct {
 
 func main() {
 	o := options{}
-	flag.BoolVar(&o.full, "full", false, "more rounds, more of everything, and what takes long: 250 pods, HTTP and gRPC probes. What is set by a flag stays")
+	flag.BoolVar(&o.full, "full", false, "more of everything, and what takes long: 250 pods, HTTP and gRPC probes. What is set by a flag stays")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each arm has its turns; on a machine with neighbours the same work takes half as long again from one minute to the next")
 	flag.IntVar(&o.plan.Sequence, "sequence", 4, "pods one after another, per round")
 	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
@@ -73,7 +73,7 @@ func main() {
 	if o.full {
 		given := map[string]bool{}
 		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		for name, value := range map[string]string{"rounds": "4", "sequence": "20", "deaths": "20", "volumes": "5", "dense": "250", "rest": "1m", "probes": "exec,http,grpc"} {
+		for name, value := range map[string]string{"sequence": "20", "deaths": "20", "volumes": "5", "dense": "250", "rest": "1m", "probes": "exec,http,grpc"} {
 			if !given[name] {
 				_ = flag.Set(name, value)
 			}
