@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,12 +217,8 @@ data: {a: b}
 // flaps. What happened to the files meanwhile happens now.
 func TestStaticPodsSurviveTheAgent(t *testing.T) {
 	t.Parallel()
-	flaps := 0
-	cfg, files := statics(t, Config{Kube: simkube.Config{OnChange: func(_ watch.EventType, old, obj runtime.Object) {
-		if p, ok := obj.(*v1.Pod); ok && old != nil && p.DeletionTimestamp == nil && p.UID == old.(*v1.Pod).UID && Ready(old.(*v1.Pod)) && !Ready(p) {
-			flaps++
-		}
-	}}})
+	cfg, files := statics(t, Config{})
+	flaps := countFlaps(&cfg)
 	probed := "    readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 30}"
 	for _, name := range []string{"kept", "edited", "removed"} {
 		files.write(name+".yaml", manifest(name, "registry.example/web:1", probed))
@@ -235,8 +232,8 @@ func TestStaticPodsSurviveTheAgent(t *testing.T) {
 		files.write("edited.yaml", manifest("edited", "registry.example/web:2", probed))
 		files.remove("removed.yaml")
 		time.Sleep(time.Minute)
-		if flaps > 0 {
-			t.Fatalf("%d flaps before", flaps)
+		if n := flaps.Load(); n > 0 {
+			t.Fatalf("%d flaps before", n)
 		}
 		w.StartAgent()
 		w.WaitGone(removed)
@@ -246,8 +243,46 @@ func TestStaticPodsSurviveTheAgent(t *testing.T) {
 		if w.running(kept) != id || w.Kube.Pod(Namespace, kept).UID != mirror.UID || w.Witness.Starts() != 4 {
 			t.Errorf("kept: container %s, mirror %s, %d starts", w.running(kept), w.Kube.Pod(Namespace, kept).UID, w.Witness.Starts())
 		}
-		if flaps > 0 {
-			t.Errorf("%d times a ready pod was said not to be", flaps)
+		if n := flaps.Load(); n > 0 {
+			t.Errorf("%d times a ready pod was said not to be", n)
+		}
+	})
+}
+
+// countFlaps counts how often a pod that is ready is said not to be.
+func countFlaps(cfg *Config) *atomic.Int32 {
+	var flaps atomic.Int32
+	cfg.Kube.OnChange = func(_ watch.EventType, old, obj runtime.Object) {
+		if p, ok := obj.(*v1.Pod); ok && old != nil && p.DeletionTimestamp == nil && p.UID == old.(*v1.Pod).UID && Ready(old.(*v1.Pod)) && !Ready(p) {
+			flaps.Add(1)
+		}
+	}
+	return &flaps
+}
+
+// An agent that is replaced reads its manifests before the API server answers: what a mirror says of the containers is known
+// late, and counts all the same where no probe has said anything yet.
+func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	flaps := countFlaps(&cfg)
+	files.write("web.yaml", manifest("web", "registry.example/web:1", "    readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 60}\n    startupProbe: {tcpSocket: {port: 80}, periodSeconds: 60}"))
+	Run(t, cfg, func(w *World) {
+		w.mirrorOf(webOnNode, nil)
+		time.Sleep(3 * time.Minute)
+		for i := range 20 {
+			w.StopAgent()
+			w.SetOutage(true)
+			w.StartAgent()
+			time.Sleep(time.Duration(i) * 500 * time.Millisecond)
+			w.SetOutage(false)
+			time.Sleep(3 * time.Minute)
+		}
+		if n := flaps.Load(); n > 0 {
+			t.Errorf("%d times a ready pod was said not to be", n)
+		}
+		if w.Witness.Starts() != 1 {
+			t.Errorf("%d starts", w.Witness.Starts())
 		}
 	})
 }

@@ -51,8 +51,12 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.judgeReadiness(s, old.(*v1.Pod), p)
 }
 
+// toldWithin is how late an end may be told of: one call that a runtime never answers keeps the agent from seeing it for
+// two minutes, "runtimeRequestTimeout", and for one more, to the next relist.
+const toldWithin = 3 * time.Minute
+
 // judgeReadiness: only the end of a container, or of the pod, takes readiness away, and a probe that fails as the pod's
-// annotations say that it will. What ended up to a minute before the API said ready may be told of late.
+// annotations say that it will. What ended up to toldWithin before the API said ready may be told of late.
 func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 	trouble := s.trouble
 	if st := w.statics[types.UID(is.Annotations[pod.AnnotationHash])]; pod.IsMirror(is) && st != nil {
@@ -64,7 +68,7 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 		s.readyAt = time.Now()
 	case probed(&is.Spec) && time.Since(w.dialFailedAt) < time.Minute: // by an injected fault
 	case is.DeletionTimestamp != nil || is.Spec.ActiveDeadlineSeconds != nil || probesFail(is) || len(is.Spec.ReadinessGates) > 0:
-	case trouble.Before(s.readyAt.Add(-time.Minute)):
+	case trouble.Before(s.readyAt.Add(-toldWithin)):
 		w.broken(RuleReadiness, "pod %s is not ready any more, though nothing of it has ended since %s", is.Name, trouble.Format(time.TimeOnly))
 	}
 }

@@ -104,7 +104,8 @@ type Target struct {
 	Host string
 	// StartedAt is when the container started: initial delays run from here.
 	StartedAt time.Time
-	// Initial is what the API says of this very container when the agent has just started; nil otherwise.
+	// Initial is what the API says of this very container when the agent has just started; nil otherwise. It may become
+	// known later, and counts then as long as no probe has said anything.
 	Initial *Initial
 	// Terminating stops liveness and startup probes: the pod is on its way out anyway.
 	Terminating bool
@@ -305,7 +306,7 @@ func (e *podEntry) same(targets []Target) bool {
 	}
 	for i := range targets {
 		a, b := &targets[i], &e.containers[i].target
-		if a.ContainerID != b.ContainerID || a.Host != b.Host || a.Terminating != b.Terminating || a.Spec != b.Spec {
+		if a.ContainerID != b.ContainerID || a.Host != b.Host || a.Terminating != b.Terminating || a.Spec != b.Spec || a.Initial != nil && b.Initial == nil {
 			return false
 		}
 	}

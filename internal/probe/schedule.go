@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"time"
@@ -84,7 +85,10 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 		if c.target.ContainerID != t.ContainerID || !sameProbes(c.target.Spec, t.Spec) {
 			continue
 		}
-		t.StartedAt, t.Initial = c.target.StartedAt, c.target.Initial
+		if t.Initial != nil && c.target.Initial == nil && c.learns(t.Initial) {
+			break // begin anew with what became known late
+		}
+		t.StartedAt, t.Initial = c.target.StartedAt, cmp.Or(c.target.Initial, t.Initial)
 		c.target = t
 		if t.Terminating {
 			p.halt(c, Liveness)
@@ -106,6 +110,16 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 	p.begin(c, Liveness, t.StartedAt, now)
 	p.begin(c, Readiness, t.StartedAt, now)
 	return c
+}
+
+// learns reports whether an earlier agent knew more of the container than the probes of this one have found out yet.
+func (c *container) learns(i *Initial) bool {
+	for _, r := range c.runners {
+		if r != nil && r.times > 0 {
+			return false
+		}
+	}
+	return i.Started && !c.state.Started || i.Ready && !c.state.Ready
 }
 
 // sameProbes reports whether two specs of a container are probed alike.

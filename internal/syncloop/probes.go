@@ -76,9 +76,9 @@ func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
 }
 
 // initial is what the API says of this very container, for an agent that has just started: readiness must not
-// flap because the agent was replaced.
+// flap because the agent was replaced. Of a static pod it may be known late: the API says it of its mirror.
 func initial(p *v1.Pod, cm *decide.ContainerMemory, inst *pod.Container) *probe.Initial {
-	if cm.ProbedID == inst.ID {
+	if cm.ProbedID == inst.ID && !pod.IsStatic(p) {
 		return nil
 	}
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {

@@ -115,8 +115,9 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	target := t.Pod
 	if t.Source != pod.SourceAPI {
-		if target = r.cfg.Mirror(t.Pod); target == nil {
-			return
+		target = r.cfg.Mirror(t.Pod)
+		if target == nil || target.Status.StartTime != nil && t.Pod.Status.StartTime == nil {
+			return // the mirror came during the turn, which knew nothing of what it says: another turn follows
 		}
 	}
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
