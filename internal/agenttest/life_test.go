@@ -179,11 +179,15 @@ func TestForcedDeletion(t *testing.T) {
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
 		w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "never")))
 		w.WaitReady("a")
+		began := time.Now()
 		w.Delete("a", 0)
 		if w.Kube.Pod(Namespace, "a") != nil {
 			t.Error("a forced deletion leaves the pod in the API")
 		}
 		w.WaitGone("a")
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("gone after %s, want the small grace period of 2 s", took)
+		}
 	})
 }
 

@@ -150,7 +150,7 @@ func TestRestoredWhileNoAgentRuns(t *testing.T) {
 func TestRestoredUnderTheAgent(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{WatchLatency: 5 * time.Millisecond}}, func(w *World) {
-		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "3s")))
+		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "1500ms"))) // the small grace of a forced deletion is 2 s
 		w.WaitReady("a")
 		kept := w.Kube.Pod(Namespace, "a")
 		w.Witness.force(uid)

@@ -285,10 +285,14 @@ func (s *script) event(f []string) {
 		s.probed(arg(1), arg(2))
 	case "delete", "stop", "reject":
 		s.ending(f)
-	case "gone":
+	case "gone": // gone grace=0: and what its source said last
 		s.was, s.pod = s.pod, nil
+		if val, ok := strings.CutPrefix(arg(1), "grace="); ok {
+			n, _ := strconv.ParseInt(val, 10, 64)
+			s.lastGrace = &n
+		}
 	case "back":
-		s.pod = s.was
+		s.pod, s.lastGrace = s.was, nil
 	case "change": // change app: a new image; change app back: the one before
 		image := s.spec(f[1]).Image
 		if s.spec(f[1]).Image = image + "-v2"; arg(2) == "back" {

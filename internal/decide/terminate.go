@@ -127,7 +127,7 @@ func (t *turn) graceClock() {
 		t.plan.StopGrace = t.podGrace()
 		return
 	}
-	if t.in.Pod != nil {
+	if t.in.Pod != nil || t.in.LastGrace != nil {
 		t.plan.StopGrace = min(m.StopGrace, t.podGrace())
 	}
 }
@@ -135,6 +135,9 @@ func (t *turn) graceClock() {
 // podGrace is the grace period as everyone who ends the pod wants it now: the shortest counts.
 func (t *turn) podGrace() time.Duration {
 	in := t.in
+	if in.Pod == nil && in.LastGrace != nil {
+		return seconds(*in.LastGrace)
+	}
 	if in.Pod == nil {
 		return t.orphanGrace()
 	}

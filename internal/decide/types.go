@@ -13,6 +13,9 @@ type Input struct {
 	// Pod is the desired pod, with the resources that the node has accepted (Memory.Allocated); nil when no source has
 	// it any more (the runtime still may).
 	Pod *v1.Pod
+	// LastGrace is the grace period, in seconds, that the last word on a pod gave it, where Pod is nil: a forced deletion is
+	// seen for a moment or not at all. nil: there was no such word.
+	LastGrace *int64
 	// Observed is the newest inspection; never nil.
 	Observed *pod.Observed
 	// Memory is what earlier turns of this pod left; never nil. Decide does not write to it.

@@ -34,15 +34,16 @@ type flight struct {
 // world is a runtime, a disk and an agent's loop around Decide, without any IO: it does what actions say, and
 // complains (broken) when an action or its effect breaks an invariant.
 type world struct {
-	pod    *v1.Pod
-	hashes map[string]string
-	sized  bool                // the pod has resources
-	group  pod.Size            // what the pod's group has
-	given  map[string]pod.Size // what a container has, by ID
-	mem    decide.Memory
-	node   decide.Node
-	pol    decide.Policy
-	now    time.Time
+	pod       *v1.Pod
+	lastGrace *int64 // of a pod that is gone
+	hashes    map[string]string
+	sized     bool                // the pod has resources
+	group     pod.Size            // what the pod's group has
+	given     map[string]pod.Size // what a container has, by ID
+	mem       decide.Memory
+	node      decide.Node
+	pol       decide.Policy
+	now       time.Time
 
 	sandboxes  []pod.Sandbox
 	containers []pod.Container
@@ -196,7 +197,7 @@ func (w *world) inFlight() []pod.Action {
 
 func (w *world) input() decide.Input {
 	return decide.Input{
-		Pod: w.pod, Observed: &w.observed, Memory: &w.mem, InFlight: w.inFlight(), Hashes: w.hashes,
+		Pod: w.pod, LastGrace: w.lastGrace, Observed: &w.observed, Memory: &w.mem, InFlight: w.inFlight(), Hashes: w.hashes,
 		Sizes: w.sizes(), Node: w.node, Policy: &w.pol, Now: w.now,
 		Stale: w.old,
 	}

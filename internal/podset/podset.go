@@ -22,8 +22,9 @@ type Set struct {
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
-	mirrors map[string]*v1.Pod // by full name
-	removed map[types.UID]bool // by their own source, before all have answered; nil afterwards
+	mirrors map[string]*v1.Pod  // by full name
+	removed map[types.UID]bool  // by their own source, before all have answered; nil afterwards
+	graces  map[types.UID]int64 // see LastGrace
 	doubts  map[pod.Source]bool
 }
 
@@ -35,7 +36,7 @@ type held struct {
 // New returns the Set of a node, which becomes Ready when each of the sources has answered once. notify is called, outside
 // the lock, with the UID of every pod that was added, changed or removed, and with "" when the set becomes Ready.
 func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
-	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, doubts: map[pod.Source]bool{}}
+	s := &Set{notify: notify, suffix: pod.StaticSuffix(node), none: len(sources) == 0, waiting: map[pod.Source]bool{}, pods: map[types.UID]held{}, mirrors: map[string]*v1.Pod{}, removed: map[types.UID]bool{}, graces: map[types.UID]int64{}, doubts: map[pod.Source]bool{}}
 	for _, src := range sources {
 		s.waiting[src] = true
 	}
@@ -126,6 +127,9 @@ func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 	var changed changes
 	if h, ok := s.pods[p.UID]; ok && h.source == src {
 		s.drop(p.UID, h, &changed)
+		if grace := p.DeletionGracePeriodSeconds; grace != nil && p.DeletionTimestamp != nil {
+			s.graces[p.UID] = *grace
+		}
 	}
 	if name := pod.RefOf(p).FullName(); src == pod.SourceAPI && s.mirrors[name] != nil && s.mirrors[name].UID == p.UID {
 		s.dropMirror(name, &changed)
@@ -150,6 +154,7 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 		changed.names = append(changed.names, name)
 	}
 	delete(s.removed, p.UID)
+	delete(s.graces, p.UID)
 	s.pods[p.UID] = held{pod: p, source: src}
 	changed.uids = append(changed.uids, p.UID)
 }
@@ -218,6 +223,24 @@ func (s *Set) Get(uid types.UID) (*v1.Pod, pod.Source) {
 	defer s.mu.RUnlock()
 	h := s.pods[uid]
 	return h.pod, h.source
+}
+
+// LastGrace returns the grace period, in seconds, of a pod that is in the set no more and was being deleted, by the last word
+// of its source; nil: that said nothing of a deletion. It is known until Forget.
+func (s *Set) LastGrace(uid types.UID) *int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if grace, ok := s.graces[uid]; ok {
+		return &grace
+	}
+	return nil
+}
+
+// Forget drops what is known of a pod that is in the set no more.
+func (s *Set) Forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.graces, uid)
 }
 
 // Mirror returns the mirror of a static pod as the API has it, or nil: that of an earlier manifest is none.

@@ -32,6 +32,35 @@ func TestReadyWaitsForEverySource(t *testing.T) {
 	}
 }
 
+// What the API said last of a pod that is being deleted is known until nothing is left of it, or until it is back.
+func TestLastGrace(t *testing.T) {
+	t.Parallel()
+	s := New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})
+	going := object("a", "a", nil)
+	going.DeletionTimestamp, going.DeletionGracePeriodSeconds = &metav1.Time{}, new(int64(0))
+	for _, c := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"it is there", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
+		{"its deletion is forced", func() { s.Delete(pod.SourceAPI, going) }, true},
+		{"it is back", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
+		{"it goes without a word", func() { s.Delete(pod.SourceAPI, object("a", "a", nil)) }, false},
+		{"it is back again", func() { s.Upsert(pod.SourceAPI, object("a", "a", nil)) }, false},
+		{"its deletion is forced again", func() { s.Delete(pod.SourceAPI, going) }, true},
+		{"nothing is left of it", func() { s.Forget("a") }, false},
+		{"who was never there is told to be gone", func() { s.Delete(pod.SourceAPI, going) }, false},
+	} {
+		if c.do(); (s.LastGrace("a") != nil) != c.want {
+			t.Errorf("%s: a grace period is known: %v, want %v", c.name, !c.want, c.want)
+		}
+	}
+	if len(s.graces) > 0 {
+		t.Errorf("%d are kept for good", len(s.graces))
+	}
+}
+
 // A node without any source has nobody who could say that a pod is unwanted.
 func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
 	t.Parallel()

@@ -70,6 +70,9 @@ func (w *Worker) turn(look glance) (gone bool) {
 		Stale:  !stamp.After(w.memory.LastOutcome),
 		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
 	}
+	if accepted == nil {
+		in.LastGrace = w.cfg.Desired.LastGrace(uid)
+	}
 	plan := decide.Decide(&in)
 	if decide.Remember(w.memory, &plan) {
 		w.checkpoint()

@@ -28,6 +28,8 @@ type Cache interface {
 // Desired is what the sources want. Get returns nil for a pod that none of them has.
 type Desired interface {
 	Get(uid types.UID) (*v1.Pod, pod.Source)
+	// LastGrace is decide.Input.LastGrace.
+	LastGrace(uid types.UID) *int64
 }
 
 // Performer does one action and returns how it went. It blocks; cancelling ctx cuts short what can be cut short.

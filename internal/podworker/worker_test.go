@@ -25,6 +25,7 @@ type still struct {
 }
 
 func (s *still) Get(types.UID) (*v1.Pod, pod.Source) { return s.pod, pod.SourceAPI }
+func (*still) LastGrace(types.UID) *int64            { return nil }
 func (s *still) Turn(*Turn)                          {}
 func (s *still) Node(pod.Ref) decide.Node            { return decide.Node{NetworkReady: true, SourcesReady: true} }
 func (s *still) Admit(*v1.Pod) (*decide.Stop, bool)  { return nil, false }

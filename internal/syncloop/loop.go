@@ -25,6 +25,8 @@ type Pods interface {
 	Ready() bool
 	// Unwanted reports whether a pod that no source has may be stopped for it.
 	Unwanted(ref pod.Ref) bool
+	// Forget is called when nothing is left of a pod that no source has.
+	Forget(uid types.UID)
 }
 
 // Cache is the pod cache.
@@ -370,6 +372,7 @@ func (l *Loop) gone(uid types.UID) {
 	l.mu.Unlock()
 	l.cfg.Prober.Forget(uid)
 	l.cfg.Objects.Forget(uid)
+	l.cfg.Pods.Forget(uid)
 	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
 	if p, _ := l.cfg.Pods.Get(uid); p != nil {
 		l.cfg.Meter.Restarted(pod.IsStatic(p))
