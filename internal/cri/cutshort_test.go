@@ -17,7 +17,9 @@ func TestStartThatWasCutShort(t *testing.T) {
 		status *runtimeapi.ContainerStatus
 		want   bool
 	}{
-		"cut short":         {&runtimeapi.ContainerStatus{State: exited, FinishedAt: 9, ExitCode: 128, Reason: "StartError", Message: cut}, true},
+		"cut short": {&runtimeapi.ContainerStatus{State: exited, FinishedAt: 9, ExitCode: 128, Reason: "StartError", Message: cut}, true},
+		"by containerd 1.6": {&runtimeapi.ContainerStatus{State: exited, FinishedAt: 9, ExitCode: 128, Reason: "StartError",
+			Message: "failed to create containerd task: failed to create shim task: context canceled: unknown"}, true},
 		"it had started":    {&runtimeapi.ContainerStatus{State: exited, StartedAt: 8, FinishedAt: 9, ExitCode: 128, Reason: "StartError", Message: cut}, false},
 		"no such program":   {&runtimeapi.ContainerStatus{State: exited, FinishedAt: 9, ExitCode: 128, Reason: "StartError", Message: "exec: no such file"}, false},
 		"its own last word": {&runtimeapi.ContainerStatus{State: exited, FinishedAt: 9, ExitCode: 1, Reason: "Error", Message: cut}, false},

@@ -251,7 +251,7 @@ func shared(s string) string { return unique.Make(s).Value() }
 // 128. It never ran, so its end is nothing that a restart policy is about.
 func cutShort(st *runtimeapi.ContainerStatus) bool {
 	return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetStartedAt() <= 0 && st.GetReason() == "StartError" &&
-		strings.HasSuffix(strings.TrimSpace(st.GetMessage()), "context canceled")
+		strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(st.GetMessage()), ": unknown"), "context canceled") // 1.6 adds the code
 }
 
 func userOf(u *runtimeapi.LinuxContainerUser) *pod.User {

@@ -26,6 +26,9 @@ func TestContractOfAPIServer(t *testing.T) {
 // The same of the runtime: one of the test's own, for an agent would end these pods, which nobody asked it to run.
 func TestContractOfRuntime(t *testing.T) {
 	e := use(t)
+	if e.flavor == debian {
+		t.Skip("containerd 1.6 has no events, image mounts and user namespaces, and answers NotFound where CRI says that a call succeeds")
+	}
 	rt := filepath.Join(e.dir, "rt-contract")
 	e.addRuntime(rt)
 	if err := e.runtimeUp(rt, e.subnet(12)); err != nil {

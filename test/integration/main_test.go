@@ -27,6 +27,9 @@ import (
 // prefix begins the name of every directory and cgroup that a run makes; the process id follows.
 const prefix = "wherry-it-"
 
+// debian is the flavor of Debian's containerd 1.6, which lacks some of what the pinned 2.x can.
+const debian = "debian"
+
 // env is what all tests of a run share.
 type env struct {
 	dir, bin        string
@@ -125,7 +128,7 @@ func locate() (*env, string) {
 		return nil, "needs root: it runs containers"
 	}
 	need := []string{e.wherry, e.kubectl, e.tool("wherry-controlplane"), e.tool("wherry-dev"), e.tool("crictl"), e.tool("images.tar")}
-	if e.flavor == "containerd2" {
+	if e.flavor != debian {
 		need = append(need, e.tool("containerd"))
 	}
 	for _, f := range need {
