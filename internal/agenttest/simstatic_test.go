@@ -74,6 +74,7 @@ func (s *sim) changeManifest() {
 		s.tally.count("manifest: half written")
 		st.torn[name] = true
 		s.file(name, st.texts[name][:len(st.texts[name])/2])
+		s.Witness.tear(Namespace+"/"+full, true)
 	default:
 		if p := s.Kube.Pod(Namespace, full); p != nil && !s.out {
 			s.tally.count("mirror: deleted")
@@ -105,8 +106,10 @@ func (s *sim) newManifest(name string) {
 func (s *sim) putManifest(name string) {
 	st := s.statics
 	s.file(name, st.texts[name])
-	if !st.torn[name] || !st.there[name] {
-		s.Witness.manifest(Namespace+"/"+name+"-"+NodeName, st.pods[name])
+	if full := Namespace + "/" + name + "-" + NodeName; st.torn[name] && st.there[name] {
+		s.Witness.tear(full, false)
+	} else {
+		s.Witness.manifest(full, st.pods[name])
 	}
 	st.there[name], st.torn[name] = true, false
 }

@@ -17,6 +17,7 @@ type manifestSeen struct {
 	pod     *v1.Pod // nil: there is none
 	version string
 	since   time.Time
+	torn    bool // half of the file is written: what it said before may have come and gone unread
 }
 
 // staticSeen is a static pod that the runtime was asked to run.
@@ -41,6 +42,14 @@ func (w *Witness) manifest(fullName string, p *v1.Pod) {
 			st.over = true
 		}
 	}
+}
+
+// tear notes that the file of a full name is only half written, or whole again.
+func (w *Witness) tear(fullName string, torn bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.manifests[fullName]
+	m.torn, m.since = torn, time.Now()
 }
 
 // Manifests are the versions of all manifests that there are, by the full name of their pod.
@@ -71,7 +80,7 @@ func (w *Witness) mayStartStatic(c *runtimeapi.PodSandboxConfig, what string) {
 		w.broken(RuleStatic, "pod %s: %s is asked for, and it never had a manifest", c.GetMetadata().GetName(), what)
 		return
 	}
-	if late := time.Since(m.since); m.version != version && late > w.KnownWithin && time.Since(w.agentAt) > w.KnownWithin {
+	if late := time.Since(m.since); m.version != version && !m.torn && late > w.KnownWithin && time.Since(w.agentAt) > w.KnownWithin {
 		w.broken(RuleEnding, "static pod %s: %s of version %s is asked for %s after its manifest came to say %q", c.GetMetadata().GetName(), what, version, late, m.version)
 	}
 }
