@@ -74,6 +74,9 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 	return w.Pod, pod.SourceAPI
 }
 
+// LastGrace: nothing is ever deleted here.
+func (wanted) LastGrace(types.UID) *int64 { return nil }
+
 // node is what a worker asks of its node, and what it does there: it prints.
 type node struct{ out io.Writer }
 
