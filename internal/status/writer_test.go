@@ -144,8 +144,8 @@ func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 		"cannot start": {0, func(r *rig, p *v1.Pod) {
 			r.Set(Desired{Pod: p, Status: waiting("ErrImagePull", "")})
 		}, []string{"1s PATCH p Pending ready=False"}},
-		"deleted": {0, func(r *rig, p *v1.Pod) {
-			p = r.api.change("p", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		"deleted": {0, func(r *rig, _ *v1.Pod) {
+			p := r.api.change("p", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 			r.Set(Desired{Pod: p, Status: begun("")})
 		}, []string{"1s PATCH p Pending ready=False"}},
 	} {
