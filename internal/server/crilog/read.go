@@ -118,7 +118,7 @@ func (r *reader) run(ctx context.Context) error {
 			wait = pollMin
 			continue
 		}
-		if !running && r.turned.IsZero() {
+		if !running && r.turned.IsZero() { // else there is another file to read
 			return r.finish()
 		}
 		if wait = min(wait*3/2, pollMax); n > 0 {
@@ -232,8 +232,11 @@ func (r *reader) written() bool {
 // turn goes over to the file that is in the place of the held one, which is complete now.
 func (r *reader) turn(ctx context.Context) (bool, error) {
 	f, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // rotated again meanwhile: the next round sees it
+	}
 	if err != nil {
-		return false, nil //nolint:nilerr // rotated again meanwhile: the next round sees it
+		return false, fmt.Errorf("open log: %w", err)
 	}
 	if _, err := r.drain(ctx); err != nil {
 		_ = f.Close()
