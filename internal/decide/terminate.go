@@ -135,9 +135,6 @@ func (t *turn) graceClock() {
 // podGrace is the grace period as everyone who ends the pod wants it now: the shortest counts.
 func (t *turn) podGrace() time.Duration {
 	in := t.in
-	if in.Pod == nil && in.LastGrace != nil {
-		return seconds(*in.LastGrace)
-	}
 	if in.Pod == nil {
 		return t.orphanGrace()
 	}
@@ -151,8 +148,11 @@ func (t *turn) podGrace() time.Duration {
 	return grace
 }
 
-// orphanGrace is what the containers themselves say: no object is left to ask.
+// orphanGrace is what was said last or, where nothing was, what the containers themselves say: no object is left to ask.
 func (t *turn) orphanGrace() time.Duration {
+	if s := t.in.LastGrace; s != nil {
+		return seconds(*s)
+	}
 	grace := -time.Nanosecond // nobody has said
 	for i := range t.in.Observed.Containers {
 		grace = max(grace, t.in.Observed.Containers[i].Grace)

@@ -107,11 +107,7 @@ func TestDeniedRequest(t *testing.T) {
 // dead waits for a process to end with an error that has all the parts.
 func dead(t *testing.T, p *process, parts ...string) {
 	t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatalf("it runs on: %s", p.alive())
-	}
+	p.end(t)
 	text, _ := os.ReadFile(p.log)
 	if p.err == nil || !containsAll(string(text), parts) {
 		t.Errorf("it ended with %v and should say %q:\n%s", p.err, parts, text)

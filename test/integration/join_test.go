@@ -126,11 +126,7 @@ func joinByHand(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 		must(kubectl(e.kubeconfig(), "certificate", verdict, name))
-		select {
-		case <-p.ended:
-		case <-time.After(patience):
-			t.Fatalf("wherry csr goes on after %s", verdict)
-		}
+		p.end(t)
 		text, _ := os.ReadFile(p.log)
 		if (p.err == nil) != (verdict == "approve") {
 			t.Errorf("after %s wherry csr ends with %v: %s", verdict, p.err, text)

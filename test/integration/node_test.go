@@ -117,9 +117,12 @@ func (n *node) ready() (v1.NodeCondition, error) {
 }
 
 // crictl asks the node's runtime.
-func (n *node) crictl(args ...string) (string, error) {
-	endpoint := "unix://" + n.Runtime + "/containerd.sock"
-	out, errOut, err := output(command(n.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
+func (n *node) crictl(args ...string) (string, error) { return n.env.crictl(n.Runtime, args...) }
+
+// crictl asks the runtime in a directory.
+func (e *env) crictl(runtime string, args ...string) (string, error) {
+	endpoint := "unix://" + runtime + "/containerd.sock"
+	out, errOut, err := output(command(e.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
 	if err != nil {
 		err = fmt.Errorf("crictl %v: %w: %s", args, err, errOut)
 	}

@@ -102,10 +102,9 @@ func (a *alone) must(args ...string) string {
 
 func (a *alone) crictl(args ...string) string {
 	a.Helper()
-	endpoint := "unix://" + a.rt + "/containerd.sock"
-	out, errOut, err := output(command(a.env.tool("crictl"), append([]string{"--timeout", "30s", "--runtime-endpoint", endpoint, "--image-endpoint", endpoint}, args...)...))
+	out, err := a.env.crictl(a.rt, args...)
 	if err != nil {
-		a.Fatalf("crictl %v: %v %s", args, err, errOut)
+		a.Fatal(err)
 	}
 	return out
 }
