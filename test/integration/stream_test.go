@@ -73,7 +73,9 @@ func (s *space) execs(websockets string) {
 		s.Errorf("3000000 bytes of stdout: %d, %v %s", len(out), err, errOut)
 	}
 
-	screen := s.terminal(s.over(websockets, "exec", "-it", "target", "-c", "plain", "--", "sh"), "stty size; tty; exit 5\n")
+	// The terminal's size follows the start of the command: a busy machine's shell may be asked before it has come.
+	screen := s.terminal(s.over(websockets, "exec", "-it", "target", "-c", "plain", "--", "sh"),
+		"for i in $(seq 60); do stty size | grep 33.77 && break; sleep 1; done; tty; exit 5\n")
 	if !regexp.MustCompile(`(?s)33 77.*/dev/pts/\d`).MatchString(screen) {
 		s.Errorf("exec -it in a terminal of 33 by 77 shows %q", screen)
 	}
