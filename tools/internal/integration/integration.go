@@ -1,0 +1,62 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// mostAgain bounds how many failed tests are run again.
+const mostAgain = 3
+
+// toEnd is how long a test program may take to end what it started, once it is told to.
+const toEnd = 2 * time.Minute
+
+// failedTests is the exit code of a Go test program where tests failed and nothing worse happened: a panic gives 2.
+const failedTests = 1
+
+var failedLine = regexp.MustCompile(`(?m)^--- FAIL: (Test\S*) \(`)
+
+// Run runs the test program in dir with the arguments, and the few of its tests that failed once more alone. It returns an
+// error unless each test passed at last. All that the program prints goes to out; ctx ends it by SIGTERM.
+func Run(ctx context.Context, program, dir string, args []string, out io.Writer) error {
+	failed, err := once(ctx, program, dir, args, out)
+	if err == nil || len(failed) == 0 || len(failed) > mostAgain || ctx.Err() != nil {
+		return err
+	}
+	names := strings.Join(failed, " ")
+	fmt.Fprintf(out, "\n%d failed beside the others; run again, alone: %s\n", len(failed), names)
+	alone := append(args[:len(args):len(args)], "-test.run", "^("+strings.Join(failed, "|")+")$", "-test.parallel", "1", "-test.v")
+	if _, err := once(ctx, program, dir, alone, out); err != nil {
+		return fmt.Errorf("failed a second time, alone: %s: %w", names, err)
+	}
+	fmt.Fprintf(out, "\nfailed beside the others (see above) and passed alone: %s\n", names)
+	return nil
+}
+
+// once runs the program. Of an error the failed tests are named only where they are all that was wrong.
+func once(ctx context.Context, program, dir string, args []string, out io.Writer) (failed []string, err error) {
+	var printed bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = dir
+	cmd.Stdout = io.MultiWriter(out, &printed)
+	cmd.Stderr = cmd.Stdout
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, toEnd
+	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == failedTests {
+		for _, m := range failedLine.FindAllStringSubmatch(printed.String(), -1) {
+			failed = append(failed, m[1])
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("run %s: %w", program, err)
+	}
+	return failed, err
+}
