@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -51,10 +52,14 @@ func listenControl(path string) (net.Listener, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("remove the control socket that an earlier agent left: %w", err)
 	}
-	// The mode is right from the beginning: whoever could open the socket for a moment could keep it open.
-	old := unix.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	unix.Umask(old)
+	// The mode is right from the beginning: whoever could open the socket for a moment could keep it open. The file takes over
+	// that of the socket; a umask would be the whole process's.
+	private := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		var refused error
+		err := conn.Control(func(fd uintptr) { refused = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, refused)
+	}}
+	l, err := private.Listen(context.Background(), "unix", path)
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("listen on the control socket %s (paths have 107 bytes at most): %w", path, err)

@@ -7,7 +7,8 @@
 // three caches, has two goroutines per recorder, and makes its patches with the OpenAPI schemas of Kubernetes.
 //
 // Contract: Record never blocks and may be called concurrently at any time; before Open, after its context has ended, and when the
-// queue is full, events are dropped. They are sent in their order, one request at a time, by a goroutine that lives as long as
-// there is one to send; what Open returns waits for its end. An event is lost when the API server refuses it, and after twelve tries
-// of two minutes in all when it cannot be reached.
+// queue is full, events are dropped. Those of one object are sent in their order; one that an API server takes long over holds up
+// a quarter of the others, not all: there are four requests at a time, by goroutines that live as long as there is one to send.
+// What Open returns waits for their end. An event is lost when the API server refuses it, and after twelve tries of two minutes in
+// all when it cannot be reached.
 package event

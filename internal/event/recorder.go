@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -18,14 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How hard it is tried to send an event, and how many may wait.
+// How hard it is tried to send an event, how many may wait, and how many requests there may be at a time.
 const (
 	tries   = 12
 	between = 10 * time.Second
 	waiting = 1000
+	lanes   = 4
 )
 
-// API are the events of one namespace. Calls come one at a time.
+// API are the events of one namespace. Calls may come concurrently.
 type API interface {
 	Create(ctx context.Context, ev *v1.Event, opts metav1.CreateOptions) (*v1.Event, error)
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Event, error)
@@ -44,14 +47,26 @@ type Config struct {
 
 // Recorder sends events.
 type Recorder struct {
-	cfg  Config
-	seen *seen // of the goroutine that sends
+	cfg Config
+	wg  sync.WaitGroup
 
-	mu      sync.Mutex
-	ctx     context.Context // nil unless it is open
+	mu    sync.Mutex
+	ctx   context.Context // nil unless it is open
+	seen  *seen
+	lanes [lanes]lane
+	queue int // how many wait, in all lanes
+}
+
+// lane is the events of some objects: each object has one, so that its events stay in their order.
+type lane struct {
 	queue   []told
 	sending bool
-	wg      sync.WaitGroup
+}
+
+func laneOf(ref *v1.ObjectReference) int {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, string(ref.UID)+ref.Namespace+ref.Name)
+	return int(h.Sum32() >> 16 % lanes) // FNV mixes its lowest bits little
 }
 
 // told is one event as it was recorded.
@@ -72,14 +87,14 @@ func New(cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, seen: newSeen()}
 }
 
-// Open lets events be sent until ctx ends. The function that it returns waits for the request under way.
+// Open lets events be sent until ctx ends. The function that it returns waits for the requests under way.
 func (r *Recorder) Open(ctx context.Context) (join func()) {
 	r.mu.Lock()
 	r.ctx = ctx
 	r.mu.Unlock()
 	return func() {
 		r.mu.Lock()
-		r.ctx, r.queue = nil, nil
+		r.ctx = nil
 		r.mu.Unlock()
 		r.wg.Wait()
 	}
@@ -89,41 +104,50 @@ func (r *Recorder) Open(ctx context.Context) (join func()) {
 func (r *Recorder) Record(ref *v1.ObjectReference, eventType, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ctx == nil || r.ctx.Err() != nil || len(r.queue) >= waiting {
+	if r.ctx == nil || r.ctx.Err() != nil || r.queue >= waiting {
 		return
 	}
-	r.queue = append(r.queue, told{*ref, eventType, reason, message, time.Now()})
-	if !r.sending {
-		r.sending = true
+	l := &r.lanes[laneOf(ref)]
+	l.queue = append(l.queue, told{*ref, eventType, reason, message, time.Now()})
+	r.queue++
+	if !l.sending {
+		l.sending = true
 		ctx := r.ctx
-		r.wg.Go(func() { r.send(ctx) })
+		r.wg.Go(func() { r.send(ctx, l) })
 	}
 }
 
-// send empties the queue.
-func (r *Recorder) send(ctx context.Context) {
+// send empties a lane.
+func (r *Recorder) send(ctx context.Context, l *lane) {
 	for {
-		r.mu.Lock()
-		if len(r.queue) == 0 || ctx.Err() != nil {
-			r.sending, r.queue = false, nil
-			r.mu.Unlock()
+		t, w, ok := r.next(ctx, l)
+		if !ok {
 			return
 		}
-		t := r.queue[0]
-		r.queue[0] = told{}
-		r.queue = r.queue[1:]
-		r.mu.Unlock()
-		r.one(ctx, &t)
+		if !w.spam {
+			r.one(ctx, &t, &w)
+		}
 	}
+}
+
+// next takes the next event out of a lane and says how to write it; of a lane that is empty, it ends the sending.
+func (r *Recorder) next(ctx context.Context, l *lane) (t told, w written, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(l.queue) == 0 || ctx.Err() != nil {
+		r.queue -= len(l.queue)
+		*l = lane{}
+		return told{}, written{}, false
+	}
+	t, l.queue[0] = l.queue[0], told{}
+	l.queue = l.queue[1:]
+	r.queue--
+	return t, r.seen.note(&t), true
 }
 
 // one sends one event, as often as it takes.
-func (r *Recorder) one(ctx context.Context, t *told) {
-	w := r.seen.note(t)
-	if w.spam {
-		return
-	}
-	ev := r.event(t, &w)
+func (r *Recorder) one(ctx context.Context, t *told, w *written) {
+	ev := r.event(t, w)
 	for try := 1; ; try++ {
 		err := r.write(ctx, ev, w.again)
 		var refused apierrors.APIStatus

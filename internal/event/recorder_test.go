@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -92,6 +93,7 @@ func run(t *testing.T, limit *rate.Limiter, f func(s *server, tell func(object, 
 		join := r.Open(ctx)
 		f(s, func(object, reason, message string) {
 			r.Record(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: object, UID: types.UID(object)}, "Normal", reason, message)
+			synctest.Wait() // only the events of one object keep their order
 		})
 		cancel()
 		join()
@@ -187,6 +189,28 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		tell("c", "Started", "x")
 		time.Sleep(10 * time.Minute)
 		want(t, s, "10m55s create 1 x")
+	})
+}
+
+// An event that is tried again and again holds up its object's others, and of the others a part.
+func TestOneEventDoesNotHoldUpAll(t *testing.T) {
+	run(t, nil, func(s *server, tell func(object, reason, message string)) {
+		s.set(func() error { return errors.New("connection refused") })
+		tell("a", "Pulled", "first")
+		want(t, s, "0s create 1 first")
+		s.set(nil)
+		tell("a", "Started", "second")
+		for i := range 16 {
+			tell(fmt.Sprintf("other-%d", i), "Started", "x")
+		}
+		at := s.take()
+		if n := strings.Count(at, "0s create 1 x"); n < 8 || n == 16 || strings.Contains(at, "second") {
+			t.Errorf("at once, of 16 others and none of its own:\n%s", at)
+		}
+		time.Sleep(10 * time.Second)
+		if later := s.take(); strings.Count(at+later, "create 1 x") != 16 || !regexp.MustCompile(`(?s)^\S+ create 1 first\n\S+ create 1 second\n`).MatchString(later) {
+			t.Errorf("then:\n%s", later)
+		}
 	})
 }
 

@@ -28,7 +28,7 @@ type written struct {
 	spam     bool // not at all
 }
 
-// seen remembers events by what makes two of them the same. One goroutine uses it.
+// seen remembers events by what makes two of them the same. It has no lock of its own.
 type seen struct {
 	events  *recent[*sameEvent]
 	reasons *recent[*sameReason]

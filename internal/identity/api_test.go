@@ -262,7 +262,7 @@ func (a *api) sign(csr *certificates.CertificateSigningRequest) {
 // change does something to the only request there is, once there is one.
 func (a *api) change(do func(*certificates.CertificateSigningRequest)) string {
 	a.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		a.mu.Lock()
 		changed := a.changed
@@ -343,7 +343,7 @@ func (l *lines) String() string {
 // wait returns when the log has said all of it n times.
 func (l *lines) wait(t *testing.T, n int, text string) {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(2 * time.Minute)
 	for strings.Count(l.String(), text) < n {
 		select {
 		case <-l.new:

@@ -197,8 +197,8 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 		defer close(watched)
 		for sleep(ctx, s.cfg.Patience) {
 			if now := s.wish(); now != nil && !sameWish(now, wish) {
+				cancel() // first: nothing that was asked for before comes after the word of it
 				s.cfg.Log.Info("The node's addresses changed; asking for another serving certificate")
-				cancel()
 			}
 		}
 	}()

@@ -8,10 +8,11 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
+	"google.golang.org/grpc/test/bufconn"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -64,36 +65,38 @@ func TestManyServersBehindOneListener(t *testing.T) {
 
 // Requests that are being served when the end comes get their answers; nothing is left afterwards.
 func TestServeEnds(t *testing.T) {
-	ignore := goleak.IgnoreCurrent()
-	l := listen(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	begun, finish := make(chan struct{}), make(chan struct{})
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		close(begun)
-		<-r.Context().Done() // the end is told
-		<-finish
-		fmt.Fprint(w, "answer")
+	synctest.Test(t, func(t *testing.T) { // which ends only with all that it began
+		l := bufconn.Listen(1 << 16)
+		ctx, cancel := context.WithCancel(context.Background())
+		begun, finish := make(chan struct{}), make(chan struct{})
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-r.Context().Done() // the end is told
+			<-finish
+			fmt.Fprint(w, "answer")
+		})
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)}) }()
+		b := &bench{t: t}
+		c := &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		}}
+		got := make(chan answer, 1)
+		go func() { got <- b.do(c, "GET", "http://node/") }()
+		<-begun
+		cancel()
+		select {
+		case <-done:
+			t.Error("Serve has ended before its handler")
+		case <-time.After(200 * time.Millisecond):
+		}
+		close(finish)
+		if a := <-got; a.body != "answer" {
+			t.Errorf("answer %q", a.body)
+		}
+		must(t, <-done)
+		c.CloseIdleConnections()
 	})
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)}) }()
-	b := &bench{t: t}
-	c := b.client(nil, "")
-	got := make(chan answer, 1)
-	go func() { got <- b.do(c, "GET", "http://"+l.Addr().String()) }()
-	<-begun
-	cancel()
-	select {
-	case <-done:
-		t.Error("Serve has ended before its handler")
-	case <-time.After(200 * time.Millisecond):
-	}
-	close(finish)
-	if a := <-got; a.body != "answer" {
-		t.Errorf("answer %q", a.body)
-	}
-	must(t, <-done)
-	c.CloseIdleConnections()
-	goleak.VerifyNone(t, ignore)
 }
 
 // A listener that fails ends Run, with its name.

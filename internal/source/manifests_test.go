@@ -287,7 +287,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	}()
 	await := func(when string, want ...string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !slices.Equal(want, w.names()); {
+		for end := time.Now().Add(2 * time.Minute); !slices.Equal(want, w.names()); {
 			if time.Now().After(end) {
 				w.expect(t, when, want...)
 				return
@@ -326,6 +326,9 @@ func TestWatcherMissesNothing(t *testing.T) {
 		top := t.TempDir()
 		path := filepath.Join(top, "a", "b", "manifests")
 		w := newWatcher(path, slog.New(slog.DiscardHandler))
+		if w == nil {
+			t.Skip("the kernel gives no more inotify instances")
+		}
 		made := make(chan error, 1)
 		go func() { made <- os.MkdirAll(path, 0o700) }()
 		w.follow()
@@ -335,7 +338,7 @@ func TestWatcherMissesNothing(t *testing.T) {
 		if !slices.Contains(w.w.WatchList(), path) {
 			select {
 			case <-w.events():
-			case <-time.After(20 * time.Second):
+			case <-time.After(2 * time.Minute):
 				t.Fatalf("run %d: %s is there, watched is %q and nothing was told", i, path, w.w.WatchList())
 			}
 		}

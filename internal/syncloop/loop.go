@@ -192,7 +192,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.early = nil
 	l.mu.Unlock()
 	for uid, cause := range early {
-		l.Look(uid, cause)
+		if uid != "" {
+			l.Look(uid, cause)
+		}
+	}
+	if cause, ok := early[""]; ok { // all of them, after those with a cause of their own
+		l.lookAll(cause)
 	}
 	t := time.NewTicker(l.cfg.Housekeeping)
 	defer t.Stop()

@@ -37,6 +37,7 @@ func TestJoinGoesWrong(t *testing.T) {
 	if _, errOut, err := e.runWherry("token", "create", expired, "--ttl", "1s"); err != nil {
 		t.Fatalf("%v %s", err, errOut)
 	}
+	_ = wait(2*time.Second, func() error { return errorf("the token has not ended yet") })
 	for name, c := range map[string]struct {
 		kubeconfig string
 		says       []string

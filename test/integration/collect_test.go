@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -58,8 +59,13 @@ containers:
 		return isTrue(p, v1.PodReady) && containerID(p, "main") != before
 	})
 
-	loops := s.until("loops", "restarted three times", func(p *v1.Pod) bool {
-		return len(p.Status.ContainerStatuses) == 2 && p.Status.ContainerStatuses[1].RestartCount >= 3
+	var loops *v1.Pod
+	s.within(5*time.Minute, "loops to be restarted three times", func() error { // its back-offs alone take half a minute
+		loops = s.get("loops")
+		if c := loops.Status.ContainerStatuses; len(c) < 2 || c[1].RestartCount < 3 {
+			return errorf("it is %s", summary(loops))
+		}
+		return nil
 	})
 	s.eventually("dead containers to be few", func() error { // first, beside, the newest main and the one before
 		if c, l := count(loops, "ps", "-a"), list(filepath.Join(logs(loops), "main")); c > 4 || len(l) > 2 {

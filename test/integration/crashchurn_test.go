@@ -40,7 +40,7 @@ var crashKinds = map[string]crashKind{
 containers:
 - {name: main, image: $web, ports: [{containerPort: 8080}],
    readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 20},
-   livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 2, timeoutSeconds: 20, failureThreshold: 5}}
+   livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 2, timeoutSeconds: 20, failureThreshold: 60}}
 - {name: shell, image: $busybox, command: [sleep, "100000"],
    startupProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 30},
    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 3, timeoutSeconds: 20}}`},
@@ -60,14 +60,14 @@ initContainers:
 - {name: after, image: $busybox, command: ["true"]}
 containers: [` + steady + `}]`},
 	"hooks": {expect: v1.PodRunning, hook: true, spec: `
-terminationGracePeriodSeconds: 20
+terminationGracePeriodSeconds: 60
 volumes: [{name: h, hostPath: {path: $hooks, type: Directory}}]
 containers:
 - {name: main, image: $busybox, command: [sh, -c, 'trap "exit 0" TERM; sleep 100000 & wait'], volumeMounts: [{name: h, mountPath: /h}],
    env: [{name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}],
    lifecycle: {postStart: {exec: {command: [sh, -c, sleep 0.2]}}, preStop: {exec: {command: [sh, -c, 'echo >> /h/$POD_UID; sleep 0.5']}}}}`},
 	"drain": {expect: v1.PodRunning, graceful: true, spec: `
-terminationGracePeriodSeconds: 30
+terminationGracePeriodSeconds: 60
 containers:
 - {name: main, image: $busybox, command: [sh, -c, 'trap "sleep 2; exit 0" TERM; touch /tmp/up; sleep 100000 & while :; do wait; done'],
    readinessProbe: {exec: {command: [test, -e, /tmp/up]}, periodSeconds: 1, timeoutSeconds: 20}}`},

@@ -117,7 +117,7 @@ func (e *eyes) judge(s *podStory, uid, name string) {
 	}
 	init := slices.ContainsFunc(s.pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && c.RestartPolicy == nil })
 	for n, i := range all {
-		if late := i.started.Sub(s.deleted); !s.deleted.IsZero() && late > 20*time.Second {
+		if late := i.started.Sub(s.deleted); !s.deleted.IsZero() && late > time.Minute {
 			bad(i, "%s was started %s after the deletion", i, late)
 		}
 		if killed := i.exit == 137 && !i.finished.IsZero(); killed && !spec.killed && (s.deleted.IsZero() && !s.forced && s.pod.Status.Phase != v1.PodFailed && !e.leaving(uid) || spec.graceful && s.ready && !s.forced) {

@@ -2,10 +2,28 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// describes waits until kubectl describe shows all that is wanted: events arrive after the status that they tell of.
+func (s *space) describes(kind, name string, wanted ...string) {
+	s.Helper()
+	s.eventually("describe "+kind, func() error {
+		out, errOut, err := s.try("describe", kind, name)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, errOut)
+		}
+		for _, want := range wanted {
+			if !regexp.MustCompile(want).MatchString(out) {
+				return fmt.Errorf("describe %s lacks %s:\n%s", kind, want, out)
+			}
+		}
+		return nil
+	})
+}
 
 // describe node shows every section filled, as seeds 000 shows it.
 func TestDescribeNode(t *testing.T) {
@@ -20,40 +38,32 @@ func TestDescribeNode(t *testing.T) {
 		}
 		return err
 	})
-	out := s.kubectl("describe", "node", name)
-	for _, want := range []string{
-		`(?m)^Name:\s+` + name,
+	s.describes("node", name,
+		`(?m)^Name:\s+`+name,
 		`(?m)^Labels:\s+beta.kubernetes.io/arch=amd64$`,
 		`(?m)^\s+beta.kubernetes.io/os=linux$`, `(?m)^\s+kubernetes.io/arch=amd64$`,
-		`(?m)^\s+kubernetes.io/hostname=` + name + `$`, `(?m)^\s+kubernetes.io/os=linux$`,
+		`(?m)^\s+kubernetes.io/hostname=`+name+`$`, `(?m)^\s+kubernetes.io/os=linux$`,
 		`node.alpha.kubernetes.io/ttl: 0`, `volumes.kubernetes.io/controller-managed-attach-detach: true`,
 		`(?m)^CreationTimestamp:\s+\S`, `(?m)^Taints:\s+<none>`, `(?m)^Unschedulable:\s+false`,
-		`HolderIdentity:\s+` + name, `RenewTime:\s+[A-Z][a-z]{2}, `,
+		`HolderIdentity:\s+`+name, `RenewTime:\s+[A-Z][a-z]{2}, `,
 		`MemoryPressure\s+False .* KubeletHasSufficientMemory\s+kubelet has sufficient memory available`,
 		`DiskPressure\s+False .* KubeletHasNoDiskPressure\s+kubelet has no disk pressure`,
 		`PIDPressure\s+False .* KubeletHasSufficientPID\s+kubelet has sufficient PID available`,
 		`Ready\s+True .* KubeletReady\s+kubelet is posting ready status`,
-		`InternalIP:\s+\d+\.\d+\.\d+\.\d+`, `Hostname:\s+` + name,
+		`InternalIP:\s+\d+\.\d+\.\d+\.\d+`, `Hostname:\s+`+name,
 		`(?s)Capacity:\n\s+cpu:\s+\d+\n\s+ephemeral-storage:\s+\d+Ki\n.*memory:\s+\d+Ki\n\s+pods:\s+110\nAllocatable:\n\s+cpu:\s+\d+\n\s+ephemeral-storage:\s+\d+\n.*memory:\s+\d+Ki\n\s+pods:\s+110\nSystem Info:`,
 		`Machine ID:\s+[0-9a-f]{32}\n`, `System UUID:\s+\S+\n`, `Boot ID:\s+[0-9a-f-]{36}\n`, `Kernel Version:\s+\d\S+`, `OS Image:\s+\S+`,
 		`Operating System:\s+linux`, `Architecture:\s+amd64`, `Container Runtime Version:\s+containerd://\S+`,
 		`Kubelet Version:\s+v1\.36\.\d+\+wherry\.\d+\.\d+\.\d+`,
 		`PodCIDR:\s+10\.244\.\d+\.0/24`, `PodCIDRs:\s+10\.244\.\d+\.0/24`,
-		`Non-terminated Pods:\s+\(\d+ in total\)`, s.name + `\s+here\s+10m \(0%\)\s+0 \(0%\)\s+16Mi \(0%\)\s+16Mi \(0%\)`,
+		`Non-terminated Pods:\s+\(\d+ in total\)`, s.name+`\s+here\s+10m \(0%\)\s+0 \(0%\)\s+16Mi \(0%\)\s+16Mi \(0%\)`,
 		`Allocated resources:`,
 		`Normal\s+Starting\s.*kubelet\s+Starting kubelet\.`,
-		`Normal\s+NodeHasSufficientMemory\s.*kubelet\s+Node ` + name + ` status is now: NodeHasSufficientMemory`,
+		`Normal\s+NodeHasSufficientMemory\s.*kubelet\s+Node `+name+` status is now: NodeHasSufficientMemory`,
 		`Normal\s+NodeHasNoDiskPressure\s.*kubelet\s`, `Normal\s+NodeHasSufficientPID\s.*kubelet\s`,
 		`Normal\s+NodeAllocatableEnforced\s.*kubelet\s+Updated Node Allocatable limit across pods`,
-		`Normal\s+RegisteredNode\s.*node-controller`, `Normal\s+NodeReady\s.*kubelet\s+Node ` + name + ` status is now: NodeReady`,
-	} {
-		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("describe node lacks %s", want)
-		}
-	}
-	if t.Failed() {
-		t.Log(out)
-	}
+		`Normal\s+RegisteredNode\s.*node-controller`, `Normal\s+NodeReady\s.*kubelet\s+Node `+name+` status is now: NodeReady`,
+	)
 	wide := s.kubectl("get", "node", name, "-o", "wide")
 	s.contains("get node", wide, " Ready ", "containerd://", "v1.36.")
 }
@@ -69,22 +79,14 @@ func TestDescribePod(t *testing.T) {
 	p := s.ready("shown")
 	wide := s.kubectl("get", "pod", "shown", "-o", "wide")
 	s.contains("get pod -o wide", wide, "1/1", "Running", p.Status.PodIP, s.env.node.Name)
-	out := s.kubectl("describe", "pod", "shown")
-	for _, want := range []string{
-		`Node:\s+` + s.env.node.Name + `/\d+\.`, `Status:\s+Running`, `IP:\s+10\.`, `Container ID:\s+containerd://[0-9a-f]{64}`,
+	s.describes("pod", "shown",
+		`Node:\s+`+s.env.node.Name+`/\d+\.`, `Status:\s+Running`, `IP:\s+10\.`, `Container ID:\s+containerd://[0-9a-f]{64}`,
 		`Image ID:\s+\S*sha256:[0-9a-f]{64}`, `State:\s+Running\n\s+Started:\s+\S`, `Ready:\s+True`, `Restart Count:\s+0`,
 		`PodReadyToStartContainers\s+True`, `Initialized\s+True`, `\n\s+Ready\s+True`, `ContainersReady\s+True`, `PodScheduled\s+True`,
 		`QoS Class:\s+Guaranteed`, `/var/run/secrets/kubernetes.io/serviceaccount from kube-api-access-\w+ \(ro\)`,
-		`Normal\s+Scheduled`, `Normal\s+Pulled\s.*kubelet\s.*Container image "` + regexp.QuoteMeta(web) + `" already present on machine`,
+		`Normal\s+Scheduled`, `Normal\s+Pulled\s.*kubelet\s.*Container image "`+regexp.QuoteMeta(web)+`" already present on machine`,
 		`Normal\s+Created\s.*kubelet\s`, `Normal\s+Started\s.*kubelet\s`,
-	} {
-		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("describe pod lacks %s", want)
-		}
-	}
-	if t.Failed() {
-		t.Log(out)
-	}
+	)
 	if p.Status.QOSClass != "Guaranteed" || p.Status.StartTime == nil || p.Status.HostIP == "" || len(p.Status.PodIPs) != 1 || len(p.Status.HostIPs) != 1 {
 		t.Errorf("status lacks something: %+v", p.Status)
 	}

@@ -143,7 +143,18 @@ func joinByHand(t *testing.T, e *env) {
 	must(kubectl(in("hand.kubeconfig"), "create", "-f", manifest))
 	has("lease renew as the node", must(output(command(e.wherry, "lease", "renew", "hand", "--once", "--ready", "--kubeconfig", in("hand.kubeconfig")))),
 		"lease of hand renewed", "Ready of hand is True now")
-	has("get node", must(kubectl(e.kubeconfig(), "get", "node", "hand")), " Ready ")
+	if err := wait(patience, func() error {
+		out, errOut, err := kubectl(e.kubeconfig(), "get", "node", "hand")
+		if err == nil && !strings.Contains(out, " Ready ") { // on a busy machine one beat may be too long ago
+			_, _, _ = e.runWherry("lease", "renew", "hand", "--once", "--ready")
+		}
+		if err != nil || !strings.Contains(out, " Ready ") {
+			return errorf("%s %s %v", out, errOut, err)
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("get node: %v", err)
+	}
 	_, errOut, err := kubectl(in("hand.kubeconfig"), "get", "secrets", "-A")
 	if err == nil || !strings.Contains(errOut, "Forbidden") {
 		t.Errorf("a node may list all secrets: %v %s", err, errOut)
@@ -185,7 +196,7 @@ func joinByHand(t *testing.T, e *env) {
 // rotation: client and serving certificate are renewed before they end, without a restart, and nobody notices.
 func rotation(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
-	n := started(t, e, nodeConfig{Name: "rot", Flags: simulated, Config: "serverTLSBootstrap: true\nrotateCertificates: true\n"})
+	n := started(t, e, nodeConfig{Name: "rot", Flags: simulated, Config: "serverTLSBootstrap: true\nrotateCertificates: true\nnodeLeaseDurationSeconds: 8\nnodeStatusUpdateFrequency: 2s\n"})
 	n.mustBeReady(t)
 	client := n.clientCertificate(t)
 	var serving *x509.Certificate
@@ -216,7 +227,7 @@ func rotation(t *testing.T, e *env) {
 	finish := sync.OnceFunc(func() { cancel(); wg.Wait() })
 	t.Cleanup(finish)
 	w := s.witnessNode(n)
-	s.eventually("new certificates", func() error {
+	s.within(5*time.Minute, "new certificates", func() error {
 		if c := n.clientCertificate(t); c.SerialNumber.Cmp(client.SerialNumber) == 0 {
 			return errorf("the client certificate is the one until %s", c.NotAfter)
 		}
@@ -226,7 +237,7 @@ func rotation(t *testing.T, e *env) {
 		}
 		return err
 	})
-	s.eventually("the first certificates to end", func() error {
+	s.within(5*time.Minute, "the first certificates to end", func() error {
 		if last := client.NotAfter; time.Now().Before(last) {
 			return errorf("they end %s", last)
 		}

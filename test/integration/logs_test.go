@@ -29,6 +29,7 @@ containers:
 		}
 		return nil
 	})
+	s.logged("talker", "from the other\n", "-c", "other")
 	all := "line 1\nline 2\nline 3\nline 4\nline 5\nline 6\n"
 	s.same("logs", s.logs("talker", "-c", "main"), all)
 	s.same("--tail", s.logs("talker", "-c", "main", "--tail=2"), "line 5\nline 6\n")

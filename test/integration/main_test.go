@@ -165,7 +165,7 @@ func (e *env) begin() error {
 	if err != nil {
 		return err
 	}
-	return e.node.waitReady(60 * time.Second)
+	return e.node.waitReady(patience)
 }
 
 // subnet gives the runtimes of this run addresses that no other run at the same time is likely to have.
@@ -183,7 +183,7 @@ func (e *env) planeUp(flags ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := wait(90*time.Second, func() error {
+	if err := wait(4*time.Minute, func() error {
 		if err := e.plane.alive(); err != nil {
 			return fatal{err}
 		}
@@ -305,7 +305,7 @@ func endProcesses(dir string) {
 // checkNothingLeft waits for the last pods to go and looks for anything of theirs that stayed.
 func (e *env) checkNothingLeft() error {
 	ctx := context.Background()
-	return wait(60*time.Second, func() error {
+	return wait(patience, func() error {
 		pods, err := e.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

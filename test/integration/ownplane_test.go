@@ -17,9 +17,9 @@ import (
 )
 
 // What happens to a node over days, in a minute: a control plane of its own that waits 12 seconds before it gives a node
-// up, signs for a minute, and signs nothing by itself.
+// up, signs for some minutes, and signs nothing by itself.
 func TestOwnPlane(t *testing.T) {
-	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "60s", "--node-monitor-grace-period", "12s")
+	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "120s", "--node-monitor-grace-period", "12s")
 	approve(t, e)
 	t.Run("byhand", func(t *testing.T) { t.Parallel(); joinByHand(t, e) })
 	t.Run("rotation", func(t *testing.T) { t.Parallel(); rotation(t, e) })

@@ -26,7 +26,7 @@ const (
 
 // patience is how long a test waits for anything that should come soon. It is long because the machine may be busy; a
 // test that passes never waits for it.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // space is one test's namespace, with what the test does there.
 type space struct {

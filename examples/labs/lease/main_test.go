@@ -35,7 +35,7 @@ func TestLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	given := metav1.NewTime(time.Now().Add(-time.Minute))
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "myjtthink"}}

@@ -31,7 +31,7 @@ func TestLab(t *testing.T) {
 	go func() { ended <- run(ctx, client, "myjtthink", l) }()
 	shows := func(want string) {
 		t.Helper()
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(2 * time.Minute)
 		for {
 			resp, err := http.Get("http://" + l.Addr().String() + "/pods")
 			if err != nil {

@@ -147,8 +147,8 @@ func containerExits(t *testing.T, s Subject) {
 	} {
 		st := p.ends(p.start(p.create(c.name, 0, c.cmd...)))
 		wantState(t, st, exited, c.code, c.reason)
-		// A busy runtime says late that a container was started, never that it was created.
-		if c.name == "later" && (st.FinishedAt <= st.StartedAt || time.Duration(st.FinishedAt-st.CreatedAt) < 900*time.Millisecond) {
+		// A busy runtime says late that a container was started (even after its end), never that it was created.
+		if c.name == "later" && (st.StartedAt < st.CreatedAt || time.Duration(st.FinishedAt-st.CreatedAt) < 900*time.Millisecond) {
 			t.Errorf("it was created at %d and ran from %d to %d", st.CreatedAt, st.StartedAt, st.FinishedAt)
 		}
 	}
@@ -193,7 +193,7 @@ func stopKillsAfterGrace(t *testing.T, s Subject) {
 	id := p.start(p.create("main", 0, "sleep", "1000")) // the first process does not handle SIGTERM
 	began := time.Now()
 	p.stop(id, 2)
-	if took := time.Since(began); took < 1900*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(began); took < 1900*time.Millisecond || took > 2*time.Minute {
 		t.Errorf("the stop took %s with a grace of 2 s", took)
 	}
 	wantState(t, p.inspect(id), exited, 137, "Error")
@@ -212,7 +212,7 @@ func secondStopIsBesideTheFirst(t *testing.T, s Subject) {
 	if err := <-first; err != nil {
 		t.Errorf("the first stop: %v", err)
 	}
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > 2*time.Minute {
 		t.Errorf("the stops took %s", took)
 	}
 	wantState(t, p.inspect(id), exited, 137, "Error")
@@ -248,13 +248,13 @@ func execSync(t *testing.T, s Subject) {
 	if err != nil || string(resp.Stdout) != "out\n" || string(resp.Stderr) != "err\n" || resp.ExitCode != 4 {
 		t.Errorf("%v %v", resp, err)
 	}
-	if resp, err := exec(10, "true"); err != nil || resp.ExitCode != 0 {
+	if resp, err := exec(60, "true"); err != nil || resp.ExitCode != 0 {
 		t.Errorf("%v %v", resp, err)
 	}
 	began := time.Now()
-	_, err = exec(1, "sleep", "60")
+	_, err = exec(1, "sleep", "600")
 	wantCode(t, "ExecSync beyond its timeout", err, codes.DeadlineExceeded)
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > 2*time.Minute {
 		t.Errorf("it took %s", took)
 	}
 	p.stop(id, 0)
@@ -302,19 +302,20 @@ func events(t *testing.T, s Subject) {
 			if e != (event{what, id}) {
 				t.Fatalf("event %v, want %s of %s", e, what, id)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("no event %s of %s", what, id)
 		}
 	}
 	p.run()
 	next("CONTAINER_CREATED_EVENT", p.id)
 	next("CONTAINER_STARTED_EVENT", p.id)
-	id := p.create("main", 0, "sh", "-c", "sleep 1; exit 2")
+	id := p.create("main", 0, "sleep", "1000")
 	next("CONTAINER_CREATED_EVENT", id)
 	p.start(id)
 	next("CONTAINER_STARTED_EVENT", id)
+	p.stop(id, 0) // one that ends by itself may be told of before its start is
 	next("CONTAINER_STOPPED_EVENT", id)
-	wantState(t, p.inspect(id), exited, 2, "Error") // an event comes after the change
+	wantState(t, p.inspect(id), exited, 137, "Error") // an event comes after the change
 	p.remove(id)
 	next("CONTAINER_DELETED_EVENT", id)
 	if _, err := s.Runtime.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {

@@ -82,7 +82,7 @@ func newEnv(t *testing.T, s Subject) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // controllers make the service account a moment later
+	for range 2400 { // controllers make the service account a moment later
 		if _, err = c.CoreV1().ServiceAccounts(ns.Name).Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
 			break
 		}
@@ -93,7 +93,7 @@ func newEnv(t *testing.T, s Subject) *env {
 	}
 	e := &env{c, s.Compact, ns.Name, ns.Name + "-node"}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		pods, err := c.CoreV1().Pods(e.ns).List(ctx, metav1.ListOptions{})
 		if err == nil {

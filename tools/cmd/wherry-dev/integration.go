@@ -27,7 +27,7 @@ func integrationCommand() *cobra.Command {
 				return fmt.Errorf("compile the integration tests: %w", err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "integration tests: a control plane and containers of their own")
-			return integration.Run(cmd.Context(), program, filepath.Join(root, "test", "integration"), []string{"-test.timeout", "20m"}, cmd.OutOrStdout())
+			return integration.Run(cmd.Context(), program, filepath.Join(root, "test", "integration"), []string{"-test.timeout", "40m"}, cmd.OutOrStdout())
 		},
 	}
 }
