@@ -211,9 +211,9 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // look asks the runtime before the first status is computed: an agent that is replaced must not make the node flap. A
-// runtime that is not there, or hangs, holds it up for a moment only.
+// runtime that is not there does not hold it up, one that hangs for a moment only.
 func (a *Agent) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	a.runtime.Ask(ctx)
 	a.began = time.Now()

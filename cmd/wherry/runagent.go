@@ -66,7 +66,7 @@ func askRuntime(ctx context.Context, endpoint string) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	r, _ := cri.Services(conn, conn)
 	_, err = r.Version(ctx, &runtimeapi.VersionRequest{})

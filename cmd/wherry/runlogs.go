@@ -62,7 +62,7 @@ func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 }
 
 // drainTime is how long the last lines of containers that have ended may take.
-const drainTime = 2 * time.Second
+const drainTime = 30 * time.Second
 
 // drainLogs lets the logs of containers that have all ended come to their end.
 func (r *runner) drainLogs(stop context.CancelFunc) {

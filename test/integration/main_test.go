@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -330,12 +331,16 @@ func podNames(pods []v1.Pod) (names []string) {
 	return names
 }
 
-// freePort returns a TCP port that is free now.
+var ports atomic.Int32 // how many freePort has tried
+
+// freePort returns a TCP port that is free now. It is none of those that the kernel hands out by itself, so that nobody takes it
+// before it is used.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		return 0, err
+	for range 500 {
+		port := 10000 + (os.Getpid()*61+int(ports.Add(1)))%9000
+		if l, err := net.Listen("tcp", fmt.Sprintf("0.0.0.0:%d", port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("none of 500 TCP ports is free")
 }

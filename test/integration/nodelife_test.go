@@ -118,8 +118,8 @@ func (s *space) untilReady(n *node, want v1.ConditionStatus) (c v1.NodeCondition
 
 const staying = `
 containers:
-- {name: http, image: $web, readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 20}}
-- {name: shell, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 2, timeoutSeconds: 20}}`
+- {name: http, image: $web, readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 2, timeoutSeconds: 120}}
+- {name: shell, image: $busybox, command: [sleep, "100000"], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 2, timeoutSeconds: 120}}`
 
 const stayingPlain = `containers: [{name: main, image: $busybox, command: [sleep, "100000"]}]`
 
@@ -184,6 +184,9 @@ func agentLife(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	s.stayers(n)
+	for _, name := range []string{"stays-probed", "stays-plain"} {
+		s.started(name)
+	}
 	ids, events := s.ids(n), s.agentEvents()
 	same := func(after string) {
 		s.Helper()
@@ -300,7 +303,7 @@ func leaseByHand(s *space, n *node) {
 		s.Errorf("lease renew of a Ready node: %v\n%s%s", err, out, errOut)
 	}
 	s.untilReady(n, v1.ConditionUnknown)
-	s.Logf("given up %s after its last beat, of 12 s grace", time.Since(began).Round(time.Second))
+	s.Logf("given up %s after its last beat, of 20 s grace", time.Since(began).Round(time.Second))
 	out, errOut, err = s.env.runWherry("lease", "renew", n.Name)
 	if err == nil || !strings.Contains(errOut, "is Unknown since") || !strings.Contains(errOut, "add --ready to write its conditions too") {
 		s.Errorf("lease renew of an Unknown node: %v\n%s%s", err, out, errOut)
@@ -311,7 +314,7 @@ func leaseByHand(s *space, n *node) {
 	}
 	defer tool.stop()
 	s.contains("Ready condition", s.untilReady(n, v1.ConditionTrue).Message, "wherry lease renew --ready")
-	w, until := s.witnessNode(n), time.Now().Add(18*time.Second) // longer than the grace
+	w, until := s.witnessNode(n), time.Now().Add(28*time.Second) // longer than the grace
 	_ = wait(time.Until(until), func() error { return errorf("not yet") })
 	w.nothing(s, "while the lease is renewed by hand")
 	if err := n.restart(); err != nil {

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What happens to a node over days, in a minute: a control plane of its own that waits 12 seconds before it gives a node
+// What happens to a node over days, in a minute: a control plane of its own that waits 20 seconds before it gives a node
 // up, signs for some minutes, and signs nothing by itself.
 func TestOwnPlane(t *testing.T) {
-	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "120s", "--node-monitor-grace-period", "12s")
+	e := newPlane(t, use(t), "own", "--auto-approve=false", "--signing-duration", "120s", "--node-monitor-grace-period", "20s")
 	approve(t, e)
 	t.Run("byhand", func(t *testing.T) { t.Parallel(); joinByHand(t, e) })
 	t.Run("rotation", func(t *testing.T) { t.Parallel(); rotation(t, e) })

@@ -21,7 +21,7 @@ containers:
 	s.post("http://" + p.Status.PodIP + ":8080/healthz?ok=false")
 	s.eventually("the endpoint to leave", func() error { return s.endpoints("svc", 0) })
 	s.until("served", "not Ready", func(p *v1.Pod) bool { return !isTrue(p, v1.PodReady) })
-	s.contains("event", s.event("served", "Unhealthy").Message, "Readiness probe failed: HTTP probe failed with statuscode: 5")
+	s.told("served", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 5")
 	s.post("http://" + p.Status.PodIP + ":8080/healthz?ok=true")
 	s.eventually("the endpoint to come back", func() error { return s.endpoints("svc", 1) })
 	if n := s.get("served").Status.ContainerStatuses[0].RestartCount; n != 0 {
@@ -36,6 +36,7 @@ func TestLiveness(t *testing.T) {
 containers:
 - name: main
   image: $web
+  startupProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 5, timeoutSeconds: 10, failureThreshold: 60}
   livenessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 2}`)
 	p := s.ready("alive")
 	s.fetch("http://" + p.Status.PodIP + ":8080/healthz")
@@ -43,8 +44,8 @@ containers:
 	s.until("alive", "restarted", func(p *v1.Pod) bool {
 		return p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].State.Running != nil
 	})
-	s.contains("Unhealthy", s.event("alive", "Unhealthy").Message, "Liveness probe failed: HTTP probe failed with statuscode: 5")
-	s.contains("Killing", s.event("alive", "Killing").Message, "Container main failed liveness probe, will be restarted")
+	s.told("alive", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 5")
+	s.told("alive", "Killing", "Container main failed liveness probe, will be restarted")
 	s.ready("alive")
 }
 
@@ -60,7 +61,9 @@ containers:
   livenessProbe: {exec: {command: [sh, -c, 'test -e /started || touch /probed-too-early']}, periodSeconds: 1, timeoutSeconds: 20}
   readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 20}`)
 	s.event("slow", "Unhealthy") // the startup probe has run, and failed
-	p := s.get("slow")
+	p := s.until("slow", "running", func(p *v1.Pod) bool {
+		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].State.Running != nil
+	})
 	if c := p.Status.ContainerStatuses[0]; c.Started == nil || *c.Started || c.Ready {
 		t.Errorf("started %v ready %v before the startup probe succeeded", c.Started, c.Ready)
 	}
@@ -82,9 +85,9 @@ func TestProbeKinds(t *testing.T) {
 	s.pod("nogrpc", `containers: [{name: main, image: $web, readinessProbe: {grpc: {port: 8081}, periodSeconds: 1, timeoutSeconds: 10}}]`)
 	s.pod("exec", `containers: [{name: main, image: $busybox, command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, 'echo because; exit 1']}, periodSeconds: 1, timeoutSeconds: 20}}]`)
 	s.ready("tcp")
-	s.contains("closed", s.event("closed", "Unhealthy").Message, "Readiness probe failed: dial tcp", "connection refused")
-	s.contains("nogrpc", s.event("nogrpc", "Unhealthy").Message, "Readiness probe failed: ", "connection refused")
-	s.contains("exec", s.event("exec", "Unhealthy").Message, "Readiness probe failed: because")
+	s.told("closed", "Unhealthy", "Readiness probe failed: dial tcp", "connection refused")
+	s.told("nogrpc", "Unhealthy", "Readiness probe failed: ", "connection refused")
+	s.told("exec", "Unhealthy", "Readiness probe failed: because")
 	for _, name := range []string{"closed", "nogrpc", "exec"} {
 		if isTrue(s.get(name), v1.PodReady) {
 			t.Errorf("%s is Ready", name)

@@ -13,22 +13,30 @@ func TestSidecars(t *testing.T) {
 	s := newSpace(t)
 	side := func(name, start string) string {
 		return `
-- {name: ` + name + `, image: $busybox, restartPolicy: Always, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo ` + name +
-			` >> /v/order; ` + start + `trap "echo ` + name + `-end >> /v/order; exit 0" TERM; while :; do sleep 0.1; done']}`
+- {name: ` + name + `, image: $busybox, restartPolicy: Always, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "echo ` + name +
+			`-end >> /v/order; exit 0" TERM; echo ` + name + ` >> /v/order; ` + start + `while :; do sleep 0.1; done'],
+  startupProbe: {exec: {command: [grep, -q, ` + name + `, /v/order]}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 600}}`
 	}
 	s.pod("beside", `
 terminationGracePeriodSeconds: 60
 volumes: [{name: v, hostPath: {path: `+t.TempDir()+`}}]
 initContainers:`+side("first", "")+side("second", "test -e /v/failed || { touch /v/failed; sleep 1; exit 3; }; ")+`
 containers:
-- {name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'echo main >> /v/order; trap "sleep 1; echo main-end >> /v/order; exit 0" TERM; while :; do sleep 0.1; done']}
-- {name: reader, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "exit 0" TERM; while :; do sleep 0.1; done']}`)
+- {name: main, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "sleep 1; echo main-end >> /v/order; exit 0" TERM; echo main >> /v/order; while :; do sleep 0.1; done']}
+- {name: reader, image: $busybox, volumeMounts: [{name: v, mountPath: /v}], command: [sh, -c, 'trap "exit 0" TERM; touch /v/reads; while :; do sleep 0.1; done']}`)
 	s.until("beside", "running with its second sidecar restarted once", func(p *v1.Pod) bool {
 		st := p.Status.InitContainerStatuses
 		return len(st) == 2 && st[1].RestartCount == 1 && st[1].State.Running != nil && isTrue(p, v1.PodReady)
 	})
-	order := s.kubectl("exec", "beside", "-c", "reader", "--", "cat", "/v/order")
-	if !strings.HasPrefix(order, "first\nsecond\n") || strings.Count(order, "main\n") != 1 || strings.Count(order, "second\n") != 2 {
+	var order string
+	s.eventually("all to have begun", func() (err error) {
+		order, _, err = s.try("exec", "beside", "-c", "reader", "--", "sh", "-c", "test -e /v/reads && cat /v/order")
+		if err == nil && (strings.Count(order, "main\n") != 1 || strings.Count(order, "second\n") != 2) {
+			err = errorf("started as %q", order)
+		}
+		return err
+	})
+	if !strings.HasPrefix(order, "first\nsecond\n") {
 		t.Errorf("started as %q", order)
 	}
 	s.pod("watcher", `

@@ -267,6 +267,38 @@ func (s *space) logged(pod, want string, args ...string) {
 	})
 }
 
+// told waits for an event whose message has all the parts; others of its reason may come before.
+func (s *space) told(object, reason string, parts ...string) {
+	s.Helper()
+	s.eventually(reason+" event of "+object, func() error {
+		list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		if err != nil {
+			return err
+		}
+		var said []string
+		for _, ev := range list.Items {
+			if ev.Reason == reason && containsAll(ev.Message, parts) {
+				return nil
+			}
+			said = append(said, ev.Reason+": "+ev.Message)
+		}
+		return errorf("none with %q among %q", parts, said)
+	})
+}
+
+// started waits until the start of each of a pod's containers has been told: events come later than the status.
+func (s *space) started(name string) {
+	s.Helper()
+	want := len(s.get(name).Spec.Containers)
+	s.eventually("the start of "+name+" to be told", func() error {
+		list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=Started"})
+		if err == nil && len(list.Items) < want {
+			err = errorf("%d of %d are", len(list.Items), want)
+		}
+		return err
+	})
+}
+
 // event waits for an event about an object and returns it.
 func (s *space) event(object, reason string) (found v1.Event) {
 	s.Helper()
@@ -286,6 +318,16 @@ func (s *space) event(object, reason string) (found v1.Event) {
 		return fmt.Errorf("there are only %v", reasons)
 	})
 	return found
+}
+
+// lacks is an error unless a text has all the parts.
+func lacks(text string, parts ...string) error {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return errorf("there is no %q in:\n%s", p, text)
+		}
+	}
+	return nil
 }
 
 // same fails the test when two texts differ.

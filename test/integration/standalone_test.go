@@ -178,7 +178,9 @@ func (a *alone) survives() {
 	manifest := filepath.Join(a.dir, "web.yaml")
 	write := func(greeting string) {
 		t.Helper()
-		s := strings.NewReplacer("hostPort: 18080", fmt.Sprintf("hostPort: %d", port), "hello from a pod without a cluster", greeting).Replace(string(text))
+		s := strings.NewReplacer("hostPort: 18080", fmt.Sprintf("hostPort: %d", port), "hello from a pod without a cluster", greeting,
+			"periodSeconds: 1\n", "periodSeconds: 1\n        timeoutSeconds: 20\n        failureThreshold: 60\n",
+			"periodSeconds: 5\n", "periodSeconds: 5\n        timeoutSeconds: 20\n").Replace(string(text))
 		if err := os.WriteFile(manifest, []byte(s), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +323,7 @@ spec:
 	}
 	a.run(manifest)
 	a.up("echo")
-	for range 2 { // who leaves does not end what the container reads
+	for _, word := range []string{"ahoy", "again"} { // who leaves does not end what the container reads
 		cmd := command(a.env.wherry, "attach", "-i", "echo", "-c", "main")
 		cmd.Env = append(os.Environ(), "WHERRY_SOCKET="+a.sock)
 		in, err := cmd.StdinPipe()
@@ -336,13 +338,15 @@ spec:
 			t.Fatal(err)
 		}
 		stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		if _, err := io.WriteString(in, "ahoy\n"); err != nil {
-			t.Error(err)
+		stop := typing(in, word+"\n")
+		line := ""
+		for lines := bufio.NewScanner(out); line != "heard "+word && lines.Scan(); {
+			line = lines.Text()
 		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if line != "heard ahoy\n" {
-			t.Errorf("wherry attach shows %q, %v", line, err)
+		if line != "heard "+word {
+			t.Errorf("wherry attach shows at last %q", line)
 		}
+		stop()
 		stuck.Stop()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -382,18 +386,18 @@ spec:
 	a.nothingLeft()
 
 	slow := filepath.Join(a.dir, "slow.yaml")
-	if err := os.WriteFile(slow, []byte(strings.NewReplacer("Never", "Always", "echo from the job; exit 7", "trap 'echo ending; exit 0' TERM; echo ready; while :; do sleep 0.1; done").Replace(pods)), 0o644); err != nil {
+	if err := os.WriteFile(slow, []byte(strings.NewReplacer("Never", "Always\n  terminationGracePeriodSeconds: 600", "echo from the job; exit 7", "trap 'echo ending; exit 0' TERM; echo ready; while :; do sleep 0.1; done").Replace(pods)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	a.run(slow)
 	a.up("job")
-	began := time.Now()
+	a.says("\nready\n")
 	if err := a.agent.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	a.agent.end(a.T)
-	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") || time.Since(began) > 25*time.Second {
-		t.Errorf("Ctrl-C: %v after %s:\n%s", a.agent.err, time.Since(began), a.said())
+	a.agent.end(a.T) // which waits less than the grace
+	if a.agent.err != nil || !strings.Contains(a.said(), "pod/job removed") {
+		t.Errorf("Ctrl-C: %v:\n%s", a.agent.err, a.said())
 	}
 	a.nothingLeft()
 }

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // transports are the two protocols of kubectl's streams.
@@ -147,18 +149,36 @@ func (s *space) attaches(websockets string) {
 			s.Fatal(err)
 		}
 		w.Close()
-		if _, err := io.WriteString(in, "ahoy\n"); err != nil {
-			s.Error(err)
-		}
+		stop := typing(in, "ahoy\n")
 		var seen string
 		for lines := bufio.NewScanner(r); !containsAll(seen, want) && lines.Scan(); {
 			seen += lines.Text() + "\n"
 		}
+		stop()
 		_ = cmd.Process.Kill() // detaches: the container's stdin stays open only without its end
 		_ = cmd.Wait()
 		r.Close()
 		s.contains("attach to "+container, seen, want...)
 	}
+}
+
+// typing types a text again and again until it is told to stop: containerd hands on what a container reads a moment before it
+// takes what it writes, so a first answer may be seen by the log alone.
+func typing(in io.Writer, text string) (stop func()) {
+	done := make(chan struct{})
+	var typed sync.WaitGroup
+	typed.Go(func() {
+		_ = wait(patience, func() error {
+			_, _ = io.WriteString(in, text)
+			select {
+			case <-done:
+				return nil
+			case <-time.After(2 * time.Second):
+				return errorf("again")
+			}
+		})
+	})
+	return sync.OnceFunc(func() { close(done); typed.Wait() })
 }
 
 func containsAll(text string, parts []string) bool {

@@ -95,7 +95,8 @@ containers:
 	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
 	}
-	s.kubectl("delete", "pod", "scratch", "--timeout=60s")
+	s.kubectl("delete", "pod", "scratch", "--wait=false")
+	s.gone("scratch")
 	s.eventually("the pod's directory to go", func() error {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			return fmt.Errorf("%s is there: %v", dir, err)
@@ -172,7 +173,7 @@ func TestMissingVolumeSource(t *testing.T) {
 	s.pod("waits", `
 volumes: [{name: v, secret: {secretName: later}}]
 containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
-	s.contains("event", s.event("waits", "FailedMount").Message, `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
+	s.told("waits", "FailedMount", `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
 	s.eventually("that kubectl says so", func() error { // which is told together with what follows within 2 s
 		if got := s.kubectl("get", "pod", "waits"); !strings.Contains(got, "ContainerCreating") {
 			return errorf("get pod: %s", got)

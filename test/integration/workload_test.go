@@ -37,7 +37,7 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}
 func TestDeployment(t *testing.T) {
 	s := newSpace(t)
 	s.apply(deploymentManifest)
-	s.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	s.kubectl("rollout", "status", "deployment/web", "--timeout=180s")
 	pods := s.withApp("web")
 	if len(pods) != 2 {
 		t.Fatalf("%d pods, want 2", len(pods))
@@ -51,7 +51,7 @@ func TestDeployment(t *testing.T) {
 	})
 
 	s.kubectl("scale", "deployment/web", "--replicas=3")
-	s.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	s.kubectl("rollout", "status", "deployment/web", "--timeout=180s")
 	if n := len(s.withApp("web")); n != 3 {
 		t.Errorf("%d pods after scale, want 3", n)
 	}
@@ -64,7 +64,7 @@ func TestDeployment(t *testing.T) {
 	})
 
 	s.kubectl("set", "image", "deployment/web", "web=registry.k8s.io/wherry/web:2")
-	s.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
+	s.kubectl("rollout", "status", "deployment/web", "--timeout=180s")
 	s.eventually("the old pod to go", func() error {
 		pods := s.withApp("web")
 		if len(pods) != 1 || pods[0].Spec.Containers[0].Image != "registry.k8s.io/wherry/web:2" {
@@ -73,7 +73,7 @@ func TestDeployment(t *testing.T) {
 		return nil
 	})
 
-	s.kubectl("delete", "deployment/web", "--cascade=foreground", "--timeout=90s")
+	s.kubectl("delete", "deployment/web", "--cascade=foreground", "--timeout=180s")
 	if pods := s.withApp("web"); len(pods) > 0 {
 		t.Errorf("pods are left: %v", podNames(pods))
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // startBound is how long a plane may take until it is ready, on a cold and busy machine.
-const startBound = 3 * time.Minute
+const startBound = 5 * time.Minute
 
 // plane is a running control plane.
 type plane struct {

@@ -103,10 +103,10 @@ func clientOf(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return c
 }
 
-// eventually repeats f until it succeeds or a minute is over.
+// eventually repeats f until it succeeds or three minutes are over.
 func eventually(t *testing.T, what string, f func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := poll(ctx, 100*time.Millisecond, f); err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -131,8 +131,8 @@ func (e *Env) runExample(ctx context.Context, s *state) error {
 func (e *Env) askExample(ctx context.Context, what string) error {
 	var body string
 	url, _, _ := strings.Cut(what, " ")
-	err := e.await(ctx, what, 30*time.Second, func(ctx context.Context) (bool, string) {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	err := e.await(ctx, what, 2*time.Minute, func(ctx context.Context) (bool, string) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/wherry-node/wherry/tools/internal/machine"
 	"github.com/wherry-node/wherry/tools/internal/proc"
@@ -56,7 +57,15 @@ func TestUpThenDownLeavesNothing(t *testing.T) {
 			if upErr != nil {
 				t.Errorf("up: %v", upErr)
 			}
-			if diff := machine.Diff(before, take(t, checkout)); len(diff) > 0 {
+			diff := machine.Diff(before, take(t, checkout))
+			for range 60 { // the kernel ends a namespace's interfaces a little later
+				if len(diff) == 0 {
+					break
+				}
+				time.Sleep(time.Second)
+				diff = machine.Diff(before, take(t, checkout))
+			}
+			if len(diff) > 0 {
 				t.Errorf("before and after differ:\n%s", strings.Join(diff, "\n"))
 			}
 			if t.Failed() {
