@@ -62,7 +62,7 @@ func TestUpThenDownLeavesNothing(t *testing.T) {
 				if len(diff) == 0 {
 					break
 				}
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				diff = machine.Diff(before, take(t, checkout))
 			}
 			if len(diff) > 0 {
