@@ -49,11 +49,11 @@ ifneq ($(ROOT),)
 else
 	@echo "not root: the tests on real containers are skipped"
 endif
-	go test -timeout 20m $$(go list ./... | grep -v /test/integration)
+	go test -timeout 40m $$(go list ./... | grep -v /test/integration)
 	$(if $(ROOT),$(DEV) integration)
 	$(MAKE) --no-print-directory sim
-	cd controlplane && go test ./...
-	cd tools && $(if $(ROOT),WHERRY_UPDOWN=1) go test -timeout 15m ./...
+	cd controlplane && go test -timeout 20m ./...
+	cd tools && $(if $(ROOT),WHERRY_UPDOWN=1) go test -timeout 30m ./...
 
 race: ## the tests of the root module under the race detector, but for the real node (15 minutes)
 	CGO_ENABLED=1 go test -race -short -timeout 60m ./agent/... ./internal/... ./cmd/...
@@ -90,7 +90,7 @@ conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt
 ifneq ($(ROOT),)
-	@$(MAKE) --no-print-directory dev && $(DEV) conformance --list=conformance/ci.txt --procs=10 --retry --brief --limit=12m
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --list=conformance/ci.txt --procs=10 --retry --brief --limit=25m
 else
 	@echo "not root: upstream's tests on a node are skipped"
 endif
