@@ -113,9 +113,18 @@ func (s *space) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// notAsked is what containerd says where a container's shim did not answer within 2 s: nothing was run in the container.
+const notAsked = "failed to load task: context deadline exceeded"
+
 // try runs kubectl.
 func (s *space) try(args ...string) (stdout, stderr string, err error) {
-	return output(s.command(args...))
+	for range 5 {
+		stdout, stderr, err = output(s.command(args...))
+		if err == nil || !strings.Contains(stderr, notAsked) {
+			break
+		}
+	}
+	return stdout, stderr, err
 }
 
 func output(cmd *exec.Cmd) (stdout, stderr string, err error) {
