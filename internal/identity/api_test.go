@@ -115,12 +115,13 @@ type api struct {
 	users   []string // who asked, in order of creation
 	serials []string // of client certificates seen
 	changed chan struct{}
+	slow    chan struct{} // of requests for /slow
 }
 
 func newAPI(t *testing.T) *api {
 	t.Helper()
 	a := &api{t: t, ca: newAuthority(t), token: "abcdef.0123456789abcdef", life: time.Hour,
-		csrs: map[string]*certificates.CertificateSigningRequest{}, changed: make(chan struct{})}
+		csrs: map[string]*certificates.CertificateSigningRequest{}, changed: make(chan struct{}), slow: make(chan struct{})}
 	certPEM, keyPEM := a.ca.pair(t, x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	pool := x509.NewCertPool()
 	pool.AddCert(a.ca.cert)
@@ -162,6 +163,11 @@ func (a *api) user(r *http.Request) string {
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/slow" {
+		a.slow <- struct{}{} // it has come
+		a.slow <- struct{}{} // and may go
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	who := a.user(r)

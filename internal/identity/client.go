@@ -157,13 +157,13 @@ func (c *Client) present() (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// use makes a new certificate the one in use, for connections that are open too.
+// use makes a new certificate the one in use. Requests under way end with the one before, which is still good.
 func (c *Client) use(pair *tls.Certificate) {
 	c.mu.Lock()
 	c.pair, c.fromFile, c.keyFile = pair, c.store.current(), c.store.current()
 	c.stat, _ = stampOf(c.fromFile)
 	c.mu.Unlock()
-	c.conns.closeAll()
+	c.conns.renew()
 }
 
 // Run renews the certificate whenever its time comes, until ctx ends; then it closes the connections.

@@ -18,6 +18,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 func pairOf(t *testing.T, certPEM, keyPEM []byte) tls.Certificate {
@@ -26,7 +27,8 @@ func pairOf(t *testing.T, certPEM, keyPEM []byte) tls.Certificate {
 }
 
 // "RotateKubeletClientCertificate causes the kubelet to rotate its client certificates by creating new CSRs as its
-// existing credentials expire": the same client goes on, with new connections and the new certificate.
+// existing credentials expire": the same client goes on, with new connections and the new certificate, and a request that is
+// under way gets its answer.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -51,11 +53,25 @@ func TestRotation(t *testing.T) {
 	}
 	use()
 	first := c.Certificate()
+	slow := must(rest.HTTPClientFor(c.Config()))(t)
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // which is not sent again by itself
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	<-a.slow
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
 	n.log.wait(t, 1, "client certificate is renewed")
 	use()
+	<-a.slow
+	if err := <-answered; err != nil {
+		t.Errorf("the request that was under way: %v", err)
+	}
 	second := c.Certificate()
 	if seen := a.seen(); len(seen) != 2 || seen[0] != first.SerialNumber.String() || seen[1] != second.SerialNumber.String() {
 		t.Errorf("the server saw certificates %v, want %v and %v", seen, first.SerialNumber, second.SerialNumber)

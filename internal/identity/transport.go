@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -14,20 +15,75 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
+// lastRequests is how long requests under way may take when a new certificate comes: longer than any but a watch.
+const lastRequests = 30 * time.Second
+
 // connections are the open connections of one identity. They are ours, not client-go's process-wide cache's, so that a
 // new certificate reaches the server at once and nothing outlives the node.
 type connections struct {
+	make func() *generation
+
+	mu   sync.Mutex
+	now  *generation
+	past map[*generation]*time.Timer // those whose last requests are under way; the timer ends them
+}
+
+// generation is the connections that were made with one certificate.
+type generation struct {
 	tracker   *connrotation.ConnectionTracker
 	transport *http.Transport
 }
 
+func (g *generation) end() {
+	g.transport.CloseIdleConnections()
+	g.tracker.CloseAll()
+}
+
+// RoundTrip sends a request over the newest connections.
+func (c *connections) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	g := c.now
+	c.mu.Unlock()
+	return g.transport.RoundTrip(req)
+}
+
+// renew lets the next requests connect anew. Those under way have a while to end in, watches too.
+func (c *connections) renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.now
+	c.now = c.make()
+	old.transport.CloseIdleConnections()
+	c.past[old] = time.AfterFunc(lastRequests, func() {
+		c.mu.Lock()
+		delete(c.past, old)
+		c.mu.Unlock()
+		old.end()
+	})
+}
+
 // closeAll breaks every connection; requests under way fail and the next ones connect anew.
-func (c *connections) closeAll() { c.tracker.CloseAll() }
+func (c *connections) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now.tracker.CloseAll()
+	c.endPast()
+}
 
 // end closes what is open and forgets it.
 func (c *connections) end() {
-	c.transport.CloseIdleConnections()
-	c.tracker.CloseAll()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now.end()
+	c.endPast()
+}
+
+func (c *connections) endPast() {
+	for g, timer := range c.past {
+		timer.Stop()
+		g.end()
+	}
+	clear(c.past)
 }
 
 // withTransport gives cfg a transport of its own. certificate says which client certificate to show, at each handshake;
@@ -48,26 +104,29 @@ func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
-	conns := &connections{tracker: connrotation.NewConnectionTracker()}
 	proxy := cfg.Proxy
 	if proxy == nil {
 		proxy = http.ProxyFromEnvironment
 	}
-	conns.transport = utilnet.SetTransportDefaults(&http.Transport{
-		Proxy:               proxy,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 25,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return conns.tracker.Track(conn), nil
-		},
-	})
+	conns := &connections{past: map[*generation]*time.Timer{}, make: func() *generation {
+		tracker := connrotation.NewConnectionTracker()
+		return &generation{tracker, utilnet.SetTransportDefaults(&http.Transport{
+			Proxy:               proxy,
+			TLSClientConfig:     tlsConfig.Clone(),
+			TLSHandshakeTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost: 25,
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				if err != nil {
+					return nil, err
+				}
+				return tracker.Track(conn), nil
+			},
+		})}
+	}}
+	conns.now = conns.make()
 	out := rest.CopyConfig(cfg)
-	out.Transport, out.Dial, out.Proxy = conns.transport, nil, nil
+	out.Transport, out.Dial, out.Proxy = conns, nil, nil
 	// These are the transport's now; rest.Config refuses to have them twice.
 	out.TLSClientConfig = rest.TLSClientConfig{}
 	return out, conns, nil
