@@ -67,3 +67,26 @@ func TestPodRunsAndGoes(t *testing.T) {
 		w.Await("the machine keeps nothing", 5*time.Second, func() bool { return w.MachineHolds() == 0 })
 	})
 }
+
+// A source that answers while a worker, in its first turn, reads the checkpoint: the pod was not in the set when the turn
+// began, and all sources have answered when it goes on.
+func TestSourceThatAnswersInATurn(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("web"))
+		w.WaitReady("web")
+		id := w.running("web")
+		w.SetDiskSlow(2 * time.Second)
+		for i := range 20 {
+			w.StopAgent()
+			w.SetOutage(true)
+			w.StartAgent()
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+			w.SetOutage(false)
+			time.Sleep(time.Minute)
+		}
+		if now := w.running("web"); now != id || w.Witness.Starts() != 1 {
+			t.Errorf("container %s, %d starts, want %s and one", now, w.Witness.Starts(), id)
+		}
+	})
+}

@@ -277,6 +277,14 @@ type disk struct {
 
 var _ agent.Disk = disk{}
 
+// Load takes its time on a disk that is slow.
+func (d disk) Load(uid types.UID) (*decide.Memory, error) {
+	if by := time.Duration(d.l.w.diskSlow.Load()); by > 0 {
+		time.Sleep(by)
+	}
+	return d.InMemory.Load(uid)
+}
+
 // Save fails on a disk that is full.
 func (d disk) Save(uid types.UID, m *decide.Memory) error {
 	switch {

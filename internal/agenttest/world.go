@@ -68,6 +68,7 @@ type World struct {
 	ghosts []chan error
 
 	diskFull atomic.Bool
+	diskSlow atomic.Int64 // how long a read takes, ns
 	crashes  int
 	quiet    bool // what the Witness found is not told
 }
@@ -157,6 +158,9 @@ func (w *World) close() {
 
 // SetDiskFull makes writing of checkpoints fail, or succeed again.
 func (w *World) SetDiskFull(full bool) { w.diskFull.Store(full) }
+
+// SetDiskSlow makes each read of the agent's disk take that long.
+func (w *World) SetDiskSlow(by time.Duration) { w.diskSlow.Store(int64(by)) }
 
 // MoveClock moves the machine's clock: that of the agent, of the next ones, and of the runtime, not the API server's.
 func (w *World) MoveClock(d time.Duration) {

@@ -281,14 +281,17 @@ func (s *Set) StaticNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// Unwanted reports whether a pod that is not in the set may be stopped for it: every source has answered, or the source
-// that had it said that it is gone. While a source of static pods is in doubt, only those may whose name another has by
+// Unwanted reports whether a pod is not in the set and may be stopped for it: every source has answered, or the source that
+// had it said that it is gone. Whoever missed the pod a moment ago may ask just when its source has answered. While a source of static pods is in doubt, only those may whose name another has by
 // now. What the runtime holds does not say which source that was, but static pods are known by their names, which end with
 // the node's, and most by their UIDs too: those of the API are UUIDs, a node's own are not unless a manifest names one.
 func (s *Set) Unwanted(ref pod.Ref) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	_, wanted := s.pods[ref.UID]
 	switch {
+	case wanted:
+		return false
 	case s.removed[ref.UID]:
 		return true
 	case s.none || len(s.waiting) > 0:

@@ -181,6 +181,16 @@ func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 	}
 }
 
+// Who looked for a pod just before its source named it, and asks after that, is not told that it may be stopped.
+func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
+	t.Parallel()
+	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) {})
+	s.Replace(pod.SourceFile, []*v1.Pod{object("a", "a", nil)})
+	if s.Unwanted(pod.Ref{Namespace: "ns", Name: "a", UID: "a"}) || !s.Unwanted(pod.Ref{Namespace: "ns", Name: "b", UID: "b"}) {
+		t.Error("a is wanted, b is not")
+	}
+}
+
 // A manifest that the source cannot read may be that of a pod which an agent before this one began.
 func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
