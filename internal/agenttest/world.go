@@ -159,7 +159,8 @@ func (w *World) close() {
 // SetDiskFull makes writing of checkpoints fail, or succeed again.
 func (w *World) SetDiskFull(full bool) { w.diskFull.Store(full) }
 
-// SetDiskSlow makes each read of the agent's disk take that long.
+// SetDiskSlow makes each read of the agent's disk take that long. It is for worlds of one pod: of several, one may be read under a
+// lock that another waits for, and a bubble's clock stands still while one waits for a lock.
 func (w *World) SetDiskSlow(by time.Duration) { w.diskSlow.Store(int64(by)) }
 
 // MoveClock moves the machine's clock: that of the agent, of the next ones, and of the runtime, not the API server's.
