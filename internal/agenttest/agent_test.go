@@ -78,11 +78,7 @@ func TestSourceThatAnswersInATurn(t *testing.T) {
 		id := w.running("web")
 		w.SetDiskSlow(2 * time.Second)
 		for i := range 20 {
-			w.StopAgent()
-			w.SetOutage(true)
-			w.StartAgent()
-			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
-			w.SetOutage(false)
+			w.restartBeforeTheAPI(time.Duration(i) * 100 * time.Millisecond)
 			time.Sleep(time.Minute)
 		}
 		if now := w.running("web"); now != id || w.Witness.Starts() != 1 {

@@ -82,6 +82,15 @@ func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	return p
 }
 
+// restartBeforeTheAPI starts another agent; the API server answers that much later.
+func (w *World) restartBeforeTheAPI(by time.Duration) {
+	w.StopAgent()
+	w.SetOutage(true)
+	w.StartAgent()
+	time.Sleep(by)
+	w.SetOutage(false)
+}
+
 func (w *World) running(name string) string { return w.Witness.Running(Namespace, name, "main") }
 
 // "static pod 完全由 kubelet 来管理，api server 无法删除 static pod": a mirror that is deleted comes back with another UID and
@@ -271,11 +280,7 @@ func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 		w.mirrorOf(webOnNode, nil)
 		time.Sleep(3 * time.Minute)
 		for i := range 20 {
-			w.StopAgent()
-			w.SetOutage(true)
-			w.StartAgent()
-			time.Sleep(time.Duration(i) * 500 * time.Millisecond)
-			w.SetOutage(false)
+			w.restartBeforeTheAPI(time.Duration(i) * 500 * time.Millisecond)
 			time.Sleep(3 * time.Minute)
 		}
 		if n := flaps.Load(); n > 0 {

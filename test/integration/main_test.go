@@ -82,6 +82,7 @@ func run(m *testing.M) int {
 	e, why := locate()
 	if why != "" {
 		whyNot = why
+		fmt.Fprintln(os.Stderr, "tests on real parts skip themselves:", why)
 		return m.Run()
 	}
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {

@@ -21,7 +21,7 @@ containers:
 	s.post("http://" + p.Status.PodIP + ":8080/healthz?ok=false")
 	s.eventually("the endpoint to leave", func() error { return s.endpoints("svc", 0) })
 	s.until("served", "not Ready", func(p *v1.Pod) bool { return !isTrue(p, v1.PodReady) })
-	s.told("served", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 5")
+	s.event("served", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 5")
 	s.post("http://" + p.Status.PodIP + ":8080/healthz?ok=true")
 	s.eventually("the endpoint to come back", func() error { return s.endpoints("svc", 1) })
 	if n := s.get("served").Status.ContainerStatuses[0].RestartCount; n != 0 {
@@ -44,8 +44,8 @@ containers:
 	s.until("alive", "restarted", func(p *v1.Pod) bool {
 		return p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].State.Running != nil
 	})
-	s.told("alive", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 5")
-	s.told("alive", "Killing", "Container main failed liveness probe, will be restarted")
+	s.event("alive", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 5")
+	s.event("alive", "Killing", "Container main failed liveness probe, will be restarted")
 	s.ready("alive")
 }
 
@@ -85,9 +85,9 @@ func TestProbeKinds(t *testing.T) {
 	s.pod("nogrpc", `containers: [{name: main, image: $web, readinessProbe: {grpc: {port: 8081}, periodSeconds: 1, timeoutSeconds: 10}}]`)
 	s.pod("exec", `containers: [{name: main, image: $busybox, command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, 'echo because; exit 1']}, periodSeconds: 1, timeoutSeconds: 20}}]`)
 	s.ready("tcp")
-	s.told("closed", "Unhealthy", "Readiness probe failed: dial tcp", "connection refused")
-	s.told("nogrpc", "Unhealthy", "Readiness probe failed: ", "connection refused")
-	s.told("exec", "Unhealthy", "Readiness probe failed: because")
+	s.event("closed", "Unhealthy", "Readiness probe failed: dial tcp", "connection refused")
+	s.event("nogrpc", "Unhealthy", "Readiness probe failed: ", "connection refused")
+	s.event("exec", "Unhealthy", "Readiness probe failed: because")
 	for _, name := range []string{"closed", "nogrpc", "exec"} {
 		if isTrue(s.get(name), v1.PodReady) {
 			t.Errorf("%s is Ready", name)

@@ -276,23 +276,35 @@ func (s *space) logged(pod, want string, args ...string) {
 	})
 }
 
-// told waits for an event whose message has all the parts; others of its reason may come before.
-func (s *space) told(object, reason string, parts ...string) {
+// events are those about an object.
+func (s *space) events(object string) ([]v1.Event, error) {
+	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// event waits for an event about an object whose message has all the parts, and returns it; others of its reason may come
+// before.
+func (s *space) event(object, reason string, parts ...string) (found v1.Event) {
 	s.Helper()
 	s.eventually(reason+" event of "+object, func() error {
-		list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		all, err := s.events(object)
 		if err != nil {
 			return err
 		}
 		var said []string
-		for _, ev := range list.Items {
+		for _, ev := range all {
 			if ev.Reason == reason && containsAll(ev.Message, parts) {
+				found = ev
 				return nil
 			}
 			said = append(said, ev.Reason+": "+ev.Message)
 		}
 		return errorf("none with %q among %q", parts, said)
 	})
+	return found
 }
 
 // started waits until the start of each of a pod's containers has been told: events come later than the status.
@@ -300,33 +312,21 @@ func (s *space) started(name string) {
 	s.Helper()
 	want := len(s.get(name).Spec.Containers)
 	s.eventually("the start of "+name+" to be told", func() error {
-		list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=Started"})
-		if err == nil && len(list.Items) < want {
-			err = errorf("%d of %d are", len(list.Items), want)
-		}
-		return err
-	})
-}
-
-// event waits for an event about an object and returns it.
-func (s *space) event(object, reason string) (found v1.Event) {
-	s.Helper()
-	s.eventually(reason+" event of "+object, func() error {
-		list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
+		all, err := s.events(name)
 		if err != nil {
 			return err
 		}
-		var reasons []string
-		for _, ev := range list.Items {
-			if ev.Reason == reason {
-				found = ev
-				return nil
+		told := 0
+		for _, ev := range all {
+			if ev.Reason == "Started" {
+				told++
 			}
-			reasons = append(reasons, ev.Reason)
 		}
-		return fmt.Errorf("there are only %v", reasons)
+		if told < want {
+			return errorf("%d of %d are", told, want)
+		}
+		return nil
 	})
-	return found
 }
 
 // lacks is an error unless a text has all the parts.

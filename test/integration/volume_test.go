@@ -173,7 +173,7 @@ func TestMissingVolumeSource(t *testing.T) {
 	s.pod("waits", `
 volumes: [{name: v, secret: {secretName: later}}]
 containers: [{name: main, image: $busybox, command: [sh, -c, 'cat /v/key; echo; sleep 1000'], volumeMounts: [{name: v, mountPath: /v}]}]`)
-	s.told("waits", "FailedMount", `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
+	s.event("waits", "FailedMount", `MountVolume.SetUp failed for volume "v" : secret "later" not found`)
 	s.eventually("that kubectl says so", func() error { // which is told together with what follows within 2 s
 		if got := s.kubectl("get", "pod", "waits"); !strings.Contains(got, "ContainerCreating") {
 			return errorf("get pod: %s", got)
