@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim many prove mutate conformance conformance-ci crash bench check dev clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-ci crash bench differential check dev release vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,16 @@ build: dev ## build our programs, the pinned ones of others and the images into 
 	@$(DEV) packages
 	@$(DEV) build
 	@$(DEV) images
+
+release: dev ## build the checked-out commit twice, compare, and leave the agent, its bill of materials and checksums in dist/
+	@$(DEV) release
+
+# It needs the database: https://vuln.go.dev, or what GOVULNDB names.
+vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); skipped where its database is out of reach
+	@cd tools/lint && go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@out=$$(bin/govulncheck -tags grpcnotrace $(if $(GOVULNDB),-db $(GOVULNDB)) ./... 2>&1); code=$$?; \
+	if [ $$code != 0 ] && grep -qiE 'fetching vulnerabilities|dial tcp|no such host|proxyconnect|connection refused|i/o timeout|Forbidden' <<<"$$out"; then \
+	  echo "make vuln: skipped, the vulnerability database is out of reach: $$(tail -n 1 <<<"$$out")"; else echo "$$out"; exit $$code; fi
 
 # The tests on real parts have the machine to themselves. The few of them that fail are run once more alone, and the output
 # says so; `go test ./test/integration` does not do that.
@@ -64,9 +74,9 @@ lint: ## gofmt, vet and staticcheck
 	@cd tools/lint && go build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	@for m in $(MODULES); do (echo "staticcheck $$m"; cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
 
-golden: ## rewrite the expected results in testdata; read the diff
+golden: ## rewrite the expected results in testdata, and the tables in docs; read the diff
 	go test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' agent internal | xargs -n1 dirname | sort -u | sed 's|^|./|') -update
-	@git diff --stat -- '*testdata*'
+	@git diff --stat -- '*testdata*' docs
 
 fuzz: ## every fuzz test for FUZZTIME (default 20s)
 	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' agent internal cmd | while IFS=: read -r file f; do \
@@ -74,6 +84,9 @@ fuzz: ## every fuzz test for FUZZTIME (default 20s)
 
 sim: ## SEEDS (1000) seeded runs of a whole agent with faults and kills, each from SEED (1) on; SEEDS=1 SEED=n repeats one
 	GOGC=400 go test ./internal/agenttest -run '^TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -seed $(or $(SEED),1) -v | grep -v -e '^ *=== ' -e '^ *--- PASS'; exit $${PIPESTATUS[0]}
+
+long: ## N (100000) pods of all kinds through one agent, in virtual time: what it holds does not grow
+	go test ./internal/agenttest -run '^TestPodsAreForgotten$$' -count=1 -timeout 0 -pods $(or $(N),100000) -v
 
 many: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
@@ -101,6 +114,11 @@ crash: ## kill the agent N times (default 200) under pods that come and go on a 
 
 bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (35 minutes; FULL=1: two hours); see bench/results/
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench $(if $(FULL),-full) $(BENCH)
+
+# A quarter as many pods with many fields, a tenth as many static pods, and a tenth as many lives for each of the two ways in which an agent is restarted.
+differential: ## the same N (default 400) generated pods on upstream's kubelet and on Wherry, and what the two do differently: docs/differences.md; SEED= KEEP=dir CASE=file
+	@$(MAKE) --no-print-directory dev && $(DEV) build wherry wherry-controlplane kubelet
+	cd bench && go run ./cmd/wherry-differential -n $(or $(N),400) -specs $$(( $(or $(N),400) / 4 )) -statics $$(( $(or $(N),400) / 10 )) -restarts $$(( $(or $(N),400) / 10 )) -seed $(or $(SEED),1) $(if $(KEEP),-keep $(abspath $(KEEP))) $(if $(CASE),-case $(abspath $(CASE))) $(DIFFERENTIAL)
 
 check: ## exactly what CI runs
 	@.ci/run

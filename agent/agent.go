@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -60,6 +61,7 @@ type Agent struct {
 	probed    *stats.Probed
 	settings  nodestatus.Settings
 	facts     factsCache
+	host      hostFacts // set by Run before anything runs
 	began     time.Time // set by Run before anything runs
 }
 
@@ -72,13 +74,13 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
-	a := &Agent{cfg: cfg, deps: deps, log: deps.Log.With("node", cfg.NodeName)}
+	a := &Agent{cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
 	a.deps.Runtime, a.deps.Images = cri.Told(deps.Runtime, deps.Images,
 		func(method string, took time.Duration, err error) { a.metrics.Operation(method, took, err) })
 	a.cri = cri.New(cri.Config{Runtime: a.deps.Runtime, Images: a.deps.Images,
 		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader()})
 	var err error
-	if a.clients, err = newClients(&deps); err != nil {
+	if a.clients, err = newClients(&deps, &cfg.Server); err != nil {
 		return nil, err
 	}
 	a.events = a.newEvents()
@@ -100,7 +102,7 @@ func (a *Agent) buildPods() error {
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
 		Notify:   func(uid types.UID) { a.loop.Look(uid, "runtime") },
 		Expected: func(h pod.Hint) bool { return a.loop.Expects(h) },
-		OnRelist: a.relisted,
+		OnRelist: a.relisted, OnHung: a.hung,
 	})
 	return nil
 }
@@ -108,14 +110,18 @@ func (a *Agent) buildPods() error {
 // buildNode: what the node says of itself.
 func (a *Agent) buildNode() error {
 	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
+	if a.ground.pulls != nil {
+		a.runtime.OnImages(a.ground.pulls.listed)
+	}
 	a.node = nodefacts.New(nodefacts.Config{
 		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
-		Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems,
+		Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing,
 	})
 	k := &a.cfg.Kubelet
-	a.facts.resolver = resolver{clusterDomain: k.ClusterDomain, event: a.events.NodeEvent, log: a.log}
+	r := &a.facts.resolver
+	r.clusterDomain, r.event, r.log = k.ClusterDomain, a.events.NodeEvent, a.log
 	if a.deps.Machine.real && k.ResolverConfig != nil {
-		a.facts.resolver.path = *k.ResolverConfig
+		r.path = *k.ResolverConfig
 	}
 	if a.deps.Client == nil {
 		return nil
@@ -142,9 +148,9 @@ func (a *Agent) buildLoop() error {
 	})
 	rc := syncloop.ReportConfig{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
-		RecursiveReadOnly: a.recursiveReadOnly,
-		Started:           func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
-		ContainerEnded:    func(kind string, code int32, reason string) { a.metrics.ContainerEnded(kind, code, reason) },
+		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
+		Started:        func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
+		ContainerEnded: func(kind string, code int32, reason string) { a.metrics.ContainerEnded(kind, code, reason) },
 	}
 	if a.pushes() {
 		a.buildPush()
@@ -164,7 +170,8 @@ func (a *Agent) buildLoop() error {
 		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
-		Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers, Storage: a.storage(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
+		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
+		Storage: a.storage(), PodFiles: a.podFiles(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
 	})
 	return nil
 }
@@ -178,6 +185,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	a.look(ctx)
+	a.readHost()
+	if _, err := a.node.ReadMachine(); err != nil {
+		a.log.Error("the machine's facts cannot be read yet", "err", err) // the node's status tries again
+	}
 	a.facts.resolver.read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
 	parts := []part{
 		{"runtime", a.runtime.Run},
@@ -192,6 +203,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if r := a.logRotator(); r != nil {
 		parts = append(parts, part{"log rotation", r.Run})
 	}
+	if a.ground.pulls != nil {
+		parts = append(parts, part{"image pull records", a.ground.pulls.Run})
+	}
 	if a.push != nil {
 		parts = append(parts, part{"push", a.push.Run})
 	}
@@ -200,6 +214,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if a.deps.Client != nil {
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"own node", a.own.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
+	}
+	if a.deps.Client == nil && a.cfg.Kubelet.PodCIDR != "" {
+		parts = append(parts, part{"pod CIDR", a.ownPodCIDR})
 	}
 	parts = append(parts, a.sourceParts()...)
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
@@ -237,8 +254,14 @@ func (a *Agent) problems() []string {
 	if err := a.pleg.Healthy(); err != nil {
 		out = append(out, err.Error())
 	}
-	if err := a.ground.problem(); err != nil {
-		out = append(out, err.Error())
+	return out
+}
+
+// failing are the parts that fail and are tried again: what the Ready condition names beside the reasons for not being ready.
+func (a *Agent) failing() []string {
+	out := a.ground.failing()
+	if a.deps.Failing != nil {
+		out = append(out, a.deps.Failing()...)
 	}
 	return out
 }
@@ -256,6 +279,23 @@ func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
 	}
 	a.log.Info("pod CIDR handed to the runtime", "cidrs", cidrs)
 	return nil
+}
+
+// ownPodCIDR hands podCIDR to the runtime, where no API server says the addresses of pods.
+func (a *Agent) ownPodCIDR(ctx context.Context) error {
+	for {
+		err := a.podCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","))
+		var again <-chan time.Time // never
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("the runtime does not take podCIDR; it is told again", "err", err)
+			again = time.After(10 * time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		}
+	}
 }
 
 func (a *Agent) probeEvent(e probe.Event) {

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/internal/event"
 	"github.com/wherry-node/wherry/internal/kubeclient"
@@ -13,18 +14,28 @@ import (
 	"github.com/wherry-node/wherry/internal/status"
 )
 
-// clients reach the API server. Both are nil where there is none.
+// clients reach the API server. All are nil where there is none.
 type clients struct {
 	api   *kubeclient.Client
 	beats *kubeclient.Client // heartbeats and events
+	// reviews asks who strangers are and what they may do. They set its pace, so nothing else waits behind it. Nil
+	// without an HTTPS API.
+	reviews *kubeclient.Client
 }
 
-func newClients(deps *Deps) (c clients, err error) {
+func newClients(deps *Deps, limits *ServerLimits) (c clients, err error) {
 	if deps.Client == nil {
 		return c, nil
 	}
 	if c.api, err = kubeclient.New(deps.Client); err != nil {
 		return c, fmt.Errorf("agent: Deps.Client: %w", err)
+	}
+	if deps.API != nil {
+		own := rest.CopyConfig(deps.Client)
+		own.RateLimiter, own.QPS, own.Burst = nil, limits.ReviewQPS, limits.ReviewBurst
+		if c.reviews, err = kubeclient.New(own); err != nil {
+			return c, fmt.Errorf("agent: Deps.Client: %w", err)
+		}
 	}
 	c.beats = c.api
 	if deps.Heartbeats != nil {

@@ -50,10 +50,27 @@ type Config struct {
 	StartPlaces int
 	// Flags are shown at /flagz.
 	Flags map[string]string
+	// Server bounds what clients of the HTTPS API may cost; its zero value has the defaults.
+	Server ServerLimits
 	// PushAPI lets whoever may use "nodes/proxy" push pods over the HTTPS API too.
 	PushAPI bool
 	// Port is what the Node says of the HTTPS server, where listeners are the caller's; Kubelet.Port when zero.
 	Port int32
+}
+
+// ServerLimits bound what clients of the HTTPS API may cost, and say who may stream. Numbers that are zero have their defaults.
+type ServerLimits struct {
+	// StreamingByGet lets those who may get nodes/proxy run commands by GET (WebSocket), as upstream's kubelet does; else they
+	// must have the right to create it too.
+	StreamingByGet bool
+	// ReviewQPS and ReviewBurst limit TokenReviews and SubjectAccessReviews, which have a client of their own: requests of
+	// strangers never delay statuses and secrets. 20 a second and 40 by default.
+	ReviewQPS   float32
+	ReviewBurst int
+	// WaitingReviews is how many requests may wait for a review at once, 64 by default.
+	WaitingReviews int
+	// UnknownConnections is how many connections a port may have whose client has not been let in, 256 by default.
+	UnknownConnections int
 }
 
 // Deps are what the agent works with.
@@ -85,12 +102,17 @@ type Deps struct {
 	// Control is the listener of the control socket, served in the clear to whoever can open it: pods are pushed over it,
 	// and wherry ps, logs, exec and the others use it. What was pushed is kept in RootDir. Nil: there is none. Run closes it.
 	Control net.Listener
+	// Failing are parts beside the agent that fail and are tried again, in words: the renewal of a certificate on a full disk.
+	// The node's Ready condition names them. Called now and then, concurrently with anything; nil: there are none.
+	Failing func() []string
 	// Metrics takes the agent's metrics; nil: a registry of its own.
 	Metrics *prometheus.Registry
 	// ProcessMetrics adds what speaks of the whole process to Metrics: for one agent of a process at most.
 	ProcessMetrics bool
 	// Log is required.
 	Log *slog.Logger
+	// SetVerbosity sets how much Log says, to the value of a -v flag: PUT /debug/flags/v. Nil: that is not served.
+	SetVerbosity func(value string) error
 }
 
 // Dialer opens connections. *net.Dialer is one.
@@ -139,6 +161,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.StartPlaces == 0 {
 		c.StartPlaces = startPlaces(runtime.NumCPU())
+	}
+	if c.Server.ReviewQPS == 0 {
+		c.Server.ReviewQPS = 20
+	}
+	if c.Server.ReviewBurst == 0 {
+		c.Server.ReviewBurst = 40
 	}
 	if c.Port == 0 {
 		c.Port = c.Kubelet.Port

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/server"
 	"github.com/wherry-node/wherry/internal/source"
@@ -28,7 +29,7 @@ func (a *Agent) buildPush() {
 		dir = filepath.Join(a.cfg.RootDir, "pushed")
 	}
 	a.push = source.NewPush(source.PushConfig{
-		Dir: dir, NodeName: a.cfg.NodeName, Suffix: a.deps.Client != nil, Target: a.pods, Objects: a.ground.local,
+		Dir: dir, NodeName: a.cfg.NodeName, Suffix: a.deps.Client != nil, Target: a.pods, Objects: a.ground.local, Missing: a.ground.missing,
 		Others: a.otherSource, Log: a.log,
 	})
 }
@@ -76,9 +77,9 @@ func (a *Agent) buildControl() error {
 	var err error
 	a.control, err = server.New(server.Config{
 		NodeName: a.cfg.NodeName, Authenticator: socketUser{}, Authorizer: server.AlwaysAllow{}, Pods: view,
-		Runtime: a.streams(), Enable: server.Enable{Debugging: true},
+		Runtime: a.streams(), Enable: server.Enable{Debugging: true, Statusz: true},
 		Sources: server.Sources{
-			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return &a.cfg.Kubelet },
+			Stats: a.stats.Summary(), RunningPods: view.running, Configz: func() any { return config.Masked(&a.cfg.Kubelet) },
 			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
 		},
 		Checks: []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}}, Log: a.log,
@@ -87,14 +88,18 @@ func (a *Agent) buildControl() error {
 }
 
 func (a *Agent) serveControl(ctx context.Context) error {
-	return server.Serve(ctx, a.deps.Control, a.control.Handler(), server.ServeOptions{Log: a.log})
+	return server.Serve(ctx, a.lasting(ctx, a.deps.Control), a.control.Handler(), server.ServeOptions{Log: a.log})
 }
 
-// socketUser is whoever could open the control socket: its file mode is the permission.
+// socketUser is whoever could open the control socket, by the mode of its file, from a process of this machine: a container
+// may see the file through a volume.
 type socketUser struct{}
 
-// Authenticate accepts everybody.
-func (socketUser) Authenticate(*http.Request) (*authnv1.UserInfo, error) {
+// Authenticate accepts processes of this machine.
+func (socketUser) Authenticate(r *http.Request) (*authnv1.UserInfo, error) {
+	if err := server.LocalPeer(r.Context()); err != nil {
+		return nil, err
+	}
 	return &authnv1.UserInfo{Username: "wherry:socket", Groups: []string{"system:authenticated"}}, nil
 }
 
@@ -123,6 +128,7 @@ func (a *Agent) servePod(view *podView) http.Handler {
 
 // serveNode answers with the node as it would be, or is, registered.
 func (a *Agent) serveNode(w http.ResponseWriter, _ *http.Request) {
+	a.refreshNode(context.Background())
 	n := a.nodeObject().DeepCopy()
 	n.TypeMeta = metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}
 	writeObject(w, n)

@@ -21,6 +21,9 @@ type events struct {
 	local    *localEvents    // nil: the API server has them
 }
 
+// maxReason is how long the API server lets the reason of an event be.
+const maxReason = 128
+
 func (a *Agent) newEvents() *events {
 	e := &events{nodeName: a.cfg.NodeName}
 	if a.clients.beats == nil {
@@ -29,8 +32,21 @@ func (a *Agent) newEvents() *events {
 	}
 	e.recorder = event.New(event.Config{
 		API: a.clients.events, Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Rate: eventRate(&a.cfg.Kubelet), Log: a.log,
+		Before: a.statusFirst,
 	})
 	return e
+}
+
+// statusFirst lets no warning of what holds a pod up go before the pod's first status: who sees the event finds the
+// conditions. A pod that only lacks a name server or a pull secret may start all the same, with one status.
+func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventType, reason string) {
+	switch reason {
+	case "MissingClusterDNS", "DNSConfigForming", "FailedToRetrieveImagePullSecret":
+		return
+	}
+	if ref.Kind == "Pod" && eventType == v1.EventTypeWarning {
+		a.writer.First(ctx, ref.UID)
+	}
 }
 
 // eventRate bounds the events sent: eventRecordQPS and eventBurst; no QPS, no bound.
@@ -49,7 +65,9 @@ func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
 
+// record is where all events of the node go through: here their texts are bounded, whoever wrote them.
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
+	reason, message = pod.TextMax(reason, maxReason), pod.Text(message)
 	if e.local != nil {
 		e.local.add(ref, eventType, reason, message)
 		return

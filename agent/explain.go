@@ -2,7 +2,9 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/wherry-node/wherry/internal/podworker"
 	"github.com/wherry-node/wherry/internal/timeline"
@@ -17,6 +19,8 @@ type explanation struct {
 	Records   []timeline.Record `json:"records"`
 	// UnderWay are the actions that have begun and not ended, with how long each takes already.
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
+	// Inspection is what keeps the node from knowing what runs of the pod: what it shows may be old.
+	Inspection string `json:"inspection,omitempty"`
 }
 
 // explain serves the timeline of a pod as JSON, oldest record first.
@@ -37,10 +41,17 @@ func (a *Agent) explain(view *podView) http.Handler {
 		if worker := a.loop.Worker(p.UID); worker != nil {
 			underWay = worker.UnderWay()
 		}
+		var inspection string
+		switch t := a.pleg.Trouble(p.UID); {
+		case t.Hangs > 0:
+			inspection = fmt.Sprintf("the runtime has not answered for %v", t.Hangs.Round(time.Second))
+		case t.Error != "":
+			inspection = "failed: " + t.Error
+		}
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
 		// The client may have gone; there is nobody to tell.
-		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records, UnderWay: underWay})
+		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records, UnderWay: underWay, Inspection: inspection})
 	})
 }

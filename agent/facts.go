@@ -13,7 +13,6 @@ import (
 
 	"github.com/wherry-node/wherry/internal/admit"
 	"github.com/wherry-node/wherry/internal/cgroup"
-	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/nodestatus"
@@ -58,7 +57,7 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 // nodedeclaredfeatures of component-helpers names them) that Wherry has: the scheduler sends a pod that needs one to no
 // other node, and the API server passes WebSockets on as they are.
 func declaredFeatures(cfg *Config) (names []string) {
-	gates, _ := config.NewGates(cfg.Kubelet.FeatureGates) // checked when the configuration was read
+	gates := gates(cfg)
 	if !gates.Enabled("NodeDeclaredFeatures") {
 		return nil
 	}
@@ -96,12 +95,32 @@ func maxPulls(cfg *Config) int {
 
 func specHash(p *v1.Pod, c *v1.Container) string { return crispec.SpecHash(p, c) }
 
-// factsCache keeps what is read from files for a few seconds: every container start asks.
+// factsCache keeps what is read from files for a few seconds: every container start asks. The lock is not held while files
+// are read: one start reads, the others go on with what was read before, and read for themselves where there is nothing.
 type factsCache struct {
 	mu       sync.Mutex
 	at       time.Time
+	reading  bool
 	facts    perform.Facts
 	resolver resolver
+}
+
+// last returns what was read last, if that is good enough, or else tells the caller to read.
+func (c *factsCache) last() (f perform.Facts, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := !c.at.IsZero()
+	if known && (c.reading || time.Since(c.at) < factsFor) {
+		return c.facts, true
+	}
+	c.reading = true
+	return perform.Facts{}, false
+}
+
+func (c *factsCache) put(f perform.Facts) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.facts, c.at, c.reading = f, time.Now(), false
 }
 
 // factsFor is how long files of the host are good enough for new containers.
@@ -109,12 +128,11 @@ const factsFor = 5 * time.Second
 
 // performFacts is what messages to the runtime depend on besides the pod.
 func (a *Agent) performFacts() perform.Facts {
-	a.facts.mu.Lock()
-	defer a.facts.mu.Unlock()
-	if !a.facts.at.IsZero() && time.Since(a.facts.at) < factsFor {
-		return a.facts.facts
+	if f, ok := a.facts.last(); ok {
+		return f
 	}
 	k := &a.cfg.Kubelet
+	a.refreshNode(context.Background())
 	node := a.nodeObject()
 	f := perform.Facts{
 		NodeName: a.cfg.NodeName, HostIPs: internalIPs(node), Allocatable: node.Status.Allocatable,
@@ -130,7 +148,7 @@ func (a *Agent) performFacts() perform.Facts {
 		f.NodeHosts = readFile("/etc/hosts")
 		f.HostResolv = a.facts.resolver.read()
 	}
-	a.facts.facts, a.facts.at = f, time.Now()
+	a.facts.put(f)
 	return f
 }
 
@@ -153,7 +171,7 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 			p.SwapController = swap
 		}
 	}
-	if m, err := a.node.Machine(); err == nil {
+	if m, err := a.node.ReadMachine(); err == nil {
 		p.SwapCapacity = m.SwapBytes
 	}
 	p.LimitedSwap = k.MemorySwap.SwapBehavior == "LimitedSwap"
@@ -164,14 +182,43 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject is the Node as the API has it, or as it would be registered.
+// nodeObject is the Node as the API has it, or as it would be registered: with nothing in it where neither is known yet
+// (refreshNode). It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
 		if n := a.heartbeat.Node(); n != nil {
 			return n
 		}
 	}
-	return a.node.Node(context.Background())
+	if n := a.node.Node(); n != nil {
+		return n
+	}
+	return &v1.Node{}
+}
+
+// refreshNode measures what nodeObject says where the API does not. It may take seconds (the node's address may have to be
+// asked of a name server): whoever calls it holds no lock.
+func (a *Agent) refreshNode(ctx context.Context) {
+	if a.heartbeat == nil || a.heartbeat.Node() == nil {
+		a.node.Refresh(ctx)
+	}
+}
+
+// hostFacts are facts of the host that pods are judged by and that stay as they are: they are read once, at start.
+type hostFacts struct {
+	appArmor bool
+	swap     bool // of containers can be limited
+}
+
+func (a *Agent) readHost() {
+	if !a.deps.Machine.real {
+		return
+	}
+	a.host.appArmor = bytes.HasPrefix(readFile("/sys/module/apparmor/parameters/enabled"), []byte("Y"))
+	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+		swap, err := groups.SwapController()
+		a.host.swap = err == nil && swap
+	}
 }
 
 func internalIPs(n *v1.Node) []string {
@@ -186,7 +233,7 @@ func internalIPs(n *v1.Node) []string {
 	return out
 }
 
-// hostIPs is asked in every turn of a pod: it reads no file once the Node is known.
+// hostIPs is asked in every turn of a pod. It does no IO.
 func (a *Agent) hostIPs() []string { return internalIPs(a.nodeObject()) }
 
 // runtimeName stands before container IDs.
@@ -226,13 +273,14 @@ func (a *Agent) nodeSince(t time.Time) bool {
 	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
 }
 
-// admit judges a pod against those that the node holds.
+// admit judges a pod against those that the node holds. It is called under the lock of all admissions and does no IO: what
+// it looks at was read before (readHost, refreshNode).
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	in := admit.Input{
 		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.cfg.Kubelet.AllowedUnsafeSysctls,
-		AppArmor: a.deps.Machine.real && bytes.HasPrefix(readFile("/sys/module/apparmor/parameters/enabled"), []byte("Y")),
+		AppArmor: a.host.appArmor,
 	}
-	if m, err := a.node.Machine(); err == nil {
+	if m, known := a.node.Machine(); known {
 		in.Kernel = m.KernelVersion
 	}
 	pr := a.node.Pressure()
@@ -246,17 +294,13 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	return admit.Admit(in)
 }
 
-// resize judges what a pod asks for beyond what it has against the pods that the node holds.
+// resize judges what a pod asks for beyond what it has against the pods that the node holds. Like admit, it does no IO.
 func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult {
 	k := &a.cfg.Kubelet
-	swaps := false
-	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok && k.MemorySwap.SwapBehavior == "LimitedSwap" {
-		swap, err := groups.SwapController()
-		swaps = err == nil && swap
-	}
 	return admit.Resize(admit.ResizeInput{
-		Pod: p, Allocated: allocated, Others: others, Node: a.nodeObject(), LimitedSwap: swaps,
+		Pod: p, Allocated: allocated, Others: others, Node: a.nodeObject(), LimitedSwap: a.host.swap && k.MemorySwap.SwapBehavior == "LimitedSwap",
 		PinnedCPUs: k.CPUManagerPolicy == "static", PinnedMemory: k.MemoryManagerPolicy == "Static",
+		Gates: resizeGates(&a.cfg),
 	})
 }
 

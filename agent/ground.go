@@ -9,17 +9,15 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/cgroup"
 	"github.com/wherry-node/wherry/internal/checkpoint"
+	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/image"
@@ -43,20 +41,22 @@ type ground struct {
 	ids         *userns.Ranges
 	objects     referrer
 	local       *objects.Local // what came with manifests
+	missing     func(p *v1.Pod) []string
+	hasLocal    func(kind, namespace, name string) bool
 	images      *image.Images
+	pulls       *pullSettler // nil: nothing is recorded of pulls
 	checkpoints podworker.Checkpoints
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
 	prepare     func(ctx context.Context) error
-
-	mu  sync.Mutex
-	err error // why the node cannot be ready
 }
 
 type volumes interface {
 	perform.Volumes
 	Orphans(known func(types.UID) bool) ([]types.UID, error)
 	Usage(ctx context.Context, p *v1.Pod) ([]volume.Usage, error)
+	FilesUsage(uid types.UID) (volume.FilesUsage, error)
+	BoundFiles(uid types.UID) (volume.FilesUsage, error)
 }
 
 type cgroups interface {
@@ -73,32 +73,12 @@ type referrer interface {
 	Run(ctx context.Context) error
 }
 
-// pacedImages pulls no more often than registryPullQPS and registryBurst allow; a pull beyond that waits its turn.
-type pacedImages struct {
-	runtimeapi.ImageServiceClient
-	rate *rate.Limiter
-}
-
-// PullImage waits for its turn and pulls.
-func (p pacedImages) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
-	if err := p.rate.Wait(ctx); err != nil {
-		return nil, fmt.Errorf("wait for registryPullQPS: %w", err)
-	}
-	return p.ImageServiceClient.PullImage(ctx, in, opts...)
-}
-
-func pullRate(cfg *Config) *rate.Limiter {
-	k := &cfg.Kubelet
-	if k.RegistryPullQPS == nil || *k.RegistryPullQPS <= 0 {
-		return rate.NewLimiter(rate.Inf, 0)
-	}
-	return rate.NewLimiter(rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst)))
-}
-
 // buildGround wires what differs between a real and a simulated machine.
 func (a *Agent) buildGround() error {
 	refresh := func(uid types.UID) { a.loop.Refresh(uid) }
 	refs := &referents{local: objects.NewLocal(refresh), handlers: a.runtimeHandlers}
+	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
+	refs.apiForStatic = !gates.Enabled("PreventStaticPodAPIReferences")
 	if a.deps.Client != nil {
 		refs.classes.api = a.clients.api.RuntimeClasses()
 		refs.api = objects.New(objects.Config{
@@ -106,10 +86,11 @@ func (a *Agent) buildGround() error {
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
 	}
-	g := &ground{objects: refs, local: refs.local}
+	g := &ground{objects: refs, local: refs.local, missing: refs.missing(), hasLocal: refs.has}
 	a.ground = g
-	g.images = image.New(image.Config{Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
-		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Log: a.log})
+	if err := a.buildImages(g); err != nil {
+		return err
+	}
 	g.dialer = a.deps.Dialer
 	if g.dialer == nil {
 		g.dialer = &net.Dialer{}
@@ -179,8 +160,12 @@ func (a *Agent) userIDs() userns.Config {
 }
 
 func (a *Agent) logDirs(links string) *perform.LogDirs {
-	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links,
-		RemoveTree: func(dir string) error { return hostfs.Host{}.RemoveTree(context.Background(), dir) }}
+	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links, RemoveTree: func(dir string) error {
+		// What a container put there may take long to remove. The next attempt goes on where this one ends.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return hostfs.Host{}.RemoveTree(ctx, dir)
+	}}
 }
 
 // prepareCgroups makes the groups above pods. Limits that cannot be set are said and lived with; groups that cannot
@@ -222,11 +207,12 @@ func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
 	groups.UseDriver(driver)
 }
 
-// problem is why the ground makes the node not ready.
-func (g *ground) problem() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.err
+// failing is what does not work of the ground, in words.
+func (g *ground) failing() []string {
+	if err := g.ids.Failing(); err != nil {
+		return []string{"pods with hostUsers: false cannot start: " + err.Error()}
+	}
+	return nil
 }
 
 // leftovers lists pods that left directories, cgroups or logs.
@@ -245,11 +231,14 @@ func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	return append(dirs, logs...), errors.Join(err, err2, err3)
 }
 
-// hookClient sends httpGet hooks. "Scheme HTTPS skips verification", and redirects to other hosts are not followed.
+// hookClient sends httpGet hooks. "Scheme HTTPS skips verification". It has no time limit of its own: a preStop hook may take
+// the grace period of its pod, and a postStart hook as long as its container runs. No redirect is followed, and of the
+// answer nothing counts but that there is one: a container that answers without end costs no more than its headers, 64 KiB.
 func hookClient(d probe.Dialer) *http.Client {
 	return &http.Client{
-		Timeout:   time.Minute,
-		Transport: &http.Transport{DialContext: d.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+		Transport: &http.Transport{
+			DialContext: d.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},

@@ -10,15 +10,23 @@ import (
 
 // logRotator keeps container logs within bounds; nil where there are none, or where "containerLogMaxSize" is negative.
 func (a *Agent) logRotator() *logrotate.Rotator {
-	k := &a.cfg.Kubelet
-	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
-	if _, written := a.ground.logs.(*perform.LogDirs); !written || err != nil || size.Sign() <= 0 {
+	if _, written := a.ground.logs.(*perform.LogDirs); !written {
 		return nil
 	}
-	return logrotate.New(logrotate.Config{
+	cfg := a.logRotation()
+	if cfg.MaxSize <= 0 {
+		return nil
+	}
+	return logrotate.New(cfg)
+}
+
+func (a *Agent) logRotation() logrotate.Config {
+	k := &a.cfg.Kubelet
+	size, _ := resource.ParseQuantity(k.ContainerLogMaxSize) // checked when the configuration was read
+	return logrotate.Config{
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers),
 		Interval: k.ContainerLogMonitorInterval.Duration, Running: a.runningLogs, Reopen: a.cri.ReopenLog, Log: a.log,
-	})
+	}
 }
 
 // runningLogs are the running containers as the newest inspections have them: no call to the runtime.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/volume"
 )
 
 // Machine is the host of a node: the one that the process runs on, or one that does not exist.
@@ -46,6 +48,9 @@ type Shape struct {
 	Keep bool
 	// Disk is where they are remembered instead; for tests, whose disks fail.
 	Disk Disk
+	// PullRecords is a directory of the real machine in which the simulated one keeps who pulled its images. Empty: it keeps
+	// nothing, and every pod may use every image.
+	PullRecords string
 }
 
 // Disk is the part of a simulated machine's disk that outlives agents: the checkpoint of each pod. Calls may be
@@ -55,6 +60,12 @@ type Disk interface {
 	Remove(uid types.UID)
 	// UIDs are the pods that have a checkpoint.
 	UIDs() []types.UID
+}
+
+// VolumeDisk may be implemented by a Disk to be asked before the directories of a pod are made, emptied or removed; what it
+// returns is what comes of that. Calls may be concurrent, and may take their time.
+type VolumeDisk interface {
+	Volumes(uid types.UID) error
 }
 
 // SimulatedMachine is a machine that does not exist: pods leave nothing on the host.
@@ -113,8 +124,34 @@ type keptVolumes struct {
 	kept Disk
 }
 
+func (v keptVolumes) asks(uid types.UID) error {
+	if d, ok := v.kept.(VolumeDisk); ok {
+		return d.Volumes(uid)
+	}
+	return nil
+}
+
+// SetUp makes the volumes of a pod.
+func (v keptVolumes) SetUp(ctx context.Context, p volume.Pod) error {
+	if err := v.asks(p.Pod.UID); err != nil {
+		return fmt.Errorf("make the directories of pod %s: %w", p.Pod.UID, err)
+	}
+	return v.volumes.SetUp(ctx, p)
+}
+
+// TearDown takes the volumes of a pod down.
+func (v keptVolumes) TearDown(ctx context.Context, ref pod.Ref) error {
+	if err := v.asks(ref.UID); err != nil {
+		return fmt.Errorf("empty the directories of pod %s: %w", ref.UID, err)
+	}
+	return v.volumes.TearDown(ctx, ref)
+}
+
 // Remove removes whatever TearDown left.
 func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
+	if err := v.asks(ref.UID); err != nil {
+		return fmt.Errorf("remove the directories of pod %s: %w", ref.UID, err)
+	}
 	v.kept.Remove(ref.UID)
 	return v.volumes.Remove(ctx, ref)
 }

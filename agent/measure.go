@@ -3,17 +3,23 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/cgroup"
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/hostfs"
+	"github.com/wherry-node/wherry/internal/pleg"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/stats"
 	"github.com/wherry-node/wherry/internal/syncloop"
+	"github.com/wherry-node/wherry/internal/volume"
 )
 
 // observed is what runs, for those who measure it.
@@ -37,11 +43,20 @@ func (m measuredProbes) Forget(uid types.UID) {
 // buildStats wires what is measured on demand, and the catalogue of the agent's own metrics.
 func (a *Agent) buildStats() error {
 	var err error
-	a.metrics, err = stats.NewMetrics(stats.MetricsConfig{
+	catalogue := stats.MetricsConfig{
 		Registerer: a.deps.Metrics, NodeName: a.cfg.NodeName, Version: config.KubernetesVersion, Pods: observed{a}, Process: a.deps.ProcessMetrics,
-	})
+	}
+	if a.ground.pulls != nil {
+		catalogue.PullRecords = a.ground.pulls.store.Count
+	}
+	a.metrics, err = stats.NewMetrics(catalogue)
 	if err != nil {
 		return err
+	}
+	hung := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "wherry_hung_pods", Help: "Pods of which the runtime does not say what runs"},
+		func() float64 { return float64(len(a.pleg.Hung(pleg.HungFor))) })
+	if err := a.deps.Metrics.Register(hung); err != nil {
+		return fmt.Errorf("register wherry_hung_pods: %w", err)
 	}
 	if a.probed, err = stats.NewProbed(); err != nil {
 		return err
@@ -86,23 +101,67 @@ func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Vo
 	return out, err
 }
 
-func (a *Agent) statsMachine() stats.Machine {
+// statsMachine tells what is known of the machine.
+func (a *Agent) statsMachine() func() stats.Machine {
 	if a.deps.Machine.real {
-		f, err := a.deps.Machine.proc.Facts()
-		if err != nil {
-			a.log.Warn("the machine's facts are missing from its metrics", "err", err)
-		}
+		proc := a.deps.Machine.proc
+		m := &machineFacts{log: a.log, read: func() (stats.Machine, error) {
+			f, err := proc.Facts()
+			return stats.Machine{
+				CPUs: f.CPUs, MemoryBytes: f.MemoryBytes, SwapBytes: f.SwapBytes, BootTime: f.BootTime, MachineID: f.MachineID,
+				SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage, MaxPID: f.PIDMax,
+				Tasks: proc.Tasks,
+			}, err
+		}}
+		return m.get
+	}
+	f, began := a.deps.Machine.fixed(a.cfg.NodeName), time.Now()
+	return func() stats.Machine {
 		return stats.Machine{
-			CPUs: f.CPUs, MemoryBytes: f.MemoryBytes, SwapBytes: f.SwapBytes, BootTime: f.BootTime, MachineID: f.MachineID,
-			SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage, MaxPID: f.PIDMax,
-			Tasks: a.deps.Machine.proc.Tasks,
+			CPUs: f.Machine.CPUs, MemoryBytes: uint64(f.Machine.MemoryBytes), MachineID: f.Machine.MachineID, SystemUUID: f.Machine.SystemUUID,
+			BootID: f.Machine.BootID, KernelVersion: f.Machine.KernelVersion, OSImage: f.Machine.OSImage, MaxPID: f.PIDs, BootTime: began,
 		}
 	}
-	f := a.deps.Machine.fixed(a.cfg.NodeName)
-	return stats.Machine{
-		CPUs: f.Machine.CPUs, MemoryBytes: uint64(f.Machine.MemoryBytes), MachineID: f.Machine.MachineID, SystemUUID: f.Machine.SystemUUID,
-		BootID: f.Machine.BootID, KernelVersion: f.Machine.KernelVersion, OSImage: f.Machine.OSImage, MaxPID: f.PIDs, BootTime: time.Now(),
+}
+
+// machineFacts reads what does not change of the machine: when it is first asked for, and again each time until all of it
+// could be read.
+type machineFacts struct {
+	read func() (stats.Machine, error)
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	facts stats.Machine
+	known bool
+	said  bool
+}
+
+func (m *machineFacts) get() stats.Machine {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known {
+		return m.facts
 	}
+	facts, err := m.read()
+	if err != nil && !m.said {
+		m.log.Warn("the machine's facts are missing from its metrics, until they can be read", "err", err)
+	}
+	m.facts, m.known, m.said = facts, err == nil, err != nil
+	return facts
+}
+
+// FilesUsage measures the files that the agent gives a pod's containers.
+func (v volumeUsage) FilesUsage(uid types.UID) (bytes, inodes uint64, err error) {
+	u, err := v.a.ground.volumes.FilesUsage(uid)
+	return u.Bytes(), u.Inodes, err
+}
+
+// podFiles keeps the files within bounds that the agent gives containers; nil on a simulated machine, which has none.
+func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
+	if !a.deps.Machine.real {
+		return nil
+	}
+	return a.ground.volumes.BoundFiles
 }
 
 // relisted counts the relists.

@@ -31,8 +31,9 @@ func (o *ownNode) Run(ctx context.Context) error {
 	return nil
 }
 
-// Last is the Node as the watch last showed it. It is nil while there is no watch and when there is no Node: who asks then asks
-// the API server, and learns which.
+// Last is the Node as the watch last showed it; nil before the first, after a watch that failed, and when there is no Node:
+// whoever asks then asks the API server. It may be old: a watch can lag, and one that the server ended is begun anew a moment
+// later. What must not follow from an old Node asks the API server itself (heartbeat.Heartbeat.NodeSince).
 func (o *ownNode) Last() *v1.Node { return o.last.Load() }
 
 // List reads the node.

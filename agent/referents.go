@@ -16,13 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/kubeclient"
+	"github.com/wherry-node/wherry/internal/mirror"
 	"github.com/wherry-node/wherry/internal/objects"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// referents are what pods refer to by name. Static pods find it among what came with manifests, then in the API; pods of
-// the API only there.
+// referents are what pods refer to by name. Static pods find it among what came with manifests, pods of the API in the API.
 type referents struct {
+	// apiForStatic: what no manifest has, static pods find in the API (PreventStaticPodAPIReferences is off).
+	apiForStatic bool
+
 	local   *objects.Local
 	api     *objects.Objects // nil: there is no API server
 	classes runtimeClasses
@@ -49,7 +52,7 @@ func lookUp[T any](ctx context.Context, r *referents, p *v1.Pod, name string, lo
 		return api(r.api, ctx, p.Namespace, name)
 	}
 	got, err := local(p.Namespace, name)
-	if r.api == nil || !apierrors.IsNotFound(err) {
+	if r.api == nil || !r.apiForStatic || !apierrors.IsNotFound(err) {
 		return got, err
 	}
 	got, err = api(r.api, ctx, p.Namespace, name)
@@ -61,6 +64,29 @@ func lookUp[T any](ctx context.Context, r *referents, p *v1.Pod, name string, lo
 
 // isLocal reports whether a pod finds what it refers to among the manifests.
 func (r *referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
+
+// missing names what a static pod refers to and no manifest has; nil where such a pod may look in the API, or where there is
+// none and it waits.
+func (r *referents) missing() func(p *v1.Pod) []string {
+	if r.api == nil || r.apiForStatic {
+		return nil
+	}
+	return r.local.Missing
+}
+
+// has reports whether what a static pod means by a name is this node's own.
+func (r *referents) has(kind, namespace, name string) bool {
+	if !r.apiForStatic {
+		return true
+	}
+	var err error
+	if kind == mirror.KindSecret {
+		_, err = r.local.Secret(namespace, name)
+	} else {
+		_, err = r.local.ConfigMap(namespace, name)
+	}
+	return err == nil
+}
 
 // ServiceAccountToken asks for a token, for pods that the API server knows.
 func (r *referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (string, time.Time, error) {

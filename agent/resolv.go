@@ -3,6 +3,7 @@ package agent
 import (
 	"log/slog"
 	"os"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -10,12 +11,14 @@ import (
 	"github.com/wherry-node/wherry/internal/crispec"
 )
 
-// resolver reads the node's resolver configuration. It is not safe for concurrent use.
+// resolver reads the node's resolver configuration. It may be used concurrently.
 type resolver struct {
 	path, clusterDomain string
 	event               func(eventType, reason, message string) // on the node
 	log                 *slog.Logger
-	said                string // what was wrong at the last reading
+
+	mu   sync.Mutex
+	said string // what was wrong at the last reading
 }
 
 // read returns what pods' DNS builds on: nil where there is none. What is wrong is told once, and again when it is something
@@ -34,10 +37,13 @@ func (r *resolver) read() *runtimeapi.DNSConfig {
 	} else {
 		wrong = crispec.ResolvConfWarning(r.path, c, r.clusterDomain)
 	}
-	if wrong != "" && wrong != r.said {
+	r.mu.Lock()
+	tell := wrong != "" && wrong != r.said
+	r.said = wrong
+	r.mu.Unlock()
+	if tell {
 		r.log.Warn("pods get what can be used of resolvConf", "path", r.path, "wrong", wrong)
 		r.event(v1.EventTypeWarning, "CheckLimitsForResolvConf", wrong)
 	}
-	r.said = wrong
 	return c
 }

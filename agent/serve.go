@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/server"
 )
 
@@ -17,6 +18,7 @@ func (a *Agent) buildServer() error {
 	}
 	k := &a.cfg.Kubelet
 	view := a.view()
+	gates, _ := config.NewGates(k.FeatureGates) // checked when the configuration was read
 	extra := map[string]http.Handler{"GET /explain/{namespace}/{pod}": a.explain(view)}
 	if a.cfg.PushAPI {
 		maps.Copy(extra, a.push.Routes(a.finished))
@@ -28,13 +30,16 @@ func (a *Agent) buildServer() error {
 	a.server, err = server.New(server.Config{
 		NodeName: a.cfg.NodeName, Authenticator: authn, Authorizer: authz, Pods: view, MirrorUID: a.mirrorUID, Runtime: a.streams(),
 		Enable: server.Enable{
+			Flagz: gates.Enabled("ComponentFlagz"), Statusz: gates.Enabled("ComponentStatusz"),
 			Debugging: *k.EnableDebuggingHandlers, SystemLog: *k.EnableSystemLogHandler, Profiling: *k.EnableProfilingHandler, Flags: *k.EnableDebugFlagsHandler,
 		},
 		Sources: server.Sources{
-			Stats: a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Probes: a.probed.Handler(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return k },
+			SetVerbosity: a.deps.SetVerbosity,
+			Stats:        a.stats.Summary(), Resource: a.stats.Resource(), CAdvisor: a.stats.CAdvisor(), Probes: a.probed.Handler(), Metrics: a.deps.Metrics, RunningPods: view.running, Configz: func() any { return config.Masked(k) },
 			Flags: func() map[string]string { return a.cfg.Flags }, SystemLogDir: "/var/log",
 			Version: a.cfg.KubeletVersion, Started: time.Now(), Extra: extra,
 		},
+		StreamingByGet: a.cfg.Server.StreamingByGet, StreamIdle: k.StreamingConnectionIdleTimeout.Duration, UnknownConnections: a.cfg.Server.UnknownConnections,
 		Checks:     []server.Check{{Name: "syncloop", Func: a.pleg.Healthy}},
 		Registerer: a.deps.Metrics, Log: a.log,
 	})
@@ -61,17 +66,18 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		}
 		authn.ClientCAs = cas
 	}
-	var authz server.Authorizer = server.AlwaysAllow{}
-	if standalone && k.Authorization.Mode != "AlwaysAllow" {
-		authz = denyAll{} // there is nobody to ask
+	var authz server.Authorizer = denyAll{} // where there is nobody to ask
+	if k.Authorization.Mode == "AlwaysAllow" {
+		authz = server.AlwaysAllow{}
 	}
-	if !standalone {
+	if ask := a.clients.reviews; ask != nil {
+		authn.Reviews = server.NewReviews(a.cfg.Server.WaitingReviews) // one bound for both kinds
 		if *k.Authentication.Webhook.Enabled {
-			authn.Tokens = a.clients.api.TokenReviews()
+			authn.Tokens = ask.TokenReviews()
 		}
 		if k.Authorization.Mode != "AlwaysAllow" {
 			authz = server.NewAuthorizer(server.AuthzConfig{
-				Access:     a.clients.api.SubjectAccessReviews(),
+				Access: ask.SubjectAccessReviews(), Reviews: authn.Reviews,
 				AllowedTTL: k.Authorization.Webhook.CacheAuthorizedTTL.Duration, DeniedTTL: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
 			})
 		}
@@ -86,5 +92,7 @@ type denyAll struct{}
 func (denyAll) Authorize(context.Context, server.Attributes) (bool, error) { return false, nil }
 
 func (a *Agent) serve(ctx context.Context) error {
-	return a.server.Run(ctx, server.Listeners{API: a.deps.API, TLS: a.deps.TLS, Health: a.deps.Health, ReadOnly: a.deps.ReadOnly})
+	return a.server.Run(ctx, server.Listeners{
+		API: a.lasting(ctx, a.deps.API), TLS: a.deps.TLS, Health: a.lasting(ctx, a.deps.Health), ReadOnly: a.lasting(ctx, a.deps.ReadOnly),
+	})
 }

@@ -34,31 +34,44 @@ func (a *Agent) sources() []pod.Source {
 // sourceParts are the same, to be run.
 func (a *Agent) sourceParts() []part {
 	var out []part
-	k := &a.cfg.Kubelet
-	if k.StaticPodPath != "" {
-		dir := &source.Dir{
-			Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.real,
-		}
+	if dir := a.manifestDir(); dir != nil {
 		out = append(out, part{"static pods", dir.Run})
 	}
-	if k.StaticPodURL != "" {
-		// One request in 20 s is worth no open connection.
-		transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-		url := &source.URL{
-			Config: a.manifests(), URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Period: k.HTTPCheckFrequency.Duration, Transport: transport,
-		}
+	if url := a.manifestURL(); url != nil {
 		out = append(out, part{"static pods of a URL", url.Run})
 	}
 	if a.deps.Client != nil {
-		api := &source.API{Pods: a.clients.api.Pods(metav1.NamespaceAll), NodeName: a.cfg.NodeName, Target: a.pods, Observe: a.writer.Observe, Log: a.log}
+		api := &source.API{Pods: a.clients.api.Pods(metav1.NamespaceAll), NodeName: a.cfg.NodeName, Target: a.target(), Observe: a.writer.Observe, Log: a.log}
 		out = append(out, part{"source", api.Run})
 	}
 	return out
 }
 
+// manifestDir reads staticPodPath; nil where there is none.
+func (a *Agent) manifestDir() *source.Dir {
+	k := &a.cfg.Kubelet
+	if k.StaticPodPath == "" {
+		return nil
+	}
+	return &source.Dir{Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.real}
+}
+
+// manifestURL reads staticPodURL; nil where there is none.
+func (a *Agent) manifestURL() *source.URL {
+	k := &a.cfg.Kubelet
+	if k.StaticPodURL == "" {
+		return nil
+	}
+	return &source.URL{
+		Config: a.manifests(), URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Period: k.HTTPCheckFrequency.Duration,
+		// One request in 20 s is worth no open connection.
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+	}
+}
+
 // manifests is what every source of static pods works with.
 func (a *Agent) manifests() source.Config {
-	return source.Config{NodeName: a.cfg.NodeName, Target: a.pods, Objects: a.ground.local, Wrong: a.wrongManifest, Doubt: a.pods.Doubt, Log: a.log}
+	return source.Config{NodeName: a.cfg.NodeName, Target: a.target(), Objects: a.ground.local, Wrong: a.wrongManifest, Missing: a.ground.missing, Doubt: a.pods.Doubt, Log: a.log}
 }
 
 // wrongManifest tells those who look at the node from afar: there is no pod whose event it could be.
@@ -68,7 +81,7 @@ func (a *Agent) wrongManifest(err error) {
 
 func (a *Agent) buildMirrors() {
 	a.mirrors = mirror.New(mirror.Config{
-		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Gone: a.writer.Forget, Log: a.log,
+		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Local: a.ground.hasLocal, Gone: a.writer.Forget, Log: a.log,
 		Ends: func(fullName string, but types.UID) bool { return a.loop.Ends(fullName, but) },
 	})
 	a.pods.OnMirror(a.mirrors.Look)

@@ -2,6 +2,8 @@ module github.com/wherry-node/wherry/controlplane
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9

@@ -82,6 +82,9 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if resp.StatusCode == http.StatusUnauthorized {
+		return nil, &answerError{resp.StatusCode, "the agent at " + c.socket + " refuses this process: only root and the agent's user may use it, and not from a container (its log says why)"}
+	}
 	return nil, &answerError{resp.StatusCode, refusal(text)}
 }
 
@@ -117,7 +120,8 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values,
 
 func (c *client) pods(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
-	return l.Items, c.askList(ctx, &l)
+	err := c.askList(ctx, &l) // in a statement of its own: Go does not say which operand of a return is read first
+	return l.Items, err
 }
 
 func (c *client) askList(ctx context.Context, l *v1.PodList) error {
@@ -132,7 +136,8 @@ func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, erro
 
 func (c *client) push(ctx context.Context, name string, manifest []byte) (source.PushAnswer, error) {
 	var a source.PushAnswer
-	return a, c.ask(ctx, http.MethodPost, "/pods", url.Values{"name": {name}}, manifest, &a)
+	err := c.ask(ctx, http.MethodPost, "/pods", url.Values{"name": {name}}, manifest, &a)
+	return a, err
 }
 
 // end stops a pod, or removes it.
@@ -175,11 +180,14 @@ type explanation struct {
 	UID       string            `json:"uid"`
 	Dropped   int               `json:"dropped,omitempty"`
 	Records   []timeline.Record `json:"records"`
+	// Inspection is what keeps the node from knowing what runs of the pod.
+	Inspection string `json:"inspection,omitempty"`
 }
 
 func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
 	var e explanation
-	return e, c.ask(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name, nil, nil, &e)
+	err := c.ask(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name, nil, nil, &e)
+	return e, err
 }
 
 // stream runs a command in a container, or attaches to it.

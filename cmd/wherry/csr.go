@@ -89,7 +89,8 @@ func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 		return h, errors.New("--key goes with --from; a key of its own is made otherwise")
 	}
 	if f.from != "" {
-		return h, f.given(&h)
+		err := f.given(&h)
+		return h, err
 	}
 	h.Subject = pkix.Name{CommonName: f.cn, Organization: f.orgs}
 	signer, use := "kubernetes.io/kube-apiserver-client", "client auth"

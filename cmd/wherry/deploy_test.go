@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,8 +42,15 @@ func TestUnits(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", unit, err)
 		}
-		if cfg.Kubeconfig != "/etc/kubernetes/kubelet.conf" || cfg.BootstrapKubeconfig == "" || cfg.Verbosity() != 3 || *cfg.Kubelet.FailSwapOn || len(notices) != 1 {
-			t.Errorf("%s: %q read as %+v, %v", unit, line, cfg, notices)
+		if cfg.Kubeconfig != "/etc/kubernetes/kubelet.conf" || cfg.BootstrapKubeconfig == "" || cfg.Verbosity() != 3 || *cfg.Kubelet.FailSwapOn {
+			t.Errorf("%s: %q read as %+v", unit, line, cfg)
+		}
+		var subjects []string
+		for _, n := range notices {
+			subjects = append(subjects, n.Subject)
+		}
+		if want := []string{"--pod-infra-container-image", "defaults of Kubernetes"}; !slices.Equal(subjects, want) {
+			t.Errorf("%s: a start says something about %q, want %q", unit, subjects, want)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 	fmt.Fprintln(t, header)
 	for i := range pods {
 		p := &pods[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", p.Namespace, p.Name, readyOf(p), statusOf(p), restartsOf(p, now), ageOf(createdAt(p), now), orNone(p.Status.PodIP))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", plain(p.Namespace), plain(p.Name), readyOf(p), plain(statusOf(p)), restartsOf(p, now), ageOf(createdAt(p), now), plain(orNone(p.Status.PodIP)))
 		if wide {
 			from := p.Annotations[pod.AnnotationSource]
 			if from == "" {
@@ -217,7 +217,7 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 			for j := range p.Spec.Containers {
 				images = append(images, p.Spec.Containers[j].Image)
 			}
-			fmt.Fprintf(t, "\t%s\t%s\t%s", orNone(portsOf(p)), from, strings.Join(images, ","))
+			fmt.Fprintf(t, "\t%s\t%s\t%s", plain(orNone(portsOf(p))), plain(from), plain(strings.Join(images, ",")))
 		}
 		fmt.Fprintln(t)
 	}

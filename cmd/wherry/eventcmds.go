@@ -80,7 +80,7 @@ func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) err
 		if _, container, ok := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{"); ok {
 			object += " [" + container + "]"
 		}
-		if _, err := fmt.Fprintf(w, row, seen, e.Type, e.Reason, object, strings.TrimSpace(e.Message)); err != nil {
+		if _, err := fmt.Fprintf(w, row, seen, plain(e.Type), plain(e.Reason), plain(object), plain(strings.TrimSpace(e.Message))); err != nil {
 			return err
 		}
 	}
@@ -113,6 +113,9 @@ func newExplain() *cobra.Command {
 }
 
 func writeExplanation(w io.Writer, e explanation) error {
+	if e.Inspection != "" {
+		fmt.Fprintf(w, "what runs of it is not known: %q\n", e.Inspection)
+	}
 	if e.Dropped > 0 {
 		fmt.Fprintf(w, "(%d older records are not kept)\n", e.Dropped)
 	}
@@ -130,7 +133,7 @@ func writeExplanation(w io.Writer, e explanation) error {
 		if r.Took > 0 {
 			took = r.Took.Round(time.Millisecond).String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.At.Format("15:04:05.000"), r.Kind, r.What, took, strings.TrimSpace(why))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.At.Format("15:04:05.000"), r.Kind, plain(r.What), took, plain(strings.TrimSpace(why)))
 	}
 	return t.Flush()
 }

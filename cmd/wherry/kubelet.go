@@ -33,7 +33,8 @@ func newKubelet() *cobra.Command {
 			case err != nil:
 				return err
 			}
-			log := cfg.NewLogger(os.Stderr)
+			level := cfg.Level()
+			log := cfg.NewLoggerAt(os.Stderr, level)
 			captureLibraryLogs(log)
 			for _, n := range notices {
 				log.Warn(n.Message, "subject", n.Subject, "kind", string(n.Kind))
@@ -45,7 +46,7 @@ func newKubelet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runKubelet(cmd.Context(), cfg, log)
+			return runKubelet(cmd.Context(), cfg, log, level)
 		},
 	}
 }

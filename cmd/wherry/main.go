@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,9 +35,12 @@ func run(args []string) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	fmt.Fprintln(os.Stderr, "Error:", err)
+	sayError(os.Stderr, err)
 	return 1
 }
+
+// sayError says why a command failed. The text may be the agent's, the runtime's or a container's.
+func sayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plainLines(err.Error())) }
 
 // commandLine makes the binary a kubelet where it is called by that name.
 func commandLine(args []string) []string {

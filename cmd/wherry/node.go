@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,18 +19,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/firewall"
 	"github.com/wherry-node/wherry/internal/identity"
 	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/server"
 )
 
-// runKubelet builds a node from its configuration and runs it until ctx ends.
-func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+// runKubelet builds a node from its configuration and runs it until ctx ends. level is that of log, where it may be set
+// (enableDebugFlagsHandler); nil: it may not.
+func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)
@@ -40,7 +42,10 @@ func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error 
 	}
 	n := &node{cfg: cfg, name: name, log: log}
 	defer n.close()
-	for _, step := range []func(context.Context) error{n.limitProcess, n.openRuntime, n.openAPI, n.openServing, n.openPorts, n.openControl} {
+	if level != nil {
+		n.deps.SetVerbosity = func(value string) error { return config.SetVerbosity(level, value) }
+	}
+	for _, step := range []func(context.Context) error{n.limitProcess, n.setKernel, n.openRuntime, n.openAPI, n.openServing, n.openPorts, n.openControl, n.protectLoopback} {
 		if err := step(ctx); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -48,6 +53,7 @@ func runKubelet(ctx context.Context, cfg config.Config, log *slog.Logger) error 
 			return err
 		}
 	}
+	n.deps.Failing = n.failing
 	a, err := agent.New(n.agentConfig(hostname), n.deps)
 	if err != nil {
 		return err
@@ -66,6 +72,7 @@ type node struct {
 	client *identity.Client
 	agent  agentHolder
 	parts  []func(context.Context) error
+	fails  []func() error // of the parts: why one fails that tries again
 	closes []func()
 }
 
@@ -94,6 +101,16 @@ func (n *node) close() {
 	for _, c := range n.closes {
 		c()
 	}
+}
+
+// failing are the parts that fail and try again, in words.
+func (n *node) failing() (out []string) {
+	for _, f := range n.fails {
+		if err := f(); err != nil {
+			out = append(out, err.Error())
+		}
+	}
+	return out
 }
 
 // settleAfter is when a node that was started is at rest. Its start leaves garbage (certificates, lists, the node's first status),
@@ -167,6 +184,7 @@ func (n *node) openAPI(ctx context.Context) error {
 		return err
 	}
 	n.parts = append(n.parts, n.client.Run)
+	n.fails = append(n.fails, n.client.Failing)
 	k := &n.cfg.Kubelet
 	main := n.restConfig()
 	main.QPS, main.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
@@ -204,6 +222,40 @@ func (n *node) limitProcess(context.Context) error {
 	return nil
 }
 
+// setKernel sets what Kubernetes wants of the kernel (protectKernelDefaults: false). What may not be set, in a container for
+// example, is a warning.
+func (n *node) setKernel(context.Context) error {
+	if n.setsKernel() {
+		setKernelAt("/proc/sys", n.log)
+	}
+	return nil
+}
+
+// setsKernel: what a person runs for themselves (wherry run) leaves the machine as it is.
+func (n *node) setsKernel() bool {
+	return n.cfg.Simulated == nil && n.cfg.Owner == "" && !n.cfg.Kubelet.ProtectKernelDefaults
+}
+
+// setKernelAt sets those settings below root that are not as they have to be.
+func setKernelAt(root string, log *slog.Logger) {
+	for _, s := range config.KernelSettings() {
+		file := s.File(root)
+		was, err := os.ReadFile(file)
+		value := strings.TrimSpace(string(was))
+		if err == nil && value == s.Value {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte(s.Value), 0o644)
+		}
+		if err != nil {
+			log.Warn("a setting of the kernel is not set (protectKernelDefaults: false)", "setting", s.Name, "want", s.Value, "err", err)
+			continue
+		}
+		log.Info("a setting of the kernel is set (protectKernelDefaults: false)", "setting", s.Name, "was", value, "is", s.Value)
+	}
+}
+
 func (n *node) restConfig() *rest.Config {
 	c := n.client.Config()
 	c.ContentType = n.cfg.Kubelet.ContentType
@@ -214,30 +266,50 @@ func (n *node) restConfig() *rest.Config {
 	return c
 }
 
-// openServing gets the certificate of the HTTPS API.
-func (n *node) openServing(context.Context) error {
+// servingConfig says where the certificate of the HTTPS API comes from.
+func (n *node) servingConfig() (identity.ServingConfig, error) {
 	k := &n.cfg.Kubelet
-	if serves, err := n.servesAPI(); err != nil || !serves {
-		return err
-	}
 	cfg := identity.ServingConfig{
-		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Request: k.ServerTLSBootstrap && n.client != nil,
+		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, FixedFiles: !n.cfg.Gates.Enabled("ReloadKubeletServerCertificateFile"), Request: k.ServerTLSBootstrap && n.client != nil,
 		CertDir: n.cfg.CertDir, NodeName: n.name, Addresses: n.addresses, Log: n.log, Kubeconfig: n.cfg.Kubeconfig,
+	}
+	if cfg.Request {
+		cfg = n.asking(cfg)
 	}
 	if n.client != nil {
 		cfg.Server = n.client.Server()
 		c, err := kubeclient.New(n.deps.Client)
 		if err != nil {
-			return err
+			return cfg, err
 		}
 		cfg.Client = func() (identity.CSRs, error) { return c.CertificateSigningRequests(), nil }
+	}
+	return cfg, nil
+}
+
+// asking makes the request for a certificate wait for the Node. Of --node-ip alone it would lack the node's name, and be approved
+// for nothing: the Node's addresses ask for another soon after.
+func (n *node) asking(cfg identity.ServingConfig) identity.ServingConfig {
+	cfg.Addresses = n.agent.addresses
+	return cfg
+}
+
+// openServing gets the certificate of the HTTPS API.
+func (n *node) openServing(context.Context) error {
+	if serves, err := n.servesAPI(); err != nil || !serves {
+		return err
+	}
+	cfg, err := n.servingConfig()
+	if err != nil {
+		return err
 	}
 	s, err := identity.OpenServing(cfg)
 	if err != nil {
 		return err
 	}
 	n.parts = append(n.parts, s.Run)
-	n.deps.TLS, err = serverTLS(k, s.GetCertificate, n.log)
+	n.fails = append(n.fails, s.Failing)
+	n.deps.TLS, err = serverTLS(&n.cfg, s.GetCertificate, n.log)
 	return err
 }
 
@@ -261,6 +333,9 @@ func (n *node) servesAPI() (bool, error) {
 // openControl opens the control socket. The usual one, where nobody asked for it, may be missing.
 func (n *node) openControl(context.Context) error {
 	path, asked := n.cfg.ControlSocket()
+	if path != "" && !asked && os.Geteuid() != 0 { // the usual directory is root's
+		path = filepath.Join(n.cfg.RootDir, "wherry.sock")
+	}
 	if path == "" || n.cfg.Simulated != nil && !asked && !n.cfg.Standalone() {
 		return nil
 	}
@@ -275,6 +350,14 @@ func (n *node) openControl(context.Context) error {
 	n.deps.Control = l
 	n.closes = append(n.closes, func() { _ = l.Close() })
 	n.log.Info("control socket", "path", path)
+	return nil
+}
+
+// protectLoopback keeps other hosts away from 127.0.0.0/8, where makeIPTablesUtilChains says so and there is a machine.
+func (n *node) protectLoopback(context.Context) error {
+	if n.cfg.Simulated == nil && *n.cfg.Kubelet.MakeIPTablesUtilChains {
+		n.parts = append(n.parts, firewall.New(firewall.Config{Run: firewall.Exec, Log: n.log}).Run)
+	}
 	return nil
 }
 
@@ -293,7 +376,8 @@ func (n *node) addresses() []v1.NodeAddress {
 }
 
 // serverTLS is the TLS side of the HTTPS API. Config has checked the values.
-func serverTLS(k *kubelet.KubeletConfiguration, get func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*tls.Config, error) {
+func serverTLS(cfg *config.Config, get func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*tls.Config, error) {
+	k := &cfg.Kubelet
 	version, suites, err := server.ParseTLS(k.TLSMinVersion, k.TLSCipherSuites)
 	if err != nil {
 		return nil, err
@@ -304,27 +388,41 @@ func serverTLS(k *kubelet.KubeletConfiguration, get func(*tls.ClientHelloInfo) (
 	}
 	c := server.TLSConfig{MinVersion: version, CipherSuites: suites, Curves: curves, GetCertificate: get}
 	if f := k.Authentication.X509.ClientCAFile; f != "" {
-		if c.ClientCAs, err = server.LoadClientCAs(f, log); err != nil {
+		// The gate is about the authorities that a handshake names. Clients are authenticated by the file as it is, always.
+		if cfg.Gates.Enabled("ReloadKubeletClientCAFile") {
+			c.ClientCAs, err = server.LoadClientCAs(f, log)
+		} else {
+			c.ClientCAs, err = server.FixedClientCAs(f)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	return c.New(), nil
 }
 
-// openPorts listens before anything runs, so that a port that is taken is known at once.
-func (n *node) openPorts(context.Context) error {
+// port is one place to listen.
+type port struct {
+	field   string
+	address string
+	port    int32
+	to      *net.Listener
+	wanted  bool
+}
+
+// ports are those that the configuration names.
+func (n *node) ports() []port {
 	k := &n.cfg.Kubelet
-	for _, p := range []struct {
-		field   string
-		address string
-		port    int32
-		to      *net.Listener
-		wanted  bool
-	}{
+	return []port{
 		{"port", k.Address, k.Port, &n.deps.API, *k.EnableServer},
 		{"healthzPort", k.HealthzBindAddress, *k.HealthzPort, &n.deps.Health, *k.HealthzPort > 0},
 		{"readOnlyPort", k.Address, k.ReadOnlyPort, &n.deps.ReadOnly, *k.EnableServer && k.ReadOnlyPort > 0},
-	} {
+	}
+}
+
+// openPorts listens before anything runs, so that a port that is taken is known at once.
+func (n *node) openPorts(context.Context) error {
+	for _, p := range n.ports() {
 		if !p.wanted {
 			continue
 		}
@@ -338,11 +436,23 @@ func (n *node) openPorts(context.Context) error {
 	return nil
 }
 
-func (n *node) agentConfig(hostname string) agent.Config {
-	link := ""
-	if filepath.Clean(n.cfg.Kubelet.PodLogsDir) == systemLogs && n.cfg.Simulated == nil {
-		link = "/var/log/containers"
+func serverLimits(s *config.WherryServer) agent.ServerLimits {
+	return agent.ServerLimits{
+		StreamingByGet: s.StreamingByGet == config.StreamingAsUpstream, ReviewQPS: float32(s.ReviewQPS), ReviewBurst: s.ReviewBurst,
+		WaitingReviews: s.MaxWaitingReviews, UnknownConnections: s.MaxUnknownConnections,
 	}
+}
+
+// logLinks is where log collectors look for the logs of all containers, wherever podLogsDir is. The agent that wherry run
+// starts and a node without containers make no links.
+func logLinks(cfg *config.Config) string {
+	if cfg.Simulated != nil || cfg.Owner != "" {
+		return ""
+	}
+	return "/var/log/containers"
+}
+
+func (n *node) agentConfig(hostname string) agent.Config {
 	if n.cfg.HostnameOverride != "" {
 		hostname = n.name
 	}
@@ -352,7 +462,8 @@ func (n *node) agentConfig(hostname string) agent.Config {
 	}
 	return agent.Config{
 		NodeName: n.name, Hostname: hostname, Kubelet: n.cfg.Kubelet, RootDir: n.cfg.RootDir, NodeIPs: n.cfg.NodeIPs,
-		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: link, DeadContainers: int(n.cfg.MaxDeadPerContainer), PushAPI: n.cfg.PushAPI,
+		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: logLinks(&n.cfg), DeadContainers: int(n.cfg.MaxDeadPerContainer), PushAPI: n.cfg.PushAPI,
+		Flags: n.cfg.Flags, Server: serverLimits(&n.cfg.Wherry.Server),
 		DeadContainerAge: n.cfg.MinimumContainerTTL, MaxDeadContainers: maxDead,
 	}
 }

@@ -93,7 +93,7 @@ func printPods(out, errOut io.Writer, pods []v1.Pod, format string) error {
 		return printObject(out, list, format)
 	case "name":
 		for i := range pods {
-			fmt.Fprintf(out, "pod/%s\n", pods[i].Name)
+			fmt.Fprintf(out, "pod/%s\n", plain(pods[i].Name))
 		}
 		return nil
 	}
@@ -112,7 +112,11 @@ func printObject(out io.Writer, obj any, format string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(out, strings.TrimRight(string(text), "\n"))
+	if format == "yaml" { // its strings have no control character left
+		_, err = fmt.Fprintln(out, plainLines(strings.TrimRight(string(text), "\n")))
+		return err
+	}
+	_, err = fmt.Fprintln(out, plainJSON(strings.TrimRight(string(text), "\n")))
 	return err
 }
 
@@ -201,7 +205,7 @@ func newLogs() *cobra.Command {
 				return err
 			}
 			defer body.Close()
-			if _, err = io.Copy(cmd.OutOrStdout(), body); cmd.Context().Err() != nil {
+			if _, err = io.Copy(plainTerminal(cmd.OutOrStdout()), body); cmd.Context().Err() != nil {
 				return cmd.Context().Err()
 			}
 			return err
@@ -222,7 +226,7 @@ func newLogs() *cobra.Command {
 
 // allLogs prints the logs of all containers of a pod beside each other.
 func allLogs(cmd *cobra.Command, c *client, p *v1.Pod, q url.Values) error {
-	out := newLineWriter(cmd.OutOrStdout())
+	out := newLineWriter(plainTerminal(cmd.OutOrStdout()))
 	var names []string
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {

@@ -91,7 +91,7 @@ func (o *runOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{runOptions: o, say: newLineWriter(cmd.ErrOrStderr()), out: newLineWriter(cmd.OutOrStdout()), seen: map[string]string{}}
+	r := &runner{runOptions: o, say: newLineWriter(cmd.ErrOrStderr()), out: newLineWriter(plainTerminal(cmd.OutOrStdout())), seen: map[string]string{}}
 	for _, note := range m.notes {
 		r.progress("%s", note)
 	}
@@ -133,7 +133,7 @@ func (o *runOptions) run(cmd *cobra.Command) error {
 
 func (r *runner) progress(format string, args ...any) {
 	if !r.quiet {
-		r.say.printf(format, args...)
+		r.say.printf("%s", plain(fmt.Sprintf(format, args...)))
 	}
 }
 

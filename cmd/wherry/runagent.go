@@ -87,7 +87,7 @@ func (o *ownAgent) config() (config.Config, error) {
 	args := []string{
 		"--container-runtime-endpoint=" + o.runtime, "--root-dir=" + o.root, "--cert-dir=" + filepath.Join(o.root, "pki"),
 		"--push-socket=" + o.socket, "--enable-server=false", "--healthz-port=0", "--cgroup-root=" + o.cgroupRoot,
-		"--cgroups-per-qos=false", "--enforce-node-allocatable=", "--fail-swap-on=false", "--v=" + strconv.Itoa(o.verbosity),
+		"--cgroups-per-qos=false", "--enforce-node-allocatable=", "--make-iptables-util-chains=false", "--fail-swap-on=false", "--v=" + strconv.Itoa(o.verbosity),
 		"--eviction-hard=memory.available<0%,nodefs.available<0%,imagefs.available<0%,nodefs.inodesFree<0%",
 	}
 	if o.nodeName != "" {
@@ -150,7 +150,7 @@ func (o *ownAgent) start(ctx context.Context) (*runningAgent, error) {
 	go func() {
 		defer close(r.ended)
 		defer func() { _ = logFile.Close() }()
-		r.err = runKubelet(inner, cfg, log)
+		r.err = runKubelet(inner, cfg, log, nil)
 	}()
 	for {
 		conn := newClient(o.socket)

@@ -41,8 +41,8 @@ var errInUse = errors.New("another agent listens there")
 
 // listenControl makes a socket that only its owner may open.
 func listenControl(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the control socket: %w", err)
+	if err := socketDir(filepath.Dir(path)); err != nil {
+		return nil, err
 	}
 	lock, err := lockFile(path + lockSuffix)
 	if err != nil {
@@ -65,6 +65,29 @@ func listenControl(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on the control socket %s (paths have 107 bytes at most): %w", path, err)
 	}
 	return &controlListener{Listener: l, lock: lock}, nil
+}
+
+// socketDir makes the directory of a control socket. The usual one must be ours alone; one that somebody named is as it is.
+func socketDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the directory of the control socket: %w", err)
+	}
+	if dir != config.SocketDir {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("look at the directory of the control socket: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s must be a directory of user %d: remove what is there", dir, os.Geteuid())
+	}
+	if st.Mode&0o077 != 0 {
+		if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
+			return fmt.Errorf("close the directory of the control socket to others: %w", err)
+		}
+	}
+	return nil
 }
 
 // lockFile makes and locks a file, or says errInUse.
@@ -118,7 +141,13 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	}
 	candidates := []string{asked}
 	if asked == "" {
-		candidates = []string{runSocket(), "/var/lib/kubelet/wherry.sock"}
+		candidates = []string{runSocket()}
+		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // agents with a --root-dir of their own
+		for _, path := range others {
+			if path != candidates[0] {
+				candidates = append(candidates, path)
+			}
+		}
 	}
 	var refused error
 	for _, path := range candidates {
@@ -141,5 +170,6 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 type noAgent struct{ socket string }
 
 func (e noAgent) Error() string {
-	return fmt.Sprintf("no agent listens on %s: start one with \"wherry run\" or \"wherry kubelet\", or name its socket with --socket", e.socket)
+	return fmt.Sprintf("no agent listens on %s: start one with \"wherry run\" or \"wherry kubelet\", or name its socket with --socket; "+
+		"a node of a cluster has one only with --push-socket=%s or controlSocket.enabled: true in its --wherry-config", e.socket, config.SystemSocket)
 }

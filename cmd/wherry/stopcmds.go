@@ -43,7 +43,7 @@ func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done
 				return err
 			}
 		}
-		fmt.Fprintln(out, p.Name)
+		fmt.Fprintln(out, plain(p.Name))
 	}
 	return nil
 }

@@ -68,6 +68,16 @@ type Result struct {
 	Preempt []*v1.Pod
 }
 
+// ByNode reports whether the answer is a no that follows from what the Node says in the API: its labels, its taints, what it
+// has to give, what its runtime can do. A Node that is older than the pod's binding may say it wrongly.
+func (r Result) ByNode() bool {
+	switch r.Reason {
+	case ReasonNodeAffinity, ReasonTaint, ReasonGroupsPolicy, ReasonNodeInfo, ReasonUnexpected:
+		return !r.OK
+	}
+	return !r.OK && strings.HasPrefix(r.Reason, ReasonOutOf)
+}
+
 func refuse(reason, format string, args ...any) Result {
 	return Result{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }

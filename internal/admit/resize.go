@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/crispec"
@@ -17,6 +18,7 @@ const (
 	messageSwap     = "In-place resize of containers with swap is not supported."
 	messageQOS      = "Pod QOS Class may not change as a result of resizing"
 	messagePinned   = "Resize is infeasible for Guaranteed Pods alongside %s policy %q"
+	messageGate     = "Resize of %s is off on this node: feature gate %s"
 	messageCapacity = "Node didn't have enough capacity: %s, requested: %d, capacity: %d"
 )
 
@@ -31,6 +33,15 @@ type ResizeInput struct {
 	LimitedSwap bool
 	// PinnedCPUs and PinnedMemory: the static policies of cpuManagerPolicy and memoryManagerPolicy are on.
 	PinnedCPUs, PinnedMemory bool
+	Gates                    ResizeGates
+}
+
+// ResizeGates are the feature gates that are off and leave a part of a pod without resizes; by default all are on.
+type ResizeGates struct {
+	// NoPodLevel: the resources of the pod as a whole stay (InPlacePodLevelResourcesVerticalScaling).
+	NoPodLevel bool
+	// NoInitContainers: those of init containers that are not sidecars stay (InPlacePodVerticalScalingInitContainers).
+	NoInitContainers bool
 }
 
 // ResizeResult is the answer: OK, or Reason Infeasible (never on this node) or Deferred (when others leave), and why. For
@@ -54,6 +65,10 @@ func Resize(in ResizeInput) ResizeResult {
 		return infeasible(messageStatic)
 	case crispec.SpecQOS(in.Pod) != class:
 		return infeasible(messageQOS)
+	case in.Gates.NoPodLevel && !equality.Semantic.DeepEqual(in.Pod.Spec.Resources, in.Allocated.Spec.Resources):
+		return infeasible(messageGate, "pod-level resources", "InPlacePodLevelResourcesVerticalScaling")
+	case in.Gates.NoInitContainers && in.initChanges():
+		return infeasible(messageGate, "init containers", "InPlacePodVerticalScalingInitContainers")
 	case in.LimitedSwap && class == v1.PodQOSBurstable && in.swapChanges():
 		return infeasible(messageSwap)
 	case in.PinnedCPUs && class == v1.PodQOSGuaranteed && in.changes(v1.ResourceCPU):
@@ -111,6 +126,23 @@ func (in *ResizeInput) changes(name v1.ResourceName) bool {
 	was := requestsByName(in.Allocated, name)
 	for c, n := range requestsByName(in.Pod, name) {
 		if was[c] != n {
+			return true
+		}
+	}
+	return false
+}
+
+// initChanges reports whether an init container that is no sidecar asks for other resources.
+func (in *ResizeInput) initChanges() bool {
+	had := map[string]*v1.ResourceRequirements{}
+	for i := range in.Allocated.Spec.InitContainers {
+		c := &in.Allocated.Spec.InitContainers[i]
+		had[c.Name] = &c.Resources
+	}
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
+		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		if was := had[c.Name]; !sidecar && was != nil && !equality.Semantic.DeepEqual(was, &c.Resources) {
 			return true
 		}
 	}

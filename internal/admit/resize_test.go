@@ -2,6 +2,7 @@ package admit
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -115,6 +116,39 @@ func TestResizeOfACriticalPod(t *testing.T) {
 	} {
 		if c.got.OK || c.got.Reason != v1.PodReasonDeferred || !reflect.DeepEqual(c.got.Preempt, c.want) {
 			t.Errorf("%s: %+v", name, c.got)
+		}
+	}
+}
+
+// A gate that is off takes its part of a pod out of resizes, and no other part.
+func TestResizeWithGatesOff(t *testing.T) {
+	t.Parallel()
+	sized := func(whole, first, sidecar string) *v1.Pod {
+		return newPod("p", "cpu=1", func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu=" + whole)}
+			p.Spec.InitContainers = []v1.Container{
+				{Name: "first", Resources: v1.ResourceRequirements{Requests: list("cpu=" + first)}},
+				{Name: "side", RestartPolicy: ptr(v1.ContainerRestartPolicyAlways), Resources: v1.ResourceRequirements{Requests: list("cpu=" + sidecar)}},
+			}
+		})
+	}
+	podLevel, initContainers := ResizeGates{NoPodLevel: true}, ResizeGates{NoInitContainers: true}
+	for name, tc := range map[string]struct {
+		pod   *v1.Pod
+		gates ResizeGates
+		gate  string // that the answer names; "": the resize is granted
+	}{
+		"the whole pod, all on":            {sized("3", "1", "1"), ResizeGates{}, ""},
+		"the whole pod, off":               {sized("3", "1", "1"), podLevel, "InPlacePodLevelResourcesVerticalScaling"},
+		"the whole pod, the other off":     {sized("3", "1", "1"), initContainers, ""},
+		"an init container, all on":        {sized("2", "2", "1"), ResizeGates{}, ""},
+		"an init container, off":           {sized("2", "2", "1"), initContainers, "InPlacePodVerticalScalingInitContainers"},
+		"an init container, the other off": {sized("2", "2", "1"), podLevel, ""},
+		"a sidecar, off":                   {sized("2", "1", "2"), initContainers, ""},
+	} {
+		got := Resize(ResizeInput{Pod: tc.pod, Allocated: sized("2", "1", "1"), Node: node("cpu=8"), Gates: tc.gates})
+		if tc.gate == "" && !got.OK || tc.gate != "" && (got.Reason != v1.PodReasonInfeasible || !strings.Contains(got.Message, tc.gate)) {
+			t.Errorf("%s: got %+v", name, got)
 		}
 	}
 }

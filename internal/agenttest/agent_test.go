@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/simcri"
 )
 
@@ -39,15 +40,25 @@ func TestNodeReady(t *testing.T) {
 }
 
 // "the scheduler ... only nodes that declare all the features a Pod requires": a node that declares none gets no such pod.
+// A feature whose gate is off is not declared.
 func TestDeclaredFeatures(t *testing.T) {
 	t.Parallel()
-	Run(t, Config{}, func(w *World) {
-		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
-		want := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
-		if got := w.Kube.Node(NodeName).Status.DeclaredFeatures; !slices.Equal(got, want) {
-			t.Errorf("declared features %q, want %q", got, want)
-		}
-	})
+	all := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+	for _, c := range []struct {
+		off  string
+		want []string
+	}{{"", all}, {"NodeDeclaredFeatures", nil}, {all[0], all[1:]}} {
+		Run(t, Config{Agent: func(cfg *agent.Config) {
+			if c.off != "" {
+				cfg.Kubelet.FeatureGates = map[string]bool{c.off: false}
+			}
+		}}, func(w *World) {
+			w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
+			if got := w.Kube.Node(NodeName).Status.DeclaredFeatures; !slices.Equal(got, c.want) {
+				t.Errorf("gate %q off: declared features %q, want %q", c.off, got, c.want)
+			}
+		})
+	}
 }
 
 func TestPodRunsAndGoes(t *testing.T) {

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // Describe says where everything is, for failures.
@@ -43,40 +40,6 @@ func stateOf(s *v1.ContainerStatus) string {
 		return "waiting " + s.State.Waiting.Reason
 	}
 	return "-"
-}
-
-// Differences lists where the API does not say what the runtime does.
-func (w *World) Differences() []string {
-	var out []string
-	pods := w.Kube.Pods()
-	for uid, p := range pods { // the runtime knows a static pod by the UID that its mirror names
-		if hash := types.UID(p.Annotations[pod.AnnotationHash]); pod.IsMirror(p) && pods[hash] == nil {
-			delete(pods, uid)
-			pods[hash] = p
-		}
-	}
-	for _, c := range w.Witness.Containers() {
-		if pods[c.UID] == nil {
-			out = append(out, fmt.Sprintf("the runtime has container %s of pod %s (%s), the API not the pod", c.Name, c.Pod, c.UID))
-		}
-	}
-	for uid, p := range pods {
-		for i := range p.Status.ContainerStatuses {
-			s := &p.Status.ContainerStatuses[i]
-			c := w.Witness.Newest(uid, s.Name)
-			switch {
-			case s.State.Running != nil && (c == nil || !c.Running || !strings.HasSuffix(s.ContainerID, c.ID)):
-				out = append(out, fmt.Sprintf("pod %s: the API says that %s runs as %s, the runtime %v", p.Name, s.Name, s.ContainerID, c))
-			case s.State.Running == nil && c != nil && c.Running:
-				out = append(out, fmt.Sprintf("pod %s: the runtime runs %s, the API says %s", p.Name, s.Name, stateOf(s)))
-			}
-		}
-		if p.DeletionTimestamp != nil {
-			out = append(out, fmt.Sprintf("pod %s is still being deleted", p.Name))
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // tail keeps the last lines of a log.

@@ -2,20 +2,16 @@ package agenttest
 
 import (
 	"context"
-	"net"
+	"io"
 	"net/http"
 	"sync"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wherry-node/wherry/agent"
-	"github.com/wherry-node/wherry/internal/checkpoint"
 	"github.com/wherry-node/wherry/internal/decide"
 )
 
@@ -37,6 +33,8 @@ type line struct {
 	goesOn bool // what the runtime has under way at the cut is done nevertheless
 	lit    int  // how often it was arranged: an action under way cuts only by the newest arrangement
 	begin  func()
+
+	told *told // under the lock of the Witness
 }
 
 // dead is what an agent hears that was killed; nobody is there to hear it.
@@ -44,7 +42,7 @@ func dead() error { return status.Error(codes.Unavailable, "the agent that asks 
 
 // newLine connects an agent; onCut is called once, at the cut.
 func newLine(w *World, onCut func()) *line {
-	l := &line{w: w, begin: onCut}
+	l := &line{w: w, begin: onCut, told: newTold()}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.RuntimeServiceClient, l.ImageServiceClient = w.Runtime.Clients()
 	return l
@@ -134,8 +132,10 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	ctx, done := l.bind(ctx)
 	defer done()
 	out, err := tampered(ctx, l, in, func(ctx context.Context, in *In, _ ...grpc.CallOption) (*Out, error) {
-		l.w.Witness.asked(in)
-		return do(ctx, in)
+		done := l.w.Witness.asked(l.told, in)
+		out, err := do(ctx, in)
+		done()
+		return out, err
 	})
 	if after && l.stands(lit) {
 		l.cut(l.goesOn)
@@ -143,6 +143,7 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	if l.isCut() {
 		return nil, dead()
 	}
+	l.w.Witness.did(in, out, err)
 	return out, err
 }
 
@@ -151,10 +152,12 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 	if l.isCut() {
 		return nil, dead()
 	}
+	began := time.Now()
 	out, err := tampered(ctx, l, in, do)
 	if l.isCut() {
 		return nil, dead()
 	}
+	l.w.Witness.answered(l.told, began, in, out, err)
 	if err == nil {
 		out = l.w.clock.answered(out).(*Out)
 	}
@@ -232,16 +235,9 @@ func (l *line) ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSandbox
 	return read(ctx, l, in, l.RuntimeServiceClient.ListPodSandbox)
 }
 
-// dialer is the network between the node and its pods.
-type dialer struct{ w *World }
-
-// DialContext connects to a pod.
-func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.w.Runtime.DialContext(ctx, network, address)
-	if err != nil {
-		d.w.Witness.dialFailed()
-	}
-	return conn, err
+// ImageStatus looks at an image.
+func (l *line) ImageStatus(ctx context.Context, in *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
+	return read(ctx, l, in, l.ImageServiceClient.ImageStatus)
 }
 
 // RoundTrip carries the agent's requests to the API server.
@@ -254,6 +250,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	var resp *http.Response
+	l.w.Witness.sends(r)
 	if bug := l.w.cfg.Plant; bug != nil && bug.API != nil {
 		resp, err = bug.API(l.w, r, l.w.Kube.RoundTrip)
 	} else {
@@ -266,49 +263,13 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && (l.w.cfg.ClockMoves || l.w.clock.moved()) {
 		resp.Body = l.w.clock.heard(resp.Body)
 	}
+	if err == nil {
+		l.w.Witness.hear(l.told, r, resp)
+		if bug := l.w.cfg.Plant; bug != nil && bug.Hears != nil && listsPods(r) {
+			resp.Body = bug.Hears(l.w, resp.Body)
+		}
+	}
 	return resp, err
-}
-
-// disk is the machine's disk as one agent reaches it.
-type disk struct {
-	*checkpoint.InMemory
-	l *line
-}
-
-var _ agent.Disk = disk{}
-
-// Load takes its time on a disk that is slow.
-func (d disk) Load(uid types.UID) (*decide.Memory, error) {
-	if by := time.Duration(d.l.w.diskSlow.Load()); by > 0 {
-		time.Sleep(by)
-	}
-	return d.InMemory.Load(uid)
-}
-
-// Save fails on a disk that is full.
-func (d disk) Save(uid types.UID, m *decide.Memory) error {
-	switch {
-	case d.l.isCut():
-		return dead()
-	case d.l.w.diskFull.Load():
-		return syscall.ENOSPC
-	}
-	return d.InMemory.Save(uid, m)
-}
-
-// Remove removes the pod's checkpoint with its directory.
-func (d disk) Remove(uid types.UID) {
-	if bug := d.l.w.cfg.Plant; !d.l.isCut() && (bug == nil || !bug.KeepsCheckpoints) {
-		d.InMemory.Remove(uid)
-	}
-}
-
-// UIDs are the pods that have a checkpoint.
-func (d disk) UIDs() []types.UID {
-	if bug := d.l.w.cfg.Plant; bug != nil && bug.KeepsCheckpoints {
-		return nil
-	}
-	return d.InMemory.UIDs()
 }
 
 // Bug is a defect that a test plants between the agent and the world, so that it is seen that the Witness finds it.
@@ -317,6 +278,8 @@ type Bug struct {
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
 	// API stands between the agent and its API server.
 	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
+	// Hears stands between what the agent is told of its pods and what it does about that.
+	Hears func(w *World, body io.ReadCloser) io.ReadCloser
 	// KeepsCheckpoints: the disk never forgets, and does not say so.
 	KeepsCheckpoints bool
 }

@@ -25,18 +25,19 @@ func (w *World) StartAgent() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := newLine(w, func() {
 		cancel()
-		w.Witness.agent(false)
+		w.Witness.agent(nil)
 	})
 	client := &rest.Config{Host: "http://simkube", Transport: l, UserAgent: agentName, QPS: -1}
+	w.Witness.rereads = kubelet.FileCheckFrequency.Duration
 	if w.cfg.Standalone {
 		client = nil
 	}
-	shape := agent.Shape{}
+	shape := agent.Shape{PullRecords: w.cfg.PullRecords}
 	if !w.cfg.Forgetful {
 		shape.Disk = disk{w.disk, l}
 	}
 	deps := agent.Deps{
-		Client: client, Runtime: l, Images: l, Dialer: dialer{w}, Machine: agent.SimulatedMachine(shape),
+		Client: client, Runtime: l, Images: l, Dialer: dialer{w, l}, Machine: agent.SimulatedMachine(shape),
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	if w.cfg.Deps != nil {
@@ -48,7 +49,7 @@ func (w *World) StartAgent() {
 	}
 	ended := make(chan error, 1)
 	w.line, w.end, w.ended = l, cancel, ended
-	w.Witness.agent(true)
+	w.Witness.agent(l.told)
 	go func() { ended <- a.Run(ctx) }()
 }
 
@@ -69,7 +70,7 @@ func (w *World) StopAgent() {
 	if err := <-w.ended; err != nil {
 		w.Errorf("the agent ended with %v", err)
 	}
-	w.Witness.agent(false)
+	w.Witness.agent(nil)
 	w.line.end()
 	w.line = nil
 }

@@ -2,6 +2,8 @@ package agenttest
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/agent"
 )
 
 // What others do to the Node is seen by the watch of it, and stays as they made it; a Node that was deleted is missed, and not
@@ -77,5 +81,76 @@ func TestOthersChangeTheNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Await("what was done during an outage is seen", 2*time.Minute, func() bool { return told("NodeNotSchedulable") == 2 })
+	})
+}
+
+// lagging holds back what the watch of Nodes says.
+type lagging struct {
+	http.RoundTripper
+	by time.Duration
+}
+
+func (l lagging) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, "/nodes") && r.URL.Query().Get("watch") != "" {
+		resp.Body = &lateBody{ReadCloser: resp.Body, ctx: r.Context(), by: l.by}
+	}
+	return resp, err
+}
+
+type lateBody struct {
+	io.ReadCloser
+	ctx context.Context
+	by  time.Duration
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	select {
+	case <-time.After(b.by):
+	case <-b.ctx.Done():
+	}
+	return n, err
+}
+
+// A pod is not refused for what the Node said minutes ago: the watch of pods may be far ahead of that of the Node. One that
+// the Node as it is refuses is refused, with one request beside the watch.
+func TestRefusalNeverFollowsFromAnOldNode(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Deps: func(d *agent.Deps) {
+		d.Client.Transport = lagging{d.Client.Transport, 4 * time.Minute}
+	}}
+	Run(t, cfg, func(w *World) {
+		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
+		time.Sleep(10 * time.Minute)
+		nodes := w.Admin.CoreV1().Nodes()
+		patch := func(text string, sub ...string) {
+			t.Helper()
+			if _, err := nodes.Patch(context.Background(), NodeName, types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}, sub...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		labeled := func(key string) func(*v1.Pod) {
+			return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{key: "1"} }
+		}
+		patch(`{"metadata":{"labels":{"zone":"1"}}}`)
+		w.Create(Pod("labeled", labeled("zone")))
+		w.WaitReady("labeled")
+		before := w.Kube.Count("get nodes")
+		w.Create(Pod("elsewhere", labeled("other")))
+		w.WaitPhase("elsewhere", v1.PodFailed)
+		if r := w.Kube.Pod(Namespace, "elsewhere").Status.Reason; r != "NodeAffinity" {
+			t.Errorf("reason %q", r)
+		}
+		if n := w.Kube.Count("get nodes") - before; n > 2 {
+			t.Errorf("asked for the node %d times", n)
+		}
+		patch(`{"spec":{"taints":[{"key":"k","effect":"NoExecute"}]}}`)
+		w.Create(Pod("tainted"))
+		w.WaitReady("tainted") // the watch has not told of the taint: nothing is refused for what nobody knows
+		time.Sleep(10 * time.Minute)
+		patch(`{"spec":{"taints":null}}`)
+		w.Create(Pod("free"))
+		w.WaitReady("free")
 	})
 }

@@ -55,6 +55,14 @@ func TestPlanted(t *testing.T) {
 		{RuleStatic, "a mirror is taken for made", dropsMirrors},
 		{RuleNames, "an edited manifest starts beside the pod of the old", startsBesideOld},
 		{RuleResize, "new resources are taken for given", resizesNothing},
+		{RuleEnding, "a deletion is ignored for 20 s", ignoresDeletions},
+		{RuleConverges, "a pod that runs is told to be pending", staysPending},
+		{RuleConverges, "one restart more is told", countsOneMore},
+		{RuleConverges, "another exit code is told", saysAnotherExitCode},
+		{RuleTerm, "a container is killed before the time that TERM gave it", killsBeforeItsTime},
+		{RuleGrace, "a second is given to a container whose probe failed", hurriesRestarts},
+		{RuleUncalled, "a container whose probe never fails is restarted", restartsTheHealthy},
+		{RuleReadiness, "pods with init containers are told not to be ready", flapsBesideInits},
 	}
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
@@ -103,10 +111,18 @@ func (r *requests) again(ctx context.Context, w *World, id string) {
 	}
 	c = proto.CloneOf(c)
 	c.Config.Metadata.Attempt++
-	w.Witness.asked(c)
+	defer asks(w, c)()
 	if out, err := w.Runtime.CreateContainer(ctx, c); err == nil {
 		_, _ = w.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: out.ContainerId})
 	}
+}
+
+// asks tells the Witness of a call that a bug makes in the agent's name.
+func asks(w *World, in any) (done func()) {
+	w.Witness.mu.Lock()
+	t := w.Witness.lastTold
+	w.Witness.mu.Unlock()
+	return w.Witness.asked(t, in)
 }
 
 func startsTwice() *Bug {
@@ -121,20 +137,15 @@ func startsTwice() *Bug {
 	}}
 }
 
+// startsInEndingPod makes a container anew when it has ended because its pod was deleted.
 func startsInEndingPod() *Bug {
 	var made requests
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
-		if r, ok := in.(*runtimeapi.StopPodSandboxRequest); ok {
-			for _, c := range w.Witness.Containers() {
-				if c.Sandbox == r.PodSandboxId {
-					time.Sleep(40 * time.Second)
-					made.again(ctx, w, c.ID)
-					break
-				}
-			}
-		}
 		out, err := do(ctx, in)
 		made.see(in, out, err)
+		if r, ok := in.(*runtimeapi.StopContainerRequest); ok && err == nil {
+			made.again(ctx, w, r.ContainerId)
+		}
 		return out, err
 	}}
 }

@@ -17,11 +17,6 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// listsPods reports whether a request is the one by which an agent that starts learns of its pods.
-func listsPods(r *http.Request) bool {
-	return r.Method == http.MethodGet && r.URL.Path == "/api/v1/pods"
-}
-
 // atFirst changes what a list of pods says, be it streamed or not, and nothing of what comes after.
 type atFirst struct {
 	io.Closer
@@ -104,7 +99,7 @@ func endsWithMirror() *Bug {
 			for _, c := range w.Witness.Containers() {
 				if c.Running && strings.HasSuffix(r.URL.Path, "/pods/"+c.Pod) && w.Kube.Pod(Namespace, c.Pod) != nil && pod.IsMirror(w.Kube.Pod(Namespace, c.Pod)) {
 					stop := &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 5}
-					w.Witness.asked(stop)
+					asks(w, stop)()
 					_, _ = w.Runtime.StopContainer(r.Context(), stop)
 				}
 			}

@@ -29,6 +29,8 @@ func Annotate(key, value string) func(*v1.Pod) {
 // Create creates a pod and returns its UID.
 func (w *World) Create(p *v1.Pod) types.UID {
 	w.Helper()
+	p = p.DeepCopy()
+	portProbes(&p.Spec)
 	got, err := w.Admin.CoreV1().Pods(p.Namespace).Create(context.Background(), p, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatalf("create pod %s: %v", p.Name, err)

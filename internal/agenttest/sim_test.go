@@ -3,11 +3,8 @@ package agenttest
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +31,12 @@ var (
 func TestSim(t *testing.T) {
 	t.Parallel()
 	var all tally
-	t.Cleanup(func() { t.Logf("proved: %s", &all) })
+	t.Cleanup(func() {
+		t.Logf("proved: %s", &all)
+		for _, lack := range all.unarmed() {
+			t.Errorf("the simulation proves too little: %s", lack)
+		}
+	})
 	for i := range *seeds {
 		seed := *firstSeed + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -97,8 +99,6 @@ const (
 
 func (s *sim) run() {
 	began, long := time.Now(), time.Duration(0)
-	// An action asks for the image, then for the container; a watch that was cut again and again is opened anew after 30 s.
-	s.Witness.KnownWithin = 2*slowest + 35*time.Second
 	for time.Since(began)-long < simFor {
 		if !s.Alive() {
 			s.withoutAgent()
@@ -112,6 +112,7 @@ func (s *sim) run() {
 		time.Sleep(s.between(50*time.Millisecond, 4*time.Second))
 	}
 	s.settle()
+	s.tally.rules = s.Witness.Armed()
 	s.tally.virtual += time.Since(began)
 	s.tally.seeds++
 	s.tally.crashes += s.crashes
@@ -123,7 +124,7 @@ func (s *sim) settle() {
 	for _, remove := range s.faults {
 		remove()
 	}
-	s.SetDiskFull(false)
+	s.SetDisk(DiskFault{})
 	s.CrashAfter(0, false, false)
 	if !s.Alive() {
 		s.withoutAgent()
@@ -242,9 +243,7 @@ func (s *sim) step() {
 	case n < 90:
 		s.apiFault()
 	case n < 92:
-		s.tally.count("disk: full")
-		s.SetDiskFull(true)
-		s.faults = append(s.faults, func() { s.SetDiskFull(false) })
+		s.breakDisk()
 	default:
 		s.endAgent()
 	}
@@ -268,49 +267,4 @@ func (s *sim) endAgent() {
 	default:
 		s.CrashAfter(1+s.rng.IntN(6), s.chance(50), s.chance(50))
 	}
-}
-
-// tally is the size of a proof.
-type tally struct {
-	mu         sync.Mutex
-	seeds      int
-	pods       int
-	containers int
-	crashes    int
-	virtual    time.Duration
-	faults     map[string]int
-}
-
-func (t *tally) count(fault string) {
-	if t.faults == nil {
-		t.faults = map[string]int{}
-	}
-	t.faults[fault]++
-}
-
-func (t *tally) add(o *tally) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seeds, t.pods, t.containers, t.crashes = t.seeds+o.seeds, t.pods+o.pods, t.containers+o.containers, t.crashes+o.crashes
-	t.virtual += o.virtual
-	if t.faults == nil {
-		t.faults = map[string]int{}
-	}
-	for k, n := range o.faults {
-		t.faults[k] += n
-	}
-}
-
-// String is the tally, faults by kind.
-func (t *tally) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var b strings.Builder
-	total := 0
-	for _, k := range slices.Sorted(maps.Keys(t.faults)) {
-		fmt.Fprintf(&b, "\n  %6d %s", t.faults[k], k)
-		total += t.faults[k]
-	}
-	return fmt.Sprintf("%d seeds, %d pods, %d container starts, %d agents killed, %d faults injected, %s of the nodes' time%s",
-		t.seeds, t.pods, t.containers, t.crashes, total, t.virtual.Round(time.Minute), b.String())
 }

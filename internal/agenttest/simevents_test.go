@@ -138,6 +138,9 @@ func (s *sim) pod(name string) *v1.Pod {
 		p.Annotations[simcri.AnnotationStopAfter] = s.between(0, 15*time.Second).String()
 	}
 	s.shape(p)
+	if main := &spec.Containers[0]; main.ReadinessProbe == nil && s.chance(25) {
+		main.ReadinessProbe = httpProbe(3, 1)
+	}
 	return p
 }
 

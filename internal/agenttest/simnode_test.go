@@ -3,6 +3,7 @@ package agenttest
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing/synctest"
 	"time"
 
@@ -25,16 +26,36 @@ func (s *sim) moveClock() {
 	s.MoveClock(d)
 }
 
+// breakDisk makes the disk fail or hold up all that pods need of it, or mends it.
+func (s *sim) breakDisk() {
+	f, kind := DiskFault{}, "mended"
+	switch s.rng.IntN(5) {
+	case 0:
+		f, kind = DiskFault{Write: syscall.ENOSPC, Volumes: syscall.ENOSPC}, "full"
+	case 1:
+		f, kind = DiskFault{Write: syscall.EROFS, Volumes: syscall.EROFS}, "read-only"
+	case 2:
+		f, kind = DiskFault{Write: syscall.EIO, Read: syscall.EIO, Volumes: syscall.EIO, Every: 1 + s.rng.Int64N(3)}, "failing"
+	case 3:
+		f, kind = DiskFault{Slow: s.between(100*time.Millisecond, 10*time.Second)}, "slow"
+	}
+	s.tally.count("disk: " + kind)
+	s.said("disk %s", kind)
+	s.SetDisk(f)
+}
+
 // resizeOne asks for other CPUs for a pod that asked for some.
 func (s *sim) resizeOne() {
-	name := s.pick()
-	if name == "" {
+	var of []string
+	for _, name := range s.alive() {
+		if p := s.Kube.Pod(Namespace, name); p.DeletionTimestamp == nil && !p.Spec.Containers[0].Resources.Requests.Cpu().IsZero() {
+			of = append(of, name)
+		}
+	}
+	if len(of) == 0 {
 		return
 	}
-	p := s.Kube.Pod(Namespace, name)
-	if p.DeletionTimestamp != nil || p.Spec.Containers[0].Resources.Requests.Cpu().IsZero() {
-		return
-	}
+	name := one(s, of...)
 	cpu := one(s, "1", "2", "5", "30", "60", "500")
 	s.said("resize %s to %s", name, cpu)
 	patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":%q}}}]}}`, cpu)

@@ -89,6 +89,7 @@ func (s *sim) newManifest(name string) {
 	p := s.pod(name)
 	p.Annotations[annotationVersion] = fmt.Sprint(s.statics.next)
 	p.Spec.NodeName = ""
+	portProbes(&p.Spec)
 	p.Spec.ActiveDeadlineSeconds = nil
 	p.Spec.Containers[0].Resources = v1.ResourceRequirements{} // a static pod takes its room from others
 	p.Spec.RestartPolicy = v1.RestartPolicyAlways

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/pod"
@@ -219,6 +220,32 @@ data: {a: b}
 		}
 		files.remove("web.yaml")
 		w.Await("gone", time.Minute, func() bool { return !w.Witness.Present(Namespace, webOnNode) })
+	})
+}
+
+// "podCIDR is the CIDR to use for pod IP addresses, only used in standalone mode": the runtime is told until it takes it.
+func TestPodCIDRStandalone(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{Standalone: true})
+	static := cfg.Agent
+	cfg.Agent = func(c *agent.Config) {
+		static(c)
+		c.Kubelet.PodCIDR = "10.77.0.0/16"
+	}
+	Run(t, cfg, func(w *World) {
+		w.Runtime.Inject(simcri.Fault{Method: "UpdateRuntimeConfig", Times: 1, Err: errors.New("not yet")})
+		w.RestartAgent(0)
+		w.Await("the runtime has the addresses", time.Minute, func() bool { return w.Runtime.Calls("UpdateRuntimeConfig") >= 2 })
+		files.write("web.yaml", manifest("web", "registry.example/web:1", ""))
+		w.Await("running", 10*time.Second, func() bool { return w.running(webOnNode) != "" })
+		boxes, err := w.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		if err != nil || len(boxes.Items) != 1 {
+			t.Fatal(boxes, err)
+		}
+		box, err := w.Runtime.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: boxes.Items[0].Id})
+		if err != nil || !strings.HasPrefix(box.Status.Network.Ip, "10.77.") {
+			t.Errorf("address %v (%v), want one of 10.77.0.0/16", box.GetStatus().GetNetwork(), err)
+		}
 	})
 }
 

@@ -2,6 +2,8 @@ package agenttest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -238,6 +240,15 @@ func TestHungPod(t *testing.T) {
 			if r := w.NodeReady(); r.Status != v1.ConditionTrue {
 				t.Fatalf("node %s: %s", r.Reason, r.Message)
 			}
+		}
+		events, err := w.Admin.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(events.Items, func(e v1.Event) bool {
+			return e.Reason == "PodInspectionHangs" && e.InvolvedObject.Kind == "Node" && strings.Contains(e.Message, Namespace+"/a")
+		}) {
+			t.Errorf("no event on the node names the pod that hangs")
 		}
 		w.Create(Pod("b"))
 		w.WaitReady("b")

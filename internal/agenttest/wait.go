@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Await waits, at most for d, until the condition holds, and looks every 20 ms, after two seconds every 200.
@@ -83,10 +84,25 @@ func (w *World) WaitGone(names ...string) {
 	})
 }
 
-// WaitConverged waits until the API says what the runtime does.
+// WaitConverged waits until the API says what the runtime does, of each pod at some instant: what ends again and again is
+// not told of at once.
 func (w *World) WaitConverged(d time.Duration) {
 	w.Helper()
-	w.awaitNone(RuleConverges, d, w.Differences)
+	agreed := map[types.UID]bool{}
+	w.awaitNone(RuleConverges, d, func() (out []string) {
+		differ := w.differences()
+		for uid := range w.Kube.Pods() {
+			agreed[uid] = agreed[uid] || len(differ[uid]) == 0
+		}
+		for uid, of := range differ {
+			if !agreed[uid] {
+				out = append(out, of...)
+			}
+		}
+		slices.Sort(out)
+		return out
+	})
+	w.Witness.compared(len(agreed))
 }
 
 // Ready reports whether a pod's Ready condition is true.

@@ -9,10 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// outageSettles is how long after the API or the agent came back the agent may not know of a deletion yet: it asks again
-// after a back-off.
-const outageSettles = 60 * time.Second
-
 // Rule is an invariant that the Witness holds.
 type Rule string
 
@@ -55,46 +51,79 @@ type Instance struct {
 	UID                               types.UID
 	Attempt                           uint32
 	Running                           bool
-	Started                           time.Time
+	Exited                            bool
+	Created, Started                  time.Time
+	Shares                            int64 // of CPU, that it was made with
 	ExitCode                          int32
 }
 
 // Witness watches the runtime and the API from outside and writes down every invariant that breaks. It sees every
-// change at the moment of the change.
+// change at the moment of the change, and all that agents are told: what an agent does is judged by what it knew.
 type Witness struct {
-	// KnownWithin is how long after a deletion something may still start in the pod: the watch has to tell of it, and
-	// an action that was under way has to ask for the image first. To be set before anything happens.
-	KnownWithin time.Duration
-	// KnowsAgainWithin is the same after an outage of the API, or the start of an agent.
-	KnowsAgainWithin time.Duration
 	// onBroken is called at the first violation.
 	onBroken func()
 
-	mu           sync.Mutex
-	violations   []Violation
-	containers   map[string]*Instance
-	sandboxes    map[string]*sandboxSeen
-	highest      map[string]uint32 // attempt by uid/container
-	initDone     map[string]bool   // sandbox/container
-	pods         map[types.UID]*podSeen
-	down         bool              // no API
-	noAgent      bool              // no agent
-	agents       int               // how many have begun
-	askedBy      map[types.UID]int // which of them asked for the pod's newest sandbox
-	backAt       time.Time         // when the API or the agent last came back
-	starts       int
-	startsOf     map[string][]time.Time    // by uid/container, at most maxStarts
-	exits        map[string]int32          // the last exit code by uid/container
-	firstEnd     map[types.UID]time.Time   // of a container of the pod, or of an attempt to start one
-	startsAll    map[string]int            // by uid
-	termed       map[string]termed         // by the ID of a container that was asked to end with time to do so
-	told         map[types.UID]int32       // events of starts: the count of each
-	toldOf       map[string]int            // and their sum, by the pod's uid
-	manifests    map[string]*manifestSeen  // by the full name of their pod
-	statics      map[types.UID]*staticSeen // what the runtime was asked to run of them
-	agentAt      time.Time                 // when the agent began
-	clockAt      time.Time                 // when the machine's clock was last moved
-	dialFailedAt time.Time                 // when a probe last did not reach a pod
+	mu         sync.Mutex
+	violations []Violation
+	suspects   []suspect
+	tallies    map[Rule]*Armed
+	runtimeSeen
+	apiSeen
+	known
+	manifests map[string]*manifestSeen  // by the full name of their pod
+	versions  map[string]*v1.Pod        // what each version of a manifest said
+	statics   map[types.UID]*staticSeen // what the runtime was asked to run of them
+
+	agents   int       // how many agents there were
+	lastTold *told     // what the newest was told
+	agentAt  time.Time // when the newest began
+	noAgent  bool
+	rereads  time.Duration // how often agents look at their manifests
+	moved    bool          // the machine's clock was moved
+}
+
+// runtimeSeen is what the runtime has and had.
+type runtimeSeen struct {
+	containers map[string]*Instance
+	sandboxes  map[string]*sandboxSeen
+	newestOf   map[string]*Instance   // the newest attempt by uid/container, also when it is removed
+	initDone   map[string]bool        // by sandbox/container
+	askedBy    map[types.UID]int      // which agent asked for the pod's newest sandbox
+	users      map[string][]types.UID // the pods that ever had an address
+	starts     int
+	startsOf   map[string][]time.Time  // by uid/container, at most maxStarts
+	startsAll  map[string]int          // by uid
+	exits      map[string]int32        // the last exit code by uid/container
+	over       map[types.UID]time.Time // when all of a pod had ended for good
+	termed     map[string]time.Time    // when a container that was asked to end has had the time that it was given
+}
+
+// apiSeen is what the API has and had.
+type apiSeen struct {
+	pods       map[types.UID]*podSeen
+	eventCount map[types.UID]int32 // events of starts: the count of each
+	eventsOf   map[string]int      // and their sum, by the pod's uid
+	sentStatus map[string]sent     // the last status that an agent sent, by namespace/name
+}
+
+// known is what agents were told that outlives one of them.
+type known struct {
+	ends        map[types.UID]*ends
+	doomed      map[string]cause     // containers that a probe or a hook has failed, by ID
+	streaks     map[probeKey]*streak // results of probes in a row
+	aliveTold   map[string]types.UID // what agents were told is alive: containers and sandboxes by ID
+	unsaved     map[types.UID]bool   // pods of which a checkpoint could not be written
+	held        map[types.UID][]span // when the disk held up turns of the pod
+	inspections map[types.UID]*inspection
+	beganAnew   map[types.UID]bool      // static pods of which something began anew while a mirror may have outlived it
+	troubleTold map[types.UID]time.Time // when last the end of a container or sandbox of the pod was told
+	unreadyTold map[types.UID]time.Time // when last a probe or hook of the pod failed for the threshold's time
+}
+
+// sent is a status on its way to the API server.
+type sent struct {
+	at   time.Time
+	body string
 }
 
 const maxStarts = 64
@@ -104,24 +133,38 @@ type sandboxSeen struct {
 	name  string
 	ready bool
 	since time.Time
+	ip    string
 }
 
 // podSeen is a pod as the API had it, also after it is gone.
 type podSeen struct {
 	pod       *v1.Pod
+	added     time.Time
 	deletedAt time.Time // first asked for
-	mayKillAt time.Time // the earliest end of its grace period
 	forced    bool
-	gone      bool      // from the API
-	readyAt   time.Time // when the API came to say so
-	trouble   time.Time // when last a container or the sandbox of it ended
+	gone      bool        // from the API
+	readyAt   time.Time   // when the newest status that says ready was sent
+	resizes   []time.Time // when other resources were asked for
+	finalAt   time.Time   // when a terminal phase came
 }
 
 func newWitness() *Witness {
-	return &Witness{KnownWithin: 5 * time.Second, KnowsAgainWithin: outageSettles, containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, highest: map[string]uint32{},
-		initDone: map[string]bool{}, pods: map[types.UID]*podSeen{}, startsOf: map[string][]time.Time{}, exits: map[string]int32{},
-		startsAll: map[string]int{}, termed: map[string]termed{}, askedBy: map[types.UID]int{}, told: map[types.UID]int32{}, toldOf: map[string]int{},
-		firstEnd: map[types.UID]time.Time{}, manifests: map[string]*manifestSeen{}, statics: map[types.UID]*staticSeen{}}
+	return &Witness{
+		tallies: map[Rule]*Armed{}, manifests: map[string]*manifestSeen{}, versions: map[string]*v1.Pod{}, statics: map[types.UID]*staticSeen{},
+		runtimeSeen: runtimeSeen{
+			containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, newestOf: map[string]*Instance{},
+			initDone: map[string]bool{}, askedBy: map[types.UID]int{}, users: map[string][]types.UID{},
+			startsOf: map[string][]time.Time{}, startsAll: map[string]int{}, exits: map[string]int32{},
+			over: map[types.UID]time.Time{}, termed: map[string]time.Time{},
+		},
+		apiSeen: apiSeen{
+			pods: map[types.UID]*podSeen{}, eventCount: map[types.UID]int32{}, eventsOf: map[string]int{}, sentStatus: map[string]sent{},
+		},
+		known: known{
+			ends: map[types.UID]*ends{}, doomed: map[string]cause{}, streaks: map[probeKey]*streak{},
+			aliveTold: map[string]types.UID{}, inspections: map[types.UID]*inspection{}, held: map[types.UID][]span{}, unsaved: map[types.UID]bool{}, beganAnew: map[types.UID]bool{}, troubleTold: map[types.UID]time.Time{}, unreadyTold: map[types.UID]time.Time{},
+		},
+	}
 }
 
 // broken is called with the lock held.
@@ -141,29 +184,39 @@ func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.broken(rule, format, args...)
 }
 
-func (w *Witness) outage(on bool) {
+// agent notes that an agent begins, with what it has been told, or, where that is nil, that one has ended.
+func (w *Witness) agent(t *told) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.down = on
-	w.backAt = time.Now()
-}
-
-func (w *Witness) agent(on bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.noAgent = !on
-	w.backAt = time.Now()
-	if on {
+	w.noAgent = t == nil
+	if t != nil {
 		w.agents++
-		w.agentAt = w.backAt
+		w.lastTold = t
+		w.agentAt = time.Now()
+		clear(w.streaks) // an agent that starts counts from nothing
 	}
 }
 
-// clockMoved notes that the machine's clock was moved: what an agent that starts later knows of earlier periods is wrong.
+// clockMoved notes that the machine's clock was moved: times that an agent kept are wrong by that.
 func (w *Witness) clockMoved() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.clockAt = time.Now()
+	w.moved = true
+}
+
+// loaded notes that an agent reads from its disk when it began to end a pod. Where the clock was moved since, that is
+// what it has to go by.
+func (w *Witness) loaded(uid types.UID, began time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if began.IsZero() || !w.moved {
+		return
+	}
+	if e := w.ends[uid]; e != nil {
+		e.tell(began, e.grace)
+	} else if spec := w.specOf(uid); spec != nil {
+		w.endOf(uid).tell(began, graceOf(spec))
+	}
 }
 
 // deleting notes a deletion that the World asks for.
@@ -174,19 +227,10 @@ func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	if s == nil {
 		return
 	}
-	seconds := *p.Spec.TerminationGracePeriodSeconds
-	if grace != nil {
-		seconds = *grace
-	}
-	first := s.deletedAt.IsZero()
-	if first {
+	if s.deletedAt.IsZero() {
 		s.deletedAt = time.Now()
 	}
-	// A shorter period counts from the first deletion too: so does the deletion timestamp.
-	if at := s.deletedAt.Add(time.Duration(seconds) * time.Second); first || at.Before(s.mayKillAt) {
-		s.mayKillAt = at
-	}
-	s.forced = s.forced || seconds == 0
+	s.forced = s.forced || grace != nil && *grace == 0 || grace == nil && *p.Spec.TerminationGracePeriodSeconds == 0
 }
 
 // force says that a pod may leave the API whatever runs of it: somebody makes it do so.

@@ -1,12 +1,16 @@
 package agenttest
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -28,12 +32,16 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	}
 	s := w.pods[p.UID]
 	if s == nil {
-		s = &podSeen{}
+		s = &podSeen{added: time.Now()}
 		w.pods[p.UID] = s
 	}
 	s.pod = p
+	if final := p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded; final && s.finalAt.IsZero() {
+		s.finalAt = time.Now()
+	}
 	if typ == watch.Added && s.gone && w.noAgent { // it was restored; an agent that looks on has begun to end it
-		s.gone, s.forced, s.deletedAt, s.mayKillAt = false, false, time.Time{}, time.Time{}
+		s.gone, s.forced, s.deletedAt, s.readyAt = false, false, time.Time{}, time.Time{}
+		delete(w.ends, p.UID)
 	}
 	if typ == watch.Deleted {
 		s.gone = true
@@ -47,29 +55,82 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	if old == nil {
 		return
 	}
-	w.judgeStatus(old.(*v1.Pod), p)
-	w.judgeReadiness(s, old.(*v1.Pod), p)
+	was := old.(*v1.Pod)
+	if !slices.EqualFunc(was.Spec.Containers, p.Spec.Containers, func(a, b v1.Container) bool {
+		return a.Resources.Requests.Cpu().Equal(*b.Resources.Requests.Cpu())
+	}) {
+		s.resizes = append(s.resizes, time.Now())
+	}
+	w.judgeStatus(was, p)
+	w.judgeReadiness(s, was, p)
 }
 
-// toldWithin is how late an end may be told of: one call that a runtime never answers keeps the agent from seeing it for
-// two minutes, "runtimeRequestTimeout", and for one more, to the next relist.
-const toldWithin = 3 * time.Minute
+// sends notes a status that an agent sends. What it holds was known by then; sent again, by then the first time.
+func (w *Witness) sends(r *http.Request) {
+	name, is := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/status")
+	namespace, name, of := strings.Cut(name, "/pods/")
+	if !is || !of || r.Method != http.MethodPatch || r.Body == nil {
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if key := namespace + "/" + name; w.sentStatus[key].body != string(body) {
+		w.sentStatus[key] = sent{time.Now(), string(body)}
+	}
+}
 
-// judgeReadiness: only the end of a container, or of the pod, takes readiness away, and a probe that fails as the pod's
-// annotations say that it will. What ended up to toldWithin before the API said ready may be told of late.
+// judgeReadiness holds that readiness goes only for a reason that the agent was told after it said ready: the end of a
+// container or sandbox, a probe that failed, or the end of the pod.
 func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
-	trouble := s.trouble
-	if st := w.statics[types.UID(is.Annotations[pod.AnnotationHash])]; pod.IsMirror(is) && st != nil {
-		trouble = st.trouble
+	if Ready(is) {
+		if !equality.Semantic.DeepEqual(was.Status, is.Status) {
+			s.readyAt = w.sentStatus[is.Namespace+"/"+is.Name].at
+		}
+		return
+	}
+	if !Ready(was) {
+		return
+	}
+	uid := is.UID
+	if pod.IsMirror(is) {
+		uid = types.UID(is.Annotations[pod.AnnotationHash])
 	}
 	switch {
-	case Ready(was) == Ready(is):
-	case Ready(is):
-		s.readyAt = time.Now()
-	case probed(&is.Spec) && time.Since(w.dialFailedAt) < time.Minute: // by an injected fault
-	case is.DeletionTimestamp != nil || is.Spec.ActiveDeadlineSeconds != nil || probesFail(is) || len(is.Spec.ReadinessGates) > 0:
-	case trouble.Before(s.readyAt.Add(-toldWithin)):
-		w.broken(RuleReadiness, "pod %s is not ready any more, though nothing of it has ended since %s", is.Name, trouble.Format(time.TimeOnly))
+	case is.DeletionTimestamp != nil:
+		return // as it should
+	case len(is.Spec.ReadinessGates) > 0:
+		w.judged(RuleReadiness, "the pod has readiness gates")
+		return
+	case w.statics[uid] == nil && w.pods[uid] == nil:
+		w.judged(RuleReadiness, "a pod of a test that tells nothing of it")
+		return
+	}
+	since := w.troubleTold[uid]
+	for _, at := range []time.Time{w.unreadyTold[uid], s.finalAt, w.over[uid]} {
+		if at.After(since) {
+			since = at
+		}
+	}
+	if st := w.statics[uid]; st != nil && st.overAt.After(since) {
+		since = st.overAt
+	}
+	if d := is.Spec.ActiveDeadlineSeconds; d != nil && (w.moved || !time.Now().Before(s.startTime().Add(time.Duration(*d)*time.Second-rounding))) {
+		w.judged(RuleReadiness, "")
+		return
+	}
+	if since.Before(s.readyAt) && w.heldUp(uid, since) {
+		w.judged(RuleReadiness, "the disk held up the turn that said ready")
+		return
+	}
+	w.judged(RuleReadiness, "")
+	if since.Before(s.readyAt) {
+		w.broken(RuleReadiness, "pod %s is not ready any more, and since %s, when that it is was sent, the agent was told of no reason; the last was at %s",
+			is.Name, s.readyAt.Format("15:04:05.000"), since.Format("15:04:05.000"))
 	}
 }
 
@@ -79,20 +140,9 @@ func probesFail(p *v1.Pod) bool {
 	for a := range p.Annotations {
 		fails = fails || strings.HasPrefix(a, simcri.AnnotationFailAfter)
 	}
-	return fails && probed(&p.Spec)
-}
-
-func probed(s *v1.PodSpec) bool {
-	return slices.ContainsFunc(allContainers(s), func(c v1.Container) bool {
+	return fails && slices.ContainsFunc(allContainers(&p.Spec), func(c v1.Container) bool {
 		return c.LivenessProbe != nil || c.StartupProbe != nil || c.ReadinessProbe != nil
 	})
-}
-
-// dialFailed notes that a probe did not reach a pod.
-func (w *Witness) dialFailed() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dialFailedAt = time.Now()
 }
 
 func allContainers(s *v1.PodSpec) []v1.Container {
@@ -106,10 +156,10 @@ func (w *Witness) event(e *v1.Event) {
 		return
 	}
 	n := max(e.Count, 1)
-	w.toldOf[uid] += int(n - w.told[e.UID])
-	w.told[e.UID] = n
-	if w.toldOf[uid] > w.startsAll[uid] {
-		w.broken(RuleEvents, "pod %s: events tell of %d started containers, there were %d", e.InvolvedObject.Name, w.toldOf[uid], w.startsAll[uid])
+	w.eventsOf[uid] += int(n - w.eventCount[e.UID])
+	w.eventCount[e.UID] = n
+	if w.eventsOf[uid] > w.startsAll[uid] {
+		w.broken(RuleEvents, "pod %s: events tell of %d started containers, there were %d", e.InvolvedObject.Name, w.eventsOf[uid], w.startsAll[uid])
 	}
 }
 
@@ -124,6 +174,16 @@ func (w *Witness) tellsAnew(p *v1.Pod) bool {
 	return true
 }
 
+// wasAttempt reports whether a container has come to the attempt that a status counts. Where it has not, somebody forged it.
+func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
+	uid := p.UID
+	if hash := types.UID(p.Annotations[pod.AnnotationHash]); pod.IsMirror(p) {
+		uid = hash
+	}
+	in := w.newestOf[string(uid)+"/"+s.Name]
+	return in == nil || int64(s.RestartCount) <= int64(in.Attempt)+1
+}
+
 func (w *Witness) judgeStatus(was, is *v1.Pod) {
 	if (was.Status.Phase == v1.PodFailed || was.Status.Phase == v1.PodSucceeded) && is.Status.Phase != was.Status.Phase {
 		w.broken(RuleTerminal, "pod %s left the terminal phase %s for %s", is.Name, was.Status.Phase, is.Status.Phase)
@@ -132,7 +192,7 @@ func (w *Witness) judgeStatus(was, is *v1.Pod) {
 	for i := range was.Status.ContainerStatuses {
 		a := &was.Status.ContainerStatuses[i]
 		for j := range is.Status.ContainerStatuses {
-			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount {
+			if b := &is.Status.ContainerStatuses[j]; b.Name == a.Name && b.RestartCount < a.RestartCount && w.wasAttempt(is, a) {
 				fell = append(fell, fmt.Sprintf("%s fell from %d to %d", a.Name, a.RestartCount, b.RestartCount))
 			}
 		}

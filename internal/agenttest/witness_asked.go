@@ -1,173 +1,205 @@
 package agenttest
 
 import (
-	"slices"
+	"fmt"
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// termed is when a container was first asked to end, and the end of the time that it was given then.
-type termed struct{ at, until time.Time }
-
-// asked sees what the agent asks of the runtime, before it is done.
-func (w *Witness) asked(in any) {
+// asked sees what an agent asks of the runtime, before it is done. done is to be called after.
+func (w *Witness) asked(t *told, in any) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch r := in.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
 		uid := types.UID(r.GetConfig().GetMetadata().GetUid())
 		w.askedBy[uid] = w.agents
-		w.mayStart(r.GetConfig(), "a sandbox")
+		return w.starting(t, r.GetConfig(), "a sandbox")
 	case *runtimeapi.CreateContainerRequest:
-		w.mayStart(r.GetSandboxConfig(), "container "+r.GetConfig().GetMetadata().GetName())
-	case *runtimeapi.StopContainerRequest:
-		w.mayStop(r.ContainerId)
-		if r.Timeout > 0 {
-			if _, again := w.termed[r.ContainerId]; !again {
-				w.termed[r.ContainerId] = termed{time.Now(), time.Now().Add(time.Duration(r.Timeout) * time.Second)}
-			}
-			return
+		return w.starting(t, r.GetSandboxConfig(), "container "+r.GetConfig().GetMetadata().GetName())
+	case *runtimeapi.PullImageRequest:
+		return w.starting(t, r.GetSandboxConfig(), "image "+r.GetImage().GetImage())
+	case *runtimeapi.StartContainerRequest:
+		if c := w.containers[r.ContainerId]; c != nil {
+			return w.startingIn(t, c.UID, c.Pod, "the start of container "+c.Name)
 		}
-		w.mustBeDead(r.ContainerId, "is killed")
+	case *runtimeapi.StopContainerRequest:
+		w.stopping(r.ContainerId, time.Duration(r.Timeout)*time.Second)
 	case *runtimeapi.RemoveContainerRequest:
-		w.mustBeDead(r.ContainerId, "is removed")
+		w.killing(w.containers[r.ContainerId], "is removed")
 	case *runtimeapi.StopPodSandboxRequest:
 		w.mayStopSandbox(r.PodSandboxId)
-		w.sandboxMustBeDead(r.PodSandboxId)
+		w.killingAll(r.PodSandboxId)
 	case *runtimeapi.RemovePodSandboxRequest:
-		w.sandboxMustBeDead(r.PodSandboxId)
+		w.killingAll(r.PodSandboxId)
 	}
+	return func() {}
 }
 
-func (w *Witness) mustBeDead(id, what string) {
-	if _, asked := w.termed[id]; asked {
-		return
-	}
-	if c := w.containers[id]; c != nil && c.Running {
-		w.broken(RuleTerm, "pod %s: container %s %s without being asked to end", c.Pod, c.Name, what)
-	}
-}
-
-func (w *Witness) sandboxMustBeDead(id string) {
-	for _, c := range w.containers {
-		if c.Sandbox == id {
-			w.mustBeDead(c.ID, "loses its sandbox")
+// starting holds that nothing begins in a pod that the agent was told is ending, or was never told of.
+func (w *Witness) starting(t *told, c *runtimeapi.PodSandboxConfig, what string) func() {
+	uid, name := types.UID(c.GetMetadata().GetUid()), c.GetMetadata().GetName()
+	if w.pods[uid] != nil {
+		if !t.known[uid] {
+			w.broken(RuleEnding, "pod %s: %s is asked for by an agent that was never told of the pod", name, what)
 		}
+		return w.startingIn(t, uid, name, what)
+	}
+	// The UID of a static pod has no dashes, where the node makes it.
+	if strings.Contains(string(uid), "-") && !strings.HasSuffix(name, pod.StaticSuffix(NodeName)) {
+		w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
+		return func() {}
+	}
+	version := c.GetAnnotations()[annotationVersion]
+	if version == "" {
+		return func() {} // of a test that tells nothing of its manifests
+	}
+	full := c.GetMetadata().GetNamespace() + "/" + name
+	if w.manifests[full] == nil {
+		w.broken(RuleStatic, "pod %s: %s is asked for, and it never had a manifest", name, what)
+		return func() {}
+	}
+	w.staticOf(uid, full, version)
+	return w.startingIn(t, uid, name, what)
+}
+
+func (w *Witness) startingIn(t *told, uid types.UID, name, what string) func() {
+	known := t.ending[uid]
+	if st := w.statics[uid]; st != nil {
+		known = w.manifestKnown(st)
+	}
+	w.judged(RuleEnding, "")
+	if !t.begin(uid, known) {
+		w.broken(RuleEnding, "pod %s: %s is asked for %s after the agent was told that the pod ends", name, what, time.Since(known))
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		t.done(uid)
 	}
 }
 
-// mayStart holds that the agent asks for nothing in a pod that it must know to be on its way out.
-func (w *Witness) mayStart(c *runtimeapi.PodSandboxConfig, what string) {
-	uid := types.UID(c.GetMetadata().GetUid())
-	s := w.pods[uid]
-	if s == nil {
-		// A static pod's UID has none, where the node makes it.
-		if strings.Contains(string(uid), "-") && !strings.HasSuffix(c.GetMetadata().GetName(), pod.StaticSuffix(NodeName)) {
-			w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
-			return
-		}
-		w.mayStartStatic(c, what)
-		return
-	}
-	now := time.Now()
-	if s.deletedAt.IsZero() || w.down || now.Sub(w.backAt) < w.KnowsAgainWithin {
-		return
-	}
-	if late := now.Sub(s.deletedAt); late > w.KnownWithin {
-		w.broken(RuleEnding, "pod %s: %s is asked for %s after the deletion", s.pod.Name, what, late)
-	}
-}
-
-// mayStop holds that a container that runs is asked to end only where the pod, its spec, or the end of something else of
-// it is a reason.
-func (w *Witness) mayStop(id string) {
+// stopping judges a StopContainer with this timeout.
+func (w *Witness) stopping(id string, timeout time.Duration) {
 	in := w.containers[id]
 	if in == nil || !in.Running {
 		return
 	}
-	p, touched := w.wanted(in)
-	if p == nil || touched || w.ofOldSandbox(in) || newerThan(w.newest(in.UID, in.Name), in) || mayEndIt(&p.Spec, in.Name) {
+	w.mayStop(in)
+	until := time.Now().Add(timeout)
+	if timeout <= 0 {
+		w.killing(in, "is killed")
 		return
 	}
-	if p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded {
+	w.mayKill(in, until)
+	if was, again := w.termed[id]; !again || until.Before(was) {
+		w.termed[id] = until
+	}
+}
+
+// killing judges what ends a container at once: it must have been asked to end, and have had its time.
+func (w *Witness) killing(in *Instance, how string) {
+	if in == nil {
 		return
 	}
-	if p.Spec.RestartPolicy != v1.RestartPolicyAlways && w.oneEnded(&p.Spec, in.UID) {
-		return // the pod is over, or its sidecars are not needed any more
+	w.judged(RuleTerm, "")
+	if !in.Running {
+		return
+	}
+	until, asked := w.termed[in.ID]
+	switch {
+	case !asked:
+		w.broken(RuleTerm, "pod %s: container %s %s without being asked to end", in.Pod, in.Name, how)
+	case time.Now().Before(until):
+		w.broken(RuleTerm, "pod %s: container %s %s %s before the time to end that it was given is over", in.Pod, in.Name, how, time.Until(until))
+	}
+	w.mayKill(in, time.Now())
+}
+
+func (w *Witness) killingAll(sandbox string) {
+	for _, c := range w.containers {
+		if c.Sandbox == sandbox {
+			w.killing(c, "loses its sandbox")
+		}
+	}
+}
+
+// mayKill holds that a container that is killed at an instant has had its grace period.
+func (w *Witness) mayKill(in *Instance, at time.Time) {
+	causes := w.causes(in)
+	if len(causes) == 0 {
+		return // another rule's
+	}
+	var soonest time.Time
+	var why cause
+	for i, c := range causes {
+		if c.grace < 0 {
+			w.judged(RuleGrace, c.why)
+			return
+		}
+		// The end of a pod counts from its first cause, and the shortest period from then.
+		for _, o := range causes[:i] {
+			if c.whole && o.whole {
+				c.grace = min(c.grace, o.grace)
+				if o.since.Before(c.since) {
+					c.since = o.since
+				}
+			}
+		}
+		if by := c.since.Add(c.grace); soonest.IsZero() || by.Before(soonest) {
+			soonest, why = by, c
+		}
+	}
+	w.judged(RuleGrace, "")
+	if early := soonest.Sub(at); early > rounding {
+		w.broken(RuleGrace, "pod %s: container %s is to be killed %s before its grace period is over (%s since %s, and it has %s)",
+			in.Pod, in.Name, early, why.why, why.since.Format(time.TimeOnly), why.grace)
+	}
+}
+
+// rounding is what times of whole seconds lose: the API's, and those of StopContainer.
+const rounding = 1500 * time.Millisecond
+
+// mayStop holds that a container that runs is asked to end only where there is a cause.
+func (w *Witness) mayStop(in *Instance) {
+	if w.specOf(in.UID) == nil {
+		w.judged(RuleUncalled, "a pod of a test that tells nothing of it")
+		return
+	}
+	w.judged(RuleUncalled, "")
+	if _, again := w.termed[in.ID]; again || len(w.causes(in)) > 0 {
+		return
 	}
 	rule := RuleUncalled
 	if w.statics[in.UID] != nil {
 		rule = RuleStatic
 	}
-	w.broken(rule, "pod %s: container %s, attempt %d, is asked to end, and nothing asks for that", in.Pod, in.Name, in.Attempt)
+	w.suspects = append(w.suspects, suspect{in.ID, Violation{rule, time.Now(),
+		fmt.Sprintf("pod %s: container %s, attempt %d, is asked to end, and the agent was told of no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// mayStopSandbox holds the same of the sandbox of a pod that never ends by itself.
+// suspect is a violation unless a reason is noted at the same instant: a probe whose time is up tells the agent and the Witness in
+// any order.
+type suspect struct {
+	id string
+	Violation
+}
+
+// mayStopSandbox holds the same of the sandbox of a pod.
 func (w *Witness) mayStopSandbox(id string) {
 	s := w.sandboxes[id]
-	if s == nil || !s.ready {
+	if s == nil || !s.ready || w.specOf(s.uid) == nil {
 		return
 	}
-	in := &Instance{UID: s.uid, Sandbox: id, Started: s.since}
+	in := &Instance{UID: s.uid, Sandbox: id, Created: s.since, Started: s.since}
 	in.Namespace, in.Pod, _ = strings.Cut(s.name, "/")
-	p, touched := w.wanted(in)
-	if p == nil || touched || w.ofOldSandbox(in) || p.Spec.RestartPolicy != v1.RestartPolicyAlways || p.Spec.ActiveDeadlineSeconds != nil ||
-		p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded {
-		return
+	w.judged(RuleUncalled, "")
+	if len(w.causes(in)) == 0 {
+		w.broken(RuleUncalled, "pod %s: its sandbox is asked to end, and the agent was told of no reason", in.Pod)
 	}
-	w.broken(RuleUncalled, "pod %s: its sandbox is asked to end, and nothing asks for that", in.Pod)
-}
-
-// wanted is the pod of an instance as its source has it, and whether the source has had something else since it began.
-func (w *Witness) wanted(in *Instance) (p *v1.Pod, touched bool) {
-	if st := w.statics[in.UID]; st != nil {
-		m := w.manifests[in.Namespace+"/"+in.Pod]
-		if m == nil || m.pod == nil || m.version != st.version || !m.since.Before(in.Started) {
-			return nil, true
-		}
-		return m.pod, false
-	}
-	s := w.pods[in.UID]
-	if s == nil {
-		return nil, true
-	}
-	return s.pod, s.gone || s.forced || !s.deletedAt.IsZero()
-}
-
-// ofOldSandbox reports whether the instance's sandbox is not the only one of its pod, and ready.
-func (w *Witness) ofOldSandbox(in *Instance) bool {
-	for id, s := range w.sandboxes {
-		if s.uid == in.UID && (id == in.Sandbox) != s.ready {
-			return true
-		}
-	}
-	return w.sandboxes[in.Sandbox] == nil
-}
-
-func newerThan(newest *Instance, in *Instance) bool { return newest != nil && newest.ID != in.ID }
-
-// mayEndIt reports whether the spec of a pod gives the node reasons of its own to end a container.
-func mayEndIt(s *v1.PodSpec, name string) bool {
-	return s.ActiveDeadlineSeconds != nil || slices.ContainsFunc(allContainers(s), func(c v1.Container) bool {
-		return c.Name == name && (c.LivenessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil && c.Lifecycle.PostStart != nil || restartsToResize(&c))
-	})
-}
-
-func restartsToResize(c *v1.Container) bool {
-	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool { return p.RestartPolicy == v1.RestartContainer })
-}
-
-// oneEnded reports whether a container of the pod that is no sidecar has ended, for good or for bad.
-func (w *Witness) oneEnded(s *v1.PodSpec, uid types.UID) bool {
-	return slices.ContainsFunc(allContainers(s), func(c v1.Container) bool {
-		code, ended := w.exits[string(uid)+"/"+c.Name]
-		init := slices.ContainsFunc(s.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })
-		return ended && c.RestartPolicy == nil && (!init || code != 0)
-	})
 }

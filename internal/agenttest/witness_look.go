@@ -14,7 +14,11 @@ import (
 func (w *Witness) Violations() []Violation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.violations)
+	out := slices.Clone(w.violations)
+	for _, s := range w.suspects {
+		out = append(out, s.Violation)
+	}
+	return out
 }
 
 // Starts is how many containers were ever started.

@@ -41,12 +41,14 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 		s = &sandboxSeen{uid: uid, name: st.Metadata.Namespace + "/" + st.Metadata.Name, since: time.Now()}
 		w.sandboxes[st.Id] = s
 	}
-	was := s.ready
+	if ip := st.GetNetwork().GetIp(); ip != "" && s.ip != ip {
+		s.ip = ip
+		if !slices.Contains(w.users[ip], uid) {
+			w.users[ip] = append(w.users[ip], uid)
+		}
+	}
 	s.ready = st.State == runtimeapi.PodSandboxState_SANDBOX_READY
 	if !s.ready {
-		if was {
-			w.troubled(uid)
-		}
 		return
 	}
 	for id, o := range w.sandboxes {
@@ -66,32 +68,31 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 	in := w.containers[c.Id]
 	name := c.Labels[pod.LabelContainerName]
 	if in == nil {
-		in = &Instance{ID: c.Id, Name: name, UID: uid, Namespace: st.Metadata.Namespace, Pod: st.Metadata.Name, Sandbox: st.Id, Attempt: c.Metadata.Attempt}
+		in = &Instance{ID: c.Id, Name: name, UID: uid, Namespace: st.Metadata.Namespace, Pod: st.Metadata.Name, Sandbox: st.Id,
+			Attempt: c.Metadata.Attempt, Created: time.Now(), Shares: c.GetResources().GetLinux().GetCpuShares()}
 		w.containers[c.Id] = in
 		key := string(uid) + "/" + name
-		if most, ok := w.highest[key]; ok && in.Attempt <= most {
-			w.broken(RuleAttempts, "pod %s: container %s was created with attempt %d after %d", in.Pod, name, in.Attempt, most)
+		if o := w.newestOf[key]; o != nil && in.Attempt <= o.Attempt {
+			w.broken(RuleAttempts, "pod %s: container %s was created with attempt %d after %d", in.Pod, name, in.Attempt, o.Attempt)
 		}
-		w.highest[key] = in.Attempt
+		w.newestOf[key] = in
 	}
 	was := in.Running
 	in.Running, in.ExitCode = c.State == runtimeapi.ContainerState_CONTAINER_RUNNING, c.ExitCode
+	in.Exited = c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 	switch {
 	case in.Running && !was:
 		w.started(in)
-	case was && !in.Running:
+	case in.Exited: // one that could not be started has ended, too
 		w.ended(in)
-	case c.State == runtimeapi.ContainerState_CONTAINER_EXITED: // it could not be started
-		// That is an end too, to the runtime (exited, 128, StartError) and so to the agent: where nothing is started again,
-		// the pod is over, and its sidecars are asked to end, with a grace period that runs from then, not from a deletion.
-		w.oneIsOver(uid)
-		w.exits[string(uid)+"/"+name] = in.ExitCode
 	}
+	w.noteOver(uid)
 }
 
 func (w *Witness) started(in *Instance) {
 	w.starts++
 	in.Started = time.Now()
+	w.resetProbes(in.UID, in.Name)
 	if key := string(in.UID) + "/" + in.Name; len(w.startsOf[key]) < maxStarts {
 		w.startsOf[key] = append(w.startsOf[key], time.Now())
 	}
@@ -113,54 +114,9 @@ func (w *Witness) started(in *Instance) {
 	}
 }
 
-func (w *Witness) troubled(uid types.UID) {
-	if s := w.pods[uid]; s != nil {
-		s.trouble = time.Now()
-	}
-	if s := w.statics[uid]; s != nil {
-		s.trouble = time.Now()
-	}
-}
-
-// oneIsOver notes when a container of the pod was over for the first time.
-func (w *Witness) oneIsOver(uid types.UID) {
-	if _, ok := w.firstEnd[uid]; !ok {
-		w.firstEnd[uid] = time.Now()
-	}
-}
-
 func (w *Witness) ended(in *Instance) {
-	w.troubled(in.UID)
-	w.oneIsOver(in.UID)
 	w.exits[string(in.UID)+"/"+in.Name] = in.ExitCode
 	if in.ExitCode == 0 {
 		w.initDone[in.Sandbox+"/"+in.Name] = true
 	}
-	s := w.pods[in.UID]
-	if in.ExitCode != 137 || s == nil || s.deletedAt.IsZero() || s.forced || w.endsItself(s, in.UID) {
-		return
-	}
-	if !w.clockAt.IsZero() && !w.agentAt.Before(s.deletedAt) {
-		return // this agent may know from the API alone when the end began, and its clock is another than the API's
-	}
-	mayKillAt := s.mayKillAt
-	if t, ok := w.termed[in.ID]; ok && t.until.Before(mayKillAt) && w.endsAlone(s, in, t.at) {
-		mayKillAt = t.until
-	}
-	if early := time.Until(mayKillAt); early > 1500*time.Millisecond {
-		w.broken(RuleGrace, "pod %s: container %s was killed %s before its grace period was over", in.Pod, in.Name, early)
-	}
-}
-
-// endsAlone: a container that was asked to end was on its way out, for a probe, a hook or a resize, before the agent knew of
-// its pod's deletion.
-func (w *Witness) endsAlone(s *podSeen, in *Instance, asked time.Time) bool {
-	return asked.Before(s.deletedAt) || asked.Before(s.deletedAt.Add(w.KnownWithin)) && mayEndIt(&s.pod.Spec, in.Name)
-}
-
-// endsItself: the pod may have been on its way out for reasons of its own before it was deleted.
-func (w *Witness) endsItself(p *podSeen, uid types.UID) bool {
-	s := &p.pod.Spec
-	over := s.RestartPolicy != v1.RestartPolicyAlways && w.firstEnd[uid].Before(p.deletedAt)
-	return over || s.ActiveDeadlineSeconds != nil
 }

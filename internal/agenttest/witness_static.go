@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // annotationVersion tells which version of its manifest a static pod is.
@@ -22,9 +21,10 @@ type manifestSeen struct {
 
 // staticSeen is a static pod that the runtime was asked to run.
 type staticSeen struct {
+	name    string // the full one
 	version string
-	trouble time.Time // when last a container or the sandbox of it ended
-	over    bool      // its manifest was gone, or another one, since it began
+	pod     *v1.Pod
+	overAt  time.Time // when its manifest was gone, or another one, for the first time since it began
 	anew    bool      // something of it began anew, of which its mirror may not have told yet
 }
 
@@ -35,11 +35,12 @@ func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	m := &manifestSeen{pod: p, since: time.Now()}
 	if p != nil {
 		m.version = p.Annotations[annotationVersion]
+		w.versions[m.version] = p
 	}
 	w.manifests[fullName] = m
-	for _, s := range w.sandboxes {
-		if st := w.statics[s.uid]; st != nil && s.name == fullName && st.version != m.version {
-			st.over = true
+	for _, st := range w.statics {
+		if st.name == fullName && st.version != m.version && st.overAt.IsZero() {
+			st.overAt = time.Now()
 		}
 	}
 }
@@ -65,24 +66,29 @@ func (w *Witness) Manifests() map[string]string {
 	return out
 }
 
-// mayStartStatic holds that nothing is asked for in a static pod whose manifest is gone or another one.
-func (w *Witness) mayStartStatic(c *runtimeapi.PodSandboxConfig, what string) {
-	version := c.GetAnnotations()[annotationVersion]
-	if version == "" {
-		return // of a test that tells nothing of its manifests
-	}
-	uid := types.UID(c.GetMetadata().GetUid())
-	if w.statics[uid] == nil {
-		w.statics[uid] = &staticSeen{version: version}
-	}
-	m := w.manifests[c.GetMetadata().GetNamespace()+"/"+c.GetMetadata().GetName()]
-	if m == nil {
-		w.broken(RuleStatic, "pod %s: %s is asked for, and it never had a manifest", c.GetMetadata().GetName(), what)
+// staticOf is what is seen of a static pod, from the first that was asked for it.
+func (w *Witness) staticOf(uid types.UID, fullName, version string) {
+	if w.statics[uid] != nil {
 		return
 	}
-	if late := time.Since(m.since); m.version != version && !m.torn && late > w.KnownWithin && time.Since(w.agentAt) > w.KnownWithin {
-		w.broken(RuleEnding, "static pod %s: %s of version %s is asked for %s after its manifest came to say %q", c.GetMetadata().GetName(), what, version, late, m.version)
+	st := &staticSeen{name: fullName, version: version, pod: w.versions[version]}
+	if m := w.manifests[fullName]; m.version != version { // it changed while the first step was under way
+		st.overAt = m.since
 	}
+	w.statics[uid] = st
+}
+
+// manifestKnown is when the agent had to know that a static pod's manifest is gone or another one; zero: it need not.
+// It reads the files when it starts and at times after, and what has changed once more.
+func (w *Witness) manifestKnown(st *staticSeen) time.Time {
+	m := w.manifests[st.name]
+	if m.version == st.version || m.torn {
+		return time.Time{}
+	}
+	if m.since.Before(w.agentAt) {
+		return w.agentAt.Add(time.Second)
+	}
+	return m.since.Add(w.rereads + time.Second)
 }
 
 // staticGone forgets a static pod of which nothing is left, and, once its manifest was gone, a container of which nothing is:
@@ -97,7 +103,7 @@ func (w *Witness) staticGone(uid types.UID) {
 	for _, s := range w.sandboxes {
 		sandbox = sandbox || s.uid == uid
 	}
-	if sandbox && !st.over {
+	if sandbox && st.overAt.IsZero() {
 		return
 	}
 	left := map[string]bool{}
@@ -106,13 +112,17 @@ func (w *Witness) staticGone(uid types.UID) {
 			left[c.Name] = true
 		}
 	}
-	for key := range w.highest {
+	for key := range w.newestOf {
 		if name, its := strings.CutPrefix(key, string(uid)+"/"); its && !left[name] {
-			delete(w.highest, key)
+			delete(w.newestOf, key)
 			st.anew = true
+			w.beganAnew[uid] = true
 		}
 	}
 	if !sandbox && len(left) == 0 {
-		st.over = false
+		st.overAt = time.Time{}
+		if m := w.manifests[st.name]; m.version != st.version {
+			st.overAt = m.since
+		}
 	}
 }

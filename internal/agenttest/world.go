@@ -38,6 +38,8 @@ type Config struct {
 	Deps func(*agent.Deps)
 	// Forgetful: the machine keeps no checkpoints across agents.
 	Forgetful bool
+	// PullRecords is where agents keep who pulled which image; empty: they keep nothing.
+	PullRecords string
 	// Standalone: the agent has no API server.
 	Standalone bool
 	// ClockMoves: the machine's clock may be moved while an agent runs.
@@ -67,10 +69,10 @@ type World struct {
 	// Agents that were killed: what they had under way may go on for a while.
 	ghosts []chan error
 
-	diskFull atomic.Bool
-	diskSlow atomic.Int64 // how long a read takes, ns
-	crashes  int
-	quiet    bool // what the Witness found is not told
+	diskFault atomic.Pointer[DiskFault] // nil: none
+	diskOps   atomic.Int64
+	crashes   int
+	quiet     bool // what the Witness found is not told
 }
 
 // Run runs f in a bubble with a running agent. When f returns, the agent is ended; whatever the Witness saw fails the
@@ -156,13 +158,6 @@ func (w *World) close() {
 	}
 }
 
-// SetDiskFull makes writing of checkpoints fail, or succeed again.
-func (w *World) SetDiskFull(full bool) { w.diskFull.Store(full) }
-
-// SetDiskSlow makes each read of the agent's disk take that long. It is for worlds of one pod: of several, one may be read under a
-// lock that another waits for, and a bubble's clock stands still while one waits for a lock.
-func (w *World) SetDiskSlow(by time.Duration) { w.diskSlow.Store(int64(by)) }
-
 // MoveClock moves the machine's clock: that of the agent, of the next ones, and of the runtime, not the API server's.
 func (w *World) MoveClock(d time.Duration) {
 	d = d.Truncate(time.Second)
@@ -190,7 +185,6 @@ func (w *World) Outage(d time.Duration) {
 // SetOutage makes the API server unreachable, for all but the World's own methods, or reachable again.
 func (w *World) SetOutage(on bool) {
 	w.Kube.SetOutage(on)
-	w.Witness.outage(on)
 }
 
 // MachineHolds is how many pods left something on the machine.

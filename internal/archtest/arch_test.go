@@ -21,29 +21,32 @@ const module = "github.com/wherry-node/wherry"
 // layers lists every package under internal/ with its layer. A new package must be put in one.
 var layers = map[string]string{
 	"pod": "A", "decide": "A", "podstatus": "A", "crispec": "A", "admit": "A", "pressure": "A", "nodestatus": "A",
-	"timeline": "A", "mergepatch": "A",
+	"timeline": "A", "mergepatch": "A", "pullaccess": "A",
 
 	"cri": "B", "pleg": "B", "source": "B", "podset": "B", "status": "B", "heartbeat": "B", "volume": "B", "image": "B",
-	"probe": "B", "identity": "B", "server": "B", "stats": "B", "hostfs": "B", "cgroup": "B", "config": "B",
-	"objects": "B", "mirror": "B", "checkpoint": "B", "handtools": "B", "logrotate": "B", "userns": "B", "event": "B",
+	"probe": "B", "identity": "B", "server": "B", "stats": "B", "cgroup": "B", "config": "B",
+	"objects": "B", "mirror": "B", "firewall": "B", "checkpoint": "B", "handtools": "B", "logrotate": "B", "userns": "B", "event": "B",
+	"pullrecord": "B",
 
 	"kubeclient": "W",
+	"hostfs":     "H",
 
 	"perform": "C", "podworker": "C", "syncloop": "C", "nodefacts": "C",
 
-	"simcri": "D", "simkube": "D", "fleet": "D", "agenttest": "D", "archtest": "D", "fuzzfill": "D",
+	"simcri": "D", "simkube": "D", "fleet": "D", "agenttest": "D", "archtest": "D", "fuzzfill": "D", "plant": "D",
 }
 
 // may says which layers a layer may import. Imports go down only, so that a reader can take the layers one at a
 // time; the edges do not know each other, so that one can be replaced without the others. W is the wire below the edges: it
 // does IO, so it is not pure, and it knows nothing of a node, so that every edge that opens a connection of its own to the API
-// server may use it.
+// server may use it. H is the host below the edges, in the same way: whatever opens a file that a container controls uses it.
 var may = map[string][]string{
 	"A": {"A"},
 	"W": {},
-	"B": {"A", "W"},
-	"C": {"A", "B", "C"},
-	"D": {"A", "W", "B", "C", "D"},
+	"H": {},
+	"B": {"A", "W", "H"},
+	"C": {"A", "H", "B", "C"},
+	"D": {"A", "W", "H", "B", "C", "D"},
 }
 
 // pureForbidden is what a pure package must not import: it has no IO, no clock of its own, no concurrency.

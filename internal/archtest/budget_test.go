@@ -11,10 +11,11 @@ import (
 )
 
 // What the agent may weigh: upstream's kubelet has 1,779 packages and 80.6 MiB, stripped, and ours is to stay below 0.75
-// and 0.6 of that. The budgets are tighter, so that what is added is seen.
+// and 0.6 of that (48 MiB). The budgets are tighter, so that what is added is seen. The bytes leave room for what the agent
+// still lacks (CSI, devices, credential providers, tracing): without them it has 26.6 MiB.
 const (
 	mostPackages = 650
-	mostBytes    = 30 << 20
+	mostBytes    = 34 << 20
 )
 
 // tooHeavy are packages that the binary does without, each with what it would bring. What is in the binary is in memory too:

@@ -60,6 +60,7 @@ type Cgroups struct {
 	tree      *hierarchy // nil until first used
 	burstable int64      // shares last written; 0: none
 	warned    bool       // of the missing hugetlb controller
+	asking    int        // calls that systemd has not answered
 }
 
 // New checks nothing and does no IO: a wrong configuration is an error of SetUpNode.

@@ -41,23 +41,23 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.create(h, c.names.qos(class)); err != nil {
+		if err := c.create(ctx, h, c.names.qos(class)); err != nil {
 			return err
 		}
 	}
-	return c.limitNode(h, capacity)
+	return c.limitNode(ctx, h, capacity)
 }
 
 // limitNode sets what limits it can and reports the rest together.
-func (c *Cgroups) limitNode(h *hierarchy, capacity v1.ResourceList) error {
+func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
 	pods := capacity
 	if c.enforces("pods") {
 		pods = c.Allocatable(capacity)
 	}
 	least := int64(crispec.MinShares)
 	errs := []error{
-		c.set(h, c.names.qos(v1.PodQOSGuaranteed), listLimits(pods, false)),
-		c.set(h, c.names.qos(v1.PodQOSBestEffort), Limits{CPUShares: &least}),
+		c.set(ctx, h, c.names.qos(v1.PodQOSGuaranteed), listLimits(pods, false)),
+		c.set(ctx, h, c.names.qos(v1.PodQOSBestEffort), Limits{CPUShares: &least}),
 	}
 	for _, r := range []struct {
 		what, group string
@@ -68,7 +68,7 @@ func (c *Cgroups) limitNode(h *hierarchy, capacity v1.ResourceList) error {
 	} {
 		full, compressible := c.enforces(r.what), c.enforces(r.what+"-compressible")
 		if full || compressible {
-			errs = append(errs, c.reserve(h, r.what, r.group, listLimits(r.list, !full)))
+			errs = append(errs, c.reserve(ctx, h, r.what, r.group, listLimits(r.list, !full)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -78,7 +78,7 @@ func (c *Cgroups) limitNode(h *hierarchy, capacity v1.ResourceList) error {
 }
 
 // reserve limits a group that somebody else has made.
-func (c *Cgroups) reserve(h *hierarchy, what, group string, l Limits) error {
+func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string, l Limits) error {
 	if group == "" {
 		return fmt.Errorf("enforceNodeAllocatable %s: its cgroup is not configured", what)
 	}
@@ -90,7 +90,7 @@ func (c *Cgroups) reserve(h *hierarchy, what, group string, l Limits) error {
 	if !ok {
 		return fmt.Errorf("enforceNodeAllocatable %s: cgroup %s does not exist", what, group)
 	}
-	return c.set(h, group, l)
+	return c.set(ctx, h, group, l)
 }
 
 // Allocatable is a capacity less the reservations, never below zero. (What the node reports as allocatable is
@@ -113,7 +113,8 @@ func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 }
 
 // UpdateQOS gives the burstable class the weight of its pods' CPU requests together. Call it when the set of
-// pods, or a request, has changed; it writes only when the weight has.
+// pods, or a request, has changed, one call at a time; it writes only when the weight has changed. No lock is held while
+// systemd is asked: making a pod's group does not wait for it.
 func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	if !c.config.PerQOS {
 		return nil
@@ -130,17 +131,28 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.burstable == shares {
+	if c.swapBurstable(0, shares) {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := c.apply(h, c.names.qos(v1.PodQOSBurstable), Limits{CPUShares: &shares}.resources(h.v2, nil)); err != nil {
+	// Until the write has succeeded the weight counts as unknown: one that was given up may still be done later.
+	if err := c.apply(ctx, h, c.names.qos(v1.PodQOSBurstable), Limits{CPUShares: &shares}.resources(h.v2, nil)); err != nil {
 		return err
 	}
-	c.burstable = shares
+	c.swapBurstable(shares, shares)
 	return nil
+}
+
+// swapBurstable notes the weight that was written last, 0 for unknown, and reports whether it was want before. One that
+// was is kept.
+func (c *Cgroups) swapBurstable(to, want int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.burstable == want {
+		return true
+	}
+	c.burstable = to
+	return false
 }

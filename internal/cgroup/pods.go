@@ -53,7 +53,7 @@ func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (pare
 	if err != nil {
 		return "", err
 	}
-	if err := c.create(h, group); err != nil {
+	if err := c.create(ctx, h, group); err != nil {
 		return "", err
 	}
 	limits := PodLimits(p, size, &c.config)
@@ -61,7 +61,7 @@ func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (pare
 		q = max(q, h.childQuota(group, *limits.CPUPeriod))
 		limits.CPUQuota = &q
 	}
-	if err := c.set(h, group, limits); err != nil {
+	if err := c.set(ctx, h, group, limits); err != nil {
 		return "", err
 	}
 	return group, nil
@@ -73,12 +73,12 @@ func isName(uid types.UID) bool {
 }
 
 // create makes a group for every controller. It is idempotent.
-func (c *Cgroups) create(h *hierarchy, group string) error {
+func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error {
 	m, err := h.manager(group, &cgroups.Resources{}, c.names.systemd)
 	if err != nil {
 		return err
 	}
-	if err := m.Apply(-1); err != nil {
+	if err := c.answered(ctx, func() error { return m.Apply(-1) }); err != nil {
 		return fmt.Errorf("make cgroup %s: %w", group, err)
 	}
 	if h.v2 {
@@ -93,15 +93,15 @@ func (c *Cgroups) create(h *hierarchy, group string) error {
 	return nil
 }
 
-func (c *Cgroups) set(h *hierarchy, group string, l Limits) error {
+func (c *Cgroups) set(ctx context.Context, h *hierarchy, group string, l Limits) error {
 	sizes := h.hugePageSizes()
 	if len(sizes) == 0 && wantsHugePages(l) {
 		c.warnHugePages(group)
 	}
-	return c.apply(h, group, l.resources(h.v2, sizes))
+	return c.apply(ctx, h, group, l.resources(h.v2, sizes))
 }
 
-func (c *Cgroups) apply(h *hierarchy, group string, r *cgroups.Resources) error {
+func (c *Cgroups) apply(ctx context.Context, h *hierarchy, group string, r *cgroups.Resources) error {
 	if !h.has("pids") {
 		r.PidsLimit = nil
 	}
@@ -109,7 +109,7 @@ func (c *Cgroups) apply(h *hierarchy, group string, r *cgroups.Resources) error 
 	if err != nil {
 		return err
 	}
-	if err := m.Set(r); err != nil {
+	if err := c.answered(ctx, func() error { return m.Set(r) }); err != nil {
 		return fmt.Errorf("limit cgroup %s: %w", group, err)
 	}
 	return nil
@@ -172,7 +172,7 @@ func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 			if err != nil {
 				return err
 			}
-			if err := m.Destroy(); err != nil {
+			if err := c.answered(ctx, m.Destroy); err != nil {
 				return fmt.Errorf("remove cgroup %s: %w", group, err)
 			}
 		}

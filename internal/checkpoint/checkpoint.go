@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 const fileName = "wherry-checkpoint.json"
@@ -80,13 +81,8 @@ func (d Dir) Save(uid types.UID, m *decide.Memory) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("make pod directory: %w", err)
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, raw, 0o600); err != nil {
-		_ = os.Remove(tmp) // a full disk: leave no torn file
+	if err := hostfs.ReplaceFile(path, raw, 0o600); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("replace checkpoint: %w", err)
 	}
 	return nil
 }

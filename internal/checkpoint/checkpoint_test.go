@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,5 +125,28 @@ func TestInMemoryForgets(t *testing.T) {
 	m.Remove("never there")
 	if d := cmp.Diff([]types.UID{"a"}, m.UIDs()); d != "" {
 		t.Error(d)
+	}
+}
+
+// Whatever part of a checkpoint a power cut leaves, nothing of it is believed.
+func TestNoTornCheckpointIsBelieved(t *testing.T) {
+	t.Parallel()
+	d := Dir{Root: t.TempDir()}
+	if err := d.Save("u", &decide.Memory{Admitted: true, Containers: []decide.ContainerMemory{{Name: "main", CrashedID: "abc"}}}); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(d.path("u"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		for name, torn := range map[string][]byte{"cut": whole[:n], "zeros": append(slices.Clone(whole[:n]), make([]byte, len(whole)-n)...)} {
+			if err := os.WriteFile(d.path("u"), torn, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := d.Load("u"); m != nil || err == nil {
+				t.Fatalf("%s after %d of %d bytes: %+v, %v", name, n, len(whole), m, err)
+			}
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -49,7 +51,7 @@ type Config struct {
 	RootDir, CertDir string
 
 	// PushSocket is the Unix socket over which pods are pushed to the node and wherry ps, logs and the others reach it: a path,
-	// "" for the usual one (see ControlSocket), or "none". PushAPI takes pods over the HTTPS API too.
+	// "" for what ControlSocket says, or "none". PushAPI takes pods over the HTTPS API too.
 	PushSocket string
 	PushAPI    bool
 
@@ -69,6 +71,11 @@ type Config struct {
 
 	// IgnoreEvictionThreshold leaves evictionHard out of node allocatable.
 	IgnoreEvictionThreshold bool
+
+	// Wherry has the settings of --wherry-config.
+	Wherry Wherry
+	// Flags are all flags by name with the values in effect, for /flagz. Credentials are masked.
+	Flags map[string]string
 
 	// Simulated is the shape of the machine where the runtime is simulated:// ; nil for a real one.
 	Simulated *SimulatedNode
@@ -121,22 +128,46 @@ func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKube
 // NoSocket is the value of --push-socket that says that there is none.
 const NoSocket = "none"
 
-// ControlSocket is where the control socket is: what --push-socket says, else the system's own place for a standalone node
-// with the usual --root-dir, and else wherry.sock in --root-dir. asked tells whether it was named; "" is no socket.
+// ControlSocket is where the control socket is, and whether somebody asked for it: --push-socket says so first, then
+// controlSocket of --wherry-config. A standalone node has one unless told otherwise; a node of a cluster has none unless asked,
+// because whoever opens the socket may do everything. "" is no socket.
 func (c Config) ControlSocket() (path string, asked bool) {
+	s := &c.Wherry.ControlSocket
 	switch {
 	case c.PushSocket == NoSocket:
 		return "", true
 	case c.PushSocket != "":
 		return c.PushSocket, true
-	case c.Standalone() && filepath.Clean(c.RootDir) == defaultRootDir:
-		return SystemSocket, false
+	case s.Enabled != nil && !*s.Enabled:
+		return "", true
+	case s.Path != "":
+		return s.Path, true
+	case s.Enabled != nil:
+		return usualSocket(c.RootDir), true
+	case c.Standalone():
+		return usualSocket(c.RootDir), false
 	}
-	return filepath.Join(c.RootDir, "wherry.sock"), false
+	return "", false
 }
 
-// SystemSocket is the control socket of the machine's standalone node.
-const SystemSocket = "/run/wherry/wherry.sock"
+// The control socket lies in a directory of its own, never in --root-dir: pods of agents and monitors mount that, or
+// directories below it, and whoever reaches the socket's file can open it.
+const (
+	// SocketDir is that directory: root's alone.
+	SocketDir = "/run/wherry"
+	// SystemSocket is the control socket of the machine's usual node.
+	SystemSocket = SocketDir + "/wherry.sock"
+)
+
+// usualSocket gives agents with different root directories different sockets.
+func usualSocket(rootDir string) string {
+	rootDir = filepath.Clean(rootDir)
+	if rootDir == defaultRootDir {
+		return SystemSocket
+	}
+	sum := sha256.Sum256([]byte(rootDir))
+	return filepath.Join(SocketDir, "wherry-"+hex.EncodeToString(sum[:6])+".sock")
+}
 
 const defaultRootDir = "/var/lib/kubelet"
 

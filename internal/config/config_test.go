@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -114,7 +116,7 @@ volumeStatsAggPeriod: 0s
 	}
 	want := "removed --container-runtime: removed from Kubernetes in 1.27, no effect: every runtime is remote now: --container-runtime-endpoint names its socket\n" +
 		"removed --pod-infra-container-image: removed from Kubernetes, no effect: set the sandbox image in the container runtime: sandbox of containerd's CRI plugin, pause_image of CRI-O\n"
-	if diff := cmp.Diff(want, noticed(notices)); diff != "" {
+	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
 }
@@ -205,6 +207,9 @@ func TestBad(t *testing.T) {
 		{"wrong type", "maxPods: many\n", nil, []string{"maxPods: is a string, must be a whole number"}},
 		{"wrong duration", "syncFrequency: 5 minutes\n", nil, []string{"unknown unit"}},
 		{"not a map", "- a\n", nil, []string{"not valid YAML"}},
+		{"sysctls of no namespace", "allowedUnsafeSysctls: [\"vm.*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)", "are not known to be namespaced"}},
+		{"all sysctls", "allowedUnsafeSysctls: [\"*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)"}},
+		{"no pattern", "allowedUnsafeSysctls: [\"net.*.x\"]\n", nil, []string{"is not the name of a sysctl, nor a prefix that ends in *"}},
 		{"values", "port: 99999\nimageGCLowThresholdPercent: 90\ncgroupDriver: systemctl\nkubeReserved: {cpu: lots, gpu: \"1\"}\n", nil, []string{
 			"port (--port): 99999: use 1 to 65535",
 			"imageGCLowThresholdPercent (--image-gc-low-threshold): 90: must be less than imageGCHighThresholdPercent (85)",
@@ -222,6 +227,14 @@ func TestBad(t *testing.T) {
 			"featureGates.NoSuch", `featureGates.ImageVolumes (--feature-gates): Kubernetes v1.36.3 has no such gate (did you mean "ImageVolume"?)`}},
 		{"eviction", "evictionHard: {memory.availabel: 5%, nodefs.available: 200%}\nevictionSoft: {memory.available: 1Gi}\n", nil, []string{
 			`signal "memory.availabel" (did you mean "memory.available"?)`, `evictionHard[nodefs.available]: "200%"`, "also set evictionSoftGracePeriod[memory.available]"}},
+		{"allowlist", "preloadedImagesVerificationAllowlist: [a]\n", nil, []string{
+			"preloadedImagesVerificationAllowlist: [a]: needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages"}},
+		{"allowlist pattern", "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [\"reg.example.com/*\", \"a:1\"]\n", nil, []string{
+			`preloadedImagesVerificationAllowlist: [reg.example.com/* a:1]: pattern "a:1": remove the tag and the digest: a`}},
+		{"allowlist and gate", "preloadedImagesVerificationAllowlist: [a]\n", []string{"--feature-gates=KubeletEnsureSecretPulledImages=false"}, []string{
+			"preloadedImagesVerificationAllowlist: [a]: needs the feature gate KubeletEnsureSecretPulledImages"}},
+		{"pull credentials policy", "imagePullCredentialsVerificationPolicy: Sometimes\n", nil, []string{
+			`imagePullCredentialsVerificationPolicy: "Sometimes": use one of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify`}},
 		{"bootstrap alone", "", []string{"--bootstrap-kubeconfig=x"}, []string{"also give --kubeconfig"}},
 		{"simulated", "", []string{"--container-runtime-endpoint=simulated://?cpus=3"}, []string{`"cpus" is not known`}},
 		{"enforce", "enforceNodeAllocatable: [none, pods, kube-reserved]\n", nil, []string{"none must stand alone", "also set kubeReservedCgroup"}},
@@ -266,13 +279,97 @@ func TestNotHonoured(t *testing.T) {
 	_, notices := load(t, "--config", file, "--topology-manager-scope=pod", "--housekeeping-interval=10s", "--lock-file=/x")
 	want := "not honoured --housekeeping-interval: a flag of the cAdvisor inside Kubernetes' kubelet; statistics are read on demand here: remove it\n" +
 		"not honoured --lock-file: no effect: let systemd see to it that one agent runs\n" +
-		"not honoured cpuManagerPolicy: static has no effect: CPUs are shared by all containers: no static policy yet\n" +
-		"not honoured shutdownGracePeriod: 30s has no effect: shutdown of the machine is not delayed yet\n" +
-		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not honoured yet\n" +
-		"not honoured tracing.endpoint: x:1 has no effect: traces are not exported yet\n"
-	if diff := cmp.Diff(want, noticed(notices)); diff != "" {
+		"not honoured cpuManagerPolicy: static has no effect: CPUs are shared by all containers: there is no static CPU policy\n" +
+		"not honoured shutdownGracePeriod: 30s has no effect: shutdown of the machine is not delayed for pods\n" +
+		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not used\n" +
+		"not honoured tracing.endpoint: x:1 has no effect: traces are not exported\n"
+	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
+}
+
+// What Kubernetes' defaults ask for and the agent does not do is one line at start, whatever the user sets. A value that
+// switches the missing thing off takes it out of the line; one that asks for it gets a line of its own.
+func TestMissingDefaultsAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	about := func(notices []config.Notice, word string) (lines []string) {
+		for _, n := range notices {
+			if strings.Contains(n.Subject+n.Message, word) {
+				lines = append(lines, n.Subject)
+			}
+		}
+		return lines
+	}
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, body, word string
+		want             []string
+	}{
+		{"default", "", "imageGCHighThresholdPercent", []string{"defaults of Kubernetes"}},
+		{"default written out", "imageGCHighThresholdPercent: 85\n", "imageGCHighThresholdPercent", []string{"defaults of Kubernetes"}},
+		{"switched off", "imageGCHighThresholdPercent: 100\n", "imageGCHighThresholdPercent", nil},
+		{"asked for", "imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n", "imageGCHighThresholdPercent",
+			[]string{"imageGCHighThresholdPercent, imageGCLowThresholdPercent"}},
+		{"honoured in part", "", "evictionHard", []string{"defaults of Kubernetes"}},
+		{"thresholds of nothing", "evictionHard: {memory.available: 0%}\n", "evictionHard", nil},
+		{"gate that is on", "", "ContainerCheckpoint", []string{"defaults of Kubernetes"}},
+		{"gate switched off", "featureGates: {ContainerCheckpoint: false}\n", "ContainerCheckpoint", nil},
+		{"alpha gate", "", "MemoryQoS", nil},
+		{"alpha gate asked for", "featureGates: {MemoryQoS: true}\n", "MemoryQoS", []string{"featureGates.MemoryQoS"}},
+		{"all alpha gates", "featureGates: {AllAlpha: true}\n", "MemoryQoS", []string{"defaults of Kubernetes"}},
+		{"a simulated machine", "containerRuntimeEndpoint: simulated://\n", "evictionHard", nil},
+	} {
+		_, notices := load(t, "--config", write(t, dir, c.name+".yaml", c.body))
+		if diff := cmp.Diff(c.want, about(notices, c.word)); diff != "" {
+			t.Errorf("%s: lines about %s (-want +got):\n%s", c.name, c.word, diff)
+		}
+	}
+}
+
+// A file of another kind or apiVersion is refused, and told what to write.
+func TestKindOfTheFile(t *testing.T) {
+	t.Parallel()
+	for _, head := range []string{"apiVersion: v1\nkind: KubeletConfiguration\n", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Pod\n"} {
+		file := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := config.Load([]string{"--config", file}); err == nil || !strings.Contains(err.Error(), "must be kubelet.config.k8s.io/v1beta1 and KubeletConfiguration") {
+			t.Errorf("%q: %v", head, err)
+		}
+	}
+}
+
+// A field that needs a feature gate is refused while the gate is off.
+func TestGates(t *testing.T) {
+	t.Parallel()
+	for gate, body := range map[string]string{
+		"CustomCPUCFSQuotaPeriod":         "cpuCFSQuotaPeriod: 50ms\n",
+		"RotateKubeletServerCertificate":  "serverTLSBootstrap: true\n",
+		"KubeletCrashLoopBackOffMax":      "crashLoopBackOff: {maxContainerRestartPeriod: 30s}\n",
+		"KubeletEnsureSecretPulledImages": "imagePullCredentialsVerificationPolicy: AlwaysVerify\n",
+	} {
+		file := write(t, t.TempDir(), "c.yaml", body)
+		load(t, "--config", file)
+		_, _, err := config.Load([]string{"--config", file, "--feature-gates=" + gate + "=false"})
+		if err == nil || !strings.Contains(err.Error(), "needs the feature gate "+gate) {
+			t.Errorf("%s off: %v", gate, err)
+		}
+	}
+}
+
+// withoutDefaults takes out the one line that speaks of Kubernetes' defaults.
+func withoutDefaults(t *testing.T, notices []config.Notice) (others []config.Notice) {
+	t.Helper()
+	for _, n := range notices {
+		if n.Subject != "defaults of Kubernetes" {
+			others = append(others, n)
+		}
+	}
+	if len(others) != len(notices)-1 {
+		t.Errorf("%d lines speak of Kubernetes' defaults, want one", len(notices)-len(others))
+	}
+	return others
 }
 
 func TestHelpAndVersion(t *testing.T) {
@@ -347,10 +444,35 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
+// The verbosity of a logger that is in use can be set, as PUT /debug/flags/v does.
+func TestSetVerbosity(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		cfg, _ := load(t, "--logging-format="+format, "-v=1")
+		level := cfg.Level()
+		log := cfg.NewLoggerAt(&out, level).With("node", "n1")
+		for _, c := range []struct {
+			value string
+			ok    bool
+			shown bool
+		}{{"", false, false}, {"4", true, true}, {"-1", false, true}, {"x", false, true}, {"99999999999", false, true}, {"3", true, false}, {"0", true, false}} {
+			if err := config.SetVerbosity(level, c.value); (err == nil) != c.ok {
+				t.Errorf("%s: set %q: %v", format, c.value, err)
+			}
+			out.Reset()
+			log.Debug("at four")
+			if (out.Len() > 0) != c.shown {
+				t.Errorf("%s: after %q: %q", format, c.value, out.String())
+			}
+		}
+	}
+}
+
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	cfg, _ := load(t, "-v", "2")
+	cfg, _ := load(t, "--config", write(t, t.TempDir(), "c.yaml", "logging: {verbosity: 2, format: text}\n"))
 	log := cfg.NewLogger(&out).With("node", "n1").WithGroup("pod")
 	log.Info("Started\n", "name", "a b", "attempt", 3)
 	log.Log(t.Context(), slog.Level(-2), "shown")
@@ -368,5 +490,68 @@ $`)
 	cfg.NewLogger(&out).Info("Started", "name", "a")
 	if !regexp.MustCompile(`^\{"ts":\d+\.?\d*(e\+\d+)?,"v":0,"caller":"config_test.go:\d+","msg":"Started","name":"a"\}\n$`).MatchString(out.String()) {
 		t.Errorf("JSON line: %s", out.String())
+	}
+}
+
+// protectKernelDefaults: each setting of the kernel that differs, or is not there, is named; with all as they should be, and
+// without the field, the machine is taken.
+func TestCheckHostKernel(t *testing.T) {
+	t.Parallel()
+	right := map[string]string{}
+	for _, s := range config.KernelSettings() {
+		right[s.Name] = s.Value
+	}
+	wrong := maps.Clone(right)
+	wrong["kernel.panic"] = "0"
+	delete(wrong, "kernel.keys.root_maxkeys")
+	for _, protect := range []bool{true, false} {
+		cfg, _ := load(t, "--fail-cgroupv1=false", "--protect-kernel-defaults="+strconv.FormatBool(protect))
+		if err := cfg.CheckHost(config.HostFacts{Kernel: right}); err != nil {
+			t.Errorf("protectKernelDefaults %t: %v", protect, err)
+		}
+		err := cfg.CheckHost(config.HostFacts{Kernel: wrong})
+		if !protect {
+			if err != nil {
+				t.Errorf("protectKernelDefaults false: %v", err)
+			}
+			continue
+		}
+		const want = "protectKernelDefaults (--protect-kernel-defaults): kernel.panic is 0, kernel.keys.root_maxkeys cannot be read: put kernel.panic=10, kernel.keys.root_maxkeys=1000000 into"
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	cfg, _ := load(t, "--protect-kernel-defaults", "--container-runtime-endpoint=simulated://")
+	if err := cfg.CheckHost(config.HostFacts{}); err != nil {
+		t.Errorf("a machine that does not exist: %v", err)
+	}
+}
+
+// What would weaken the node if it were ignored is refused where it is set by name, and named with the way out. Values that
+// change nothing are taken, and so is what AllBeta turns on.
+func TestRefusedSettings(t *testing.T) {
+	t.Parallel()
+	const quotas = "featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring"
+	for _, c := range []struct{ arg, want string }{
+		{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", quotas},
+		{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=false", ""},
+		{"--feature-gates=AllBeta=true", ""},
+		{"--allow-privileged=false", "--allow-privileged"},
+		{"--allow-privileged=true", ""},
+		{"--allow-privileged", ""},
+		{"--host-network-sources=file", "--host-network-sources"},
+		{"--host-pid-sources=", "--host-pid-sources"},
+		{"--host-ipc-sources=*", ""},
+	} {
+		_, _, err := config.Load([]string{c.arg})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v, want one that names %q", c.arg, err, c.want)
+		}
+	}
+	_, _, err := config.Load([]string{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", "--allow-privileged=false", "--port=-1"})
+	for _, want := range []string{quotas, "--allow-privileged", "port"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("not every bad value is told: %v lacks %s", err, want)
+		}
 	}
 }

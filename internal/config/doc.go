@@ -9,8 +9,9 @@
 //
 // Invariants:
 //   - After Load without error every pointer of Config.Kubelet that has a default is non-nil.
-//   - Every field of KubeletConfiguration is in the table `fields` as honoured or not, with the reason (a test walks
-//     the type), so no field is dropped in silence.
+//   - Every field of KubeletConfiguration is in the table `fields`, and every gate of a kubelet in `gateUses`: honoured,
+//     without meaning here, not honoured, or refused, with the reason. What is not honoured and would act, by the value that is
+//     set or by Kubernetes' default, is in the Notices.
 //   - Every bad value is reported, not only the first, each with its path, its flag and the way out.
 //
 // Where this differs from Kubernetes on purpose: an unknown or repeated field of the file is an error that names it (the

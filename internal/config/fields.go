@@ -1,257 +1,226 @@
 package config
 
-import (
-	"encoding/json"
-	"fmt"
-	"iter"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
+import "fmt"
 
-	kubelet "k8s.io/kubelet/config/v1beta1"
+// useState says what setting a field or a feature gate does here. Each has one of four.
+type useState uint8
+
+const (
+	// stateHonoured: it has the effect that Kubernetes documents.
+	stateHonoured useState = iota
+	// stateMeaningless: there is nothing here that it could change, and nobody misses it.
+	stateMeaningless
+	// stateNotHonoured: Kubernetes' kubelet acts by it, and this agent does not.
+	stateNotHonoured
+	// stateRefused: Kubernetes' kubelet acts by it, this agent does not, and a node without it would be less safe than the user
+	// believes. Whoever sets it gets an error.
+	stateRefused
 )
 
-// fieldUse says whether a field of KubeletConfiguration has its effect here.
+// String is the state as the documentation says it.
+func (s useState) String() string {
+	switch s {
+	case stateHonoured:
+		return "yes"
+	case stateMeaningless:
+		return "nothing to do"
+	case stateNotHonoured:
+		return "no"
+	case stateRefused:
+		return "refused"
+	}
+	return fmt.Sprintf("useState(%d)", uint8(s))
+}
+
+// fieldUse is what a field of KubeletConfiguration does here.
 type fieldUse struct {
-	// ignored is the reason why it has none, with the way out; empty: it is honoured.
-	ignored string
-	// harmless are values (as %v prints them) that change nothing, beside the default.
-	harmless []string
+	state useState
+	// tests prove the effect of an honoured field, as package.Test. Without one TestHonouredFieldsReachTheAgent must see
+	// that the agent is built otherwise.
+	tests []string
+	// why is the reason, with the way out, for a field that is not honoured or meaningless. For an honoured field it is
+	// the part of its meaning that is missing. Fields with the same reason share one line at start.
+	why string
+	// inert are the values (as %v prints them) at which Kubernetes' kubelet does nothing either, beside the default.
+	inert []string
+	// defaultActs: Kubernetes' kubelet acts by the default too.
+	defaultActs bool
 }
 
-var honoured = fieldUse{}
+// honoured is a field that works, with the tests of its effect where the way the agent is built does not show it.
+func honoured(tests ...string) fieldUse { return fieldUse{tests: tests} }
 
-func ignored(why string, harmless ...string) fieldUse {
-	return fieldUse{ignored: why, harmless: harmless}
+// meaningless is a field that has nothing to change here.
+func meaningless(why string) fieldUse { return fieldUse{state: stateMeaningless, why: why} }
+
+// notHonoured is a field whose effect is missing. It is said at start when its value would have one.
+func notHonoured(why string, inert ...string) fieldUse {
+	return fieldUse{state: stateNotHonoured, why: why, inert: inert}
 }
 
-// fields is every leaf field of KubeletConfiguration. Whoever makes one work moves it to honoured.
+// refused is a field whose effect is missing and without which the node would be less safe than the user believes. A value
+// that would have an effect is an error.
+func refused(why string, inert ...string) fieldUse {
+	return fieldUse{state: stateRefused, why: why, inert: inert}
+}
+
+// byDefault says that the default has the missing effect too.
+func (u fieldUse) byDefault() fieldUse {
+	u.defaultActs = true
+	return u
+}
+
+// but says which part of an honoured field's meaning is missing.
+func (u fieldUse) but(why string) fieldUse {
+	u.why = why
+	return u
+}
+
+// Reasons that several fields share.
+const (
+	noEviction  = "pods are not evicted when the node runs short: its conditions are reported only"
+	noImageGC   = "unused images are not collected"
+	noCPUPolicy = "CPUs are shared by all containers: there is no static CPU policy"
+	noNUMA      = "memory is not pinned to NUMA nodes"
+	noTopology  = "topology hints are not used"
+	noShutdown  = "shutdown of the machine is not delayed for pods"
+	noTraces    = "traces are not exported"
+	noMemoryQoS = "memory is not throttled: the MemoryQoS gate is alpha and not honoured"
+	unbuffered  = "no log line is held back"
+	oneStream   = "all lines go to standard error"
+	noTableBits = "Kubernetes has withdrawn these marks"
+)
+
+// readLater is the test of what the agent reads each time that it needs it.
+const readLater = "agent.TestFieldsThatAreReadLater"
+
+// fields is every leaf field of KubeletConfiguration. Whoever makes one work moves it to honoured; docs/configuration.md is
+// made of it (make golden).
 var fields = map[string]fieldUse{
-	"kind": honoured, "apiVersion": honoured,
+	"kind": honoured("internal/config.TestKindOfTheFile"), "apiVersion": honoured("internal/config.TestKindOfTheFile"),
 
 	// Sources.
-	"staticPodPath": honoured, "fileCheckFrequency": honoured, "httpCheckFrequency": honoured, "staticPodURL": honoured, "staticPodURLHeader": honoured,
-	"syncFrequency": ignored("a pod is looked at when something changes and when a timer is due, not periodically"),
-	"runOnce":       ignored("Kubernetes has withdrawn this mode", "false"),
-	"configMapAndSecretChangeDetectionStrategy": honoured,
+	"staticPodPath": honoured(), "fileCheckFrequency": honoured(readLater), "httpCheckFrequency": honoured(readLater), "staticPodURL": honoured(), "staticPodURLHeader": honoured(readLater),
+	"syncFrequency": meaningless("a pod is looked at when something changes and when a timer is due, not periodically"),
+	"runOnce":       meaningless("Kubernetes has withdrawn this mode: true is an error"),
+	"configMapAndSecretChangeDetectionStrategy": honoured(),
 
 	// Server.
-	"enableServer": honoured, "address": honoured, "port": honoured, "readOnlyPort": honoured,
-	"tlsCertFile": honoured, "tlsPrivateKeyFile": honoured, "tlsCipherSuites": honoured, "tlsMinVersion": honoured,
-	"tlsCurvePreferences": honoured,
-	"rotateCertificates":  honoured, "serverTLSBootstrap": honoured,
-	"authentication.x509.clientCAFile": honoured, "authentication.webhook.enabled": honoured,
-	"authentication.webhook.cacheTTL": honoured, "authentication.anonymous.enabled": honoured,
-	"authorization.mode": honoured, "authorization.webhook.cacheAuthorizedTTL": honoured,
-	"authorization.webhook.cacheUnauthorizedTTL": honoured,
-	"enableDebuggingHandlers":                    honoured,
-	"enableContentionProfiling":                  ignored("contention is not profiled yet", "false"),
-	"healthzPort":                                honoured, "healthzBindAddress": honoured,
-	"streamingConnectionIdleTimeout": ignored("a stream is not cut for being idle: it ends with its client, its container or the agent"),
-	"enableSystemLogHandler":         honoured,
-	"enableSystemLogQuery":           ignored("node log query is not served yet", "false"),
-	"enableProfilingHandler":         honoured,
-	"enableDebugFlagsHandler":        honoured,
-	"showHiddenMetricsForVersion":    ignored("no metric is hidden here", ""),
-	"tracing.endpoint":               ignored("traces are not exported yet"),
-	"tracing.samplingRatePerMillion": ignored("traces are not exported yet"),
+	"enableServer": honoured(), "address": honoured(), "port": honoured(), "readOnlyPort": honoured(),
+	"tlsCertFile": honoured(), "tlsPrivateKeyFile": honoured(), "tlsCipherSuites": honoured(), "tlsMinVersion": honoured(),
+	"tlsCurvePreferences": honoured(),
+	"rotateCertificates":  honoured(), "serverTLSBootstrap": honoured(),
+	"authentication.x509.clientCAFile": honoured(), "authentication.webhook.enabled": honoured(),
+	"authentication.webhook.cacheTTL": honoured(), "authentication.anonymous.enabled": honoured(),
+	"authorization.mode": honoured(), "authorization.webhook.cacheAuthorizedTTL": honoured(),
+	"authorization.webhook.cacheUnauthorizedTTL": honoured(),
+	"enableDebuggingHandlers":                    honoured(),
+	"enableContentionProfiling":                  notHonoured("lock contention is not profiled", "false"),
+	"healthzPort":                                honoured(), "healthzBindAddress": honoured(),
+	"streamingConnectionIdleTimeout": honoured("internal/server.TestIdleStreamsAreCut"),
+	"enableSystemLogHandler":         honoured(),
+	"enableSystemLogQuery":           notHonoured("node log query is not served", "false"),
+	"enableProfilingHandler":         honoured(),
+	"enableDebugFlagsHandler":        honoured("agent.TestVerbosityCanBeSet"),
+	"showHiddenMetricsForVersion":    meaningless("no metric is hidden"),
+	"tracing.endpoint":               notHonoured(noTraces),
+	"tracing.samplingRatePerMillion": notHonoured(noTraces),
 
 	// API server.
-	"registryPullQPS": honoured, "registryBurst": honoured,
-	"eventRecordQPS": honoured, "eventBurst": honoured,
-	"contentType": honoured, "kubeAPIQPS": honoured, "kubeAPIBurst": honoured,
-	"registerNode": honoured, "registerWithTaints": honoured, "providerID": honoured,
-	"nodeStatusUpdateFrequency": honoured, "nodeStatusReportFrequency": honoured,
-	"nodeLeaseDurationSeconds": honoured, "nodeStatusMaxImages": honoured,
-	"maxPods": honoured, "podsPerCore": honoured, "podCIDR": honoured,
-	"featureGates":                 honoured,
-	"enableControllerAttachDetach": ignored("volumes that need attaching are not honoured yet", "true"),
+	"registryPullQPS": honoured(), "registryBurst": honoured(),
+	"eventRecordQPS": honoured(), "eventBurst": honoured(),
+	"contentType": honoured(), "kubeAPIQPS": honoured(), "kubeAPIBurst": honoured(),
+	"registerNode": honoured(), "registerWithTaints": honoured(), "providerID": honoured(),
+	"nodeStatusUpdateFrequency": honoured(), "nodeStatusReportFrequency": honoured(),
+	"nodeLeaseDurationSeconds": honoured(), "nodeStatusMaxImages": honoured(),
+	"maxPods": honoured(), "podsPerCore": honoured(), "podCIDR": honoured("internal/agenttest.TestPodCIDRStandalone"),
+	"featureGates":                 honoured(),
+	"enableControllerAttachDetach": notHonoured("volumes that need attaching do not work yet", "true"),
 
 	// Images.
-	"imagePullCredentialsVerificationPolicy": ignored("pull credentials of images that are present are not verified again yet", "NeverVerify"),
-	"preloadedImagesVerificationAllowlist":   ignored("pull credentials of images that are present are not verified again yet"),
-	"imageMinimumGCAge":                      ignored("unused images are not collected yet"),
-	"imageMaximumGCAge":                      ignored("unused images are not collected yet", "0s"),
-	"imageGCHighThresholdPercent":            ignored("unused images are not collected yet", "100"),
-	"imageGCLowThresholdPercent":             ignored("unused images are not collected yet"),
-	"serializeImagePulls":                    honoured, "maxParallelImagePulls": honoured,
+	"imagePullCredentialsVerificationPolicy": honoured("internal/agenttest.TestPullCredentialsPolicies"),
+	"preloadedImagesVerificationAllowlist":   honoured("internal/agenttest.TestPullCredentialsPolicies"),
+	"imageMinimumGCAge":                      notHonoured(noImageGC),
+	"imageMaximumGCAge":                      notHonoured(noImageGC, "0s"),
+	"imageGCHighThresholdPercent":            notHonoured(noImageGC, "100").byDefault(),
+	"imageGCLowThresholdPercent":             notHonoured(noImageGC),
+	"serializeImagePulls":                    honoured(), "maxParallelImagePulls": honoured(),
 
 	// Resources.
-	"kubeletCgroups": ignored("the agent stays in the cgroup it is started in: set Slice= in the systemd unit"),
-	"systemCgroups":  ignored("processes of the machine are not moved"),
-	"cgroupRoot":     honoured, "cgroupsPerQOS": honoured, "cgroupDriver": honoured,
-	"singleProcessOOMKill":             honoured,
-	"cpuManagerPolicy":                 ignored("CPUs are shared by all containers: no static policy yet", "none"),
-	"cpuManagerPolicyOptions":          ignored("there is no static CPU policy yet"),
-	"cpuManagerReconcilePeriod":        ignored("there is no static CPU policy yet"),
-	"memoryManagerPolicy":              ignored("memory is not pinned to NUMA nodes yet", "None"),
-	"topologyManagerPolicy":            ignored("topology hints are not honoured yet", "none"),
-	"topologyManagerScope":             ignored("topology hints are not honoured yet"),
-	"topologyManagerPolicyOptions":     ignored("topology hints are not honoured yet"),
-	"qosReserved":                      ignored("requests are not reserved per QoS class yet"),
-	"podPidsLimit":                     honoured,
-	"cpuCFSQuota":                      honoured,
-	"cpuCFSQuotaPeriod":                honoured,
-	"systemReserved":                   honoured,
-	"kubeReserved":                     honoured,
-	"reservedSystemCPUs":               honoured,
-	"reservedMemory":                   ignored("memory is not pinned to NUMA nodes yet"),
-	"systemReservedCgroup":             honoured,
-	"kubeReservedCgroup":               honoured,
-	"enforceNodeAllocatable":           honoured,
-	"memorySwap.swapBehavior":          honoured,
-	"memoryThrottlingFactor":           ignored("the MemoryQoS gate is alpha and not honoured"),
-	"memoryReservationPolicy":          ignored("the MemoryQoS gate is alpha and not honoured", "None"),
-	"localStorageCapacityIsolation":    honoured,
-	"evictionHard":                     honoured,
-	"evictionSoft":                     honoured,
-	"evictionSoftGracePeriod":          honoured,
-	"evictionPressureTransitionPeriod": honoured,
-	"evictionMaxPodGracePeriod":        ignored("pressure is reported; pods are not evicted for it yet"),
-	"evictionMinimumReclaim":           ignored("pressure is reported; pods are not evicted for it yet"),
-	"mergeDefaultEvictionSettings":     honoured,
-	"kernelMemcgNotification":          ignored("memory is measured when the node's status is computed", "false"),
+	"kubeletCgroups": notHonoured("the agent stays in the cgroup that it is started in: set Slice= in the systemd unit"),
+	"systemCgroups":  notHonoured("processes of the machine are not moved"),
+	"cgroupRoot":     honoured(), "cgroupsPerQOS": honoured(), "cgroupDriver": honoured(),
+	"singleProcessOOMKill":             honoured(readLater),
+	"cpuManagerPolicy":                 notHonoured(noCPUPolicy, "none"),
+	"cpuManagerPolicyOptions":          notHonoured(noCPUPolicy),
+	"cpuManagerReconcilePeriod":        notHonoured(noCPUPolicy),
+	"memoryManagerPolicy":              notHonoured(noNUMA, "None"),
+	"topologyManagerPolicy":            notHonoured(noTopology, "none"),
+	"topologyManagerScope":             notHonoured(noTopology),
+	"topologyManagerPolicyOptions":     notHonoured(noTopology),
+	"qosReserved":                      notHonoured("requests are not reserved per QoS class"),
+	"podPidsLimit":                     honoured(),
+	"cpuCFSQuota":                      honoured(),
+	"cpuCFSQuotaPeriod":                honoured(),
+	"systemReserved":                   honoured(),
+	"kubeReserved":                     honoured(),
+	"reservedSystemCPUs":               honoured(),
+	"reservedMemory":                   notHonoured(noNUMA),
+	"systemReservedCgroup":             honoured(),
+	"kubeReservedCgroup":               honoured(),
+	"enforceNodeAllocatable":           honoured(),
+	"memorySwap.swapBehavior":          honoured(readLater),
+	"memoryThrottlingFactor":           notHonoured(noMemoryQoS),
+	"memoryReservationPolicy":          notHonoured(noMemoryQoS, "None"),
+	"localStorageCapacityIsolation":    honoured(),
+	"evictionHard":                     honoured().but(noEviction).byDefault(),
+	"evictionSoft":                     honoured().but(noEviction),
+	"evictionSoftGracePeriod":          honoured(),
+	"evictionPressureTransitionPeriod": honoured(),
+	"evictionMaxPodGracePeriod":        notHonoured(noEviction),
+	"evictionMinimumReclaim":           notHonoured(noEviction),
+	"mergeDefaultEvictionSettings":     honoured(),
+	"kernelMemcgNotification":          notHonoured("memory is measured when the node's status is computed", "false"),
 
 	// Pods.
-	"podLogsDir": honoured, "clusterDomain": honoured, "clusterDNS": honoured, "resolvConf": honoured,
-	"allowedUnsafeSysctls": honoured, "seccompDefault": honoured,
-	"containerLogMaxSize": honoured, "containerLogMaxFiles": honoured, "containerLogMaxWorkers": honoured,
-	"containerLogMonitorInterval":                honoured,
-	"crashLoopBackOff.maxContainerRestartPeriod": honoured,
-	"userNamespaces.idsPerPod":                   honoured,
-	"volumeStatsAggPeriod":                       ignored("volumes are measured when somebody asks"),
-	"volumePluginDir":                            ignored("FlexVolume is not supported: use CSI"),
+	"podLogsDir": honoured(), "clusterDomain": honoured(), "clusterDNS": honoured(readLater), "resolvConf": honoured(),
+	"allowedUnsafeSysctls": honoured(readLater), "seccompDefault": honoured(readLater),
+	"containerLogMaxSize": honoured(readLater), "containerLogMaxFiles": honoured(readLater), "containerLogMaxWorkers": honoured(readLater),
+	"containerLogMonitorInterval":                honoured(readLater),
+	"crashLoopBackOff.maxContainerRestartPeriod": honoured(),
+	"userNamespaces.idsPerPod":                   honoured(),
+	"volumeStatsAggPeriod":                       meaningless("volumes are measured when somebody asks, and no less often"),
+	"volumePluginDir":                            notHonoured("FlexVolume is not supported: use CSI"),
 
 	// Host.
-	"containerRuntimeEndpoint": honoured, "imageServiceEndpoint": honoured, "runtimeRequestTimeout": honoured,
-	"failSwapOn": honoured, "failCgroupV1": honoured, "oomScoreAdj": honoured, "maxOpenFiles": honoured,
-	"hairpinMode":                      ignored("the CNI plugin decides about hairpin traffic: set hairpinMode there"),
-	"protectKernelDefaults":            ignored("kernel settings are neither checked nor changed", "false"),
-	"makeIPTablesUtilChains":           ignored("no iptables chains are made: nothing of Kubernetes needs them", "false"),
-	"iptablesMasqueradeBit":            ignored("no iptables rules are made"),
-	"iptablesDropBit":                  ignored("no iptables rules are made"),
-	"shutdownGracePeriod":              ignored("shutdown of the machine is not delayed yet", "0s"),
-	"shutdownGracePeriodCriticalPods":  ignored("shutdown of the machine is not delayed yet", "0s"),
-	"shutdownGracePeriodByPodPriority": ignored("shutdown of the machine is not delayed yet"),
+	"containerRuntimeEndpoint": honoured(), "imageServiceEndpoint": honoured(), "runtimeRequestTimeout": honoured(),
+	"failSwapOn": honoured("internal/config.TestCheckHost"), "failCgroupV1": honoured("internal/config.TestCheckHost"), "oomScoreAdj": honoured("cmd/wherry.TestLimitsOfTheProcess"), "maxOpenFiles": honoured("cmd/wherry.TestLimitsOfTheProcess"),
+	"hairpinMode":                      meaningless("the CNI plugin decides about hairpin traffic, with Kubernetes' kubelet too"),
+	"protectKernelDefaults":            honoured("internal/config.TestCheckHostKernel", "cmd/wherry.TestKernelSettings"),
+	"makeIPTablesUtilChains":           honoured("cmd/wherry.TestMakeIPTablesUtilChains"),
+	"iptablesMasqueradeBit":            meaningless(noTableBits),
+	"iptablesDropBit":                  meaningless(noTableBits),
+	"shutdownGracePeriod":              notHonoured(noShutdown, "0s"),
+	"shutdownGracePeriodCriticalPods":  notHonoured(noShutdown, "0s"),
+	"shutdownGracePeriodByPodPriority": notHonoured(noShutdown),
 
 	// Logging.
-	"logging.format": honoured, "logging.verbosity": honoured,
-	"logging.vmodule":                     ignored("levels are per agent, not per file: use -v (logging.verbosity)"),
-	"logging.flushFrequency":              ignored("no log line is held back"),
-	"logging.options.text.splitStream":    ignored("all lines go to standard error", "false"),
-	"logging.options.text.infoBufferSize": ignored("no log line is held back", "0"),
-	"logging.options.json.splitStream":    ignored("all lines go to standard error", "false"),
-	"logging.options.json.infoBufferSize": ignored("no log line is held back", "0"),
+	"logging.format": honoured("internal/config.TestLogger"), "logging.verbosity": honoured("internal/config.TestLogger"),
+	"logging.vmodule":                     notHonoured("levels are per agent, not per file: use -v (logging.verbosity)"),
+	"logging.flushFrequency":              meaningless(unbuffered),
+	"logging.options.text.splitStream":    notHonoured(oneStream, "false"),
+	"logging.options.text.infoBufferSize": meaningless(unbuffered),
+	"logging.options.json.splitStream":    notHonoured(oneStream, "false"),
+	"logging.options.json.infoBufferSize": meaningless(unbuffered),
 }
 
-// leaves walks the fields of a configuration type down to those that hold a value, as paths of the file.
-func leaves(t reflect.Type) iter.Seq2[string, reflect.Type] {
-	return func(yield func(string, reflect.Type) bool) { walkType(t, "", yield) }
-}
-
-func walkType(t reflect.Type, prefix string, yield func(string, reflect.Type) bool) bool {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" {
-			continue
-		}
-		ft := f.Type
-		if ft.Kind() == reflect.Pointer {
-			ft = ft.Elem()
-		}
-		path := prefix + name
-		if name == "" && strings.Contains(options, "inline") {
-			path = strings.TrimSuffix(prefix, ".")
-		}
-		if isBranch(ft) {
-			below := path + "."
-			if path == "" {
-				below = ""
-			}
-			if !walkType(ft, below, yield) {
-				return false
-			}
-			continue
-		}
-		if !yield(path, ft) {
-			return false
+// Honoured are the fields of KubeletConfiguration that work, each with the tests of its effect that the table names.
+func Honoured() map[string][]string {
+	works := map[string][]string{}
+	for path, use := range fields {
+		if use.state == stateHonoured {
+			works[path] = use.tests
 		}
 	}
-	return true
-}
-
-// isBranch reports whether a type is a map of further fields, rather than a value with a form of its own.
-func isBranch(t reflect.Type) bool {
-	marshals := reflect.TypeFor[json.Marshaler]()
-	return t.Kind() == reflect.Struct && !t.Implements(marshals) && !reflect.PointerTo(t).Implements(marshals)
-}
-
-// lookup is the value at a path; ok is false where a pointer on the way is nil.
-func lookup(v reflect.Value, path string) (reflect.Value, bool) {
-	for v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			return reflect.Value{}, false
-		}
-		v = v.Elem()
-	}
-	if path == "" {
-		return v, true
-	}
-	for i := range v.NumField() {
-		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if name == "" && strings.Contains(options, "inline") {
-			if found, ok := lookup(v.Field(i), path); ok {
-				return found, true
-			}
-			continue
-		}
-		if name == "" || name == "-" {
-			continue
-		}
-		if name == path {
-			return lookup(v.Field(i), "")
-		}
-		if rest, ok := strings.CutPrefix(path, name+"."); ok {
-			return lookup(v.Field(i), rest)
-		}
-	}
-	return reflect.Value{}, false
-}
-
-// fieldNotices names the fields that a user set to something that has no effect here. set maps paths to the flag that
-// set them, or to nothing for the file.
-func fieldNotices(kc *kubelet.KubeletConfiguration, set map[string]string) []Notice {
-	defaults := baseConfig().Kubelet
-	var notices []Notice
-	for _, path := range slices.Sorted(maps.Keys(set)) {
-		use := fields[path]
-		value, ok := lookup(reflect.ValueOf(kc), path)
-		if use.ignored == "" || !ok {
-			continue
-		}
-		text := printed(value)
-		if usual, ok := lookup(reflect.ValueOf(&defaults), path); ok && printed(usual) == text {
-			continue
-		}
-		if slices.Contains(use.harmless, text) || (value.Kind() == reflect.Map || value.Kind() == reflect.Slice) && value.Len() == 0 {
-			continue
-		}
-		subject := path
-		if set[path] != "" {
-			subject += " (--" + set[path] + ")"
-		}
-		notices = append(notices, Notice{NoticeNotHonoured, subject, fmt.Sprintf("%s has no effect: %s", text, use.ignored)})
-	}
-	return notices
-}
-
-// printed is a value as the file writes it, without quotation marks.
-func printed(v reflect.Value) string {
-	data, err := json.Marshal(v.Interface())
-	if err != nil {
-		return fmt.Sprint(v.Interface())
-	}
-	return strings.Trim(string(data), `"`)
+	return works
 }

@@ -19,6 +19,7 @@ type flagSet struct {
 	field map[string]string
 
 	configFile, configDir string
+	wherryFile            string
 	nodeIP                string
 	lockFile              string
 	exitOnLock            bool
@@ -64,6 +65,7 @@ func (f *flagSet) addNodeFlags() {
 	c := f.cfg
 	f.StringVar(&f.configFile, "config", "", "file with a KubeletConfiguration; flags override what it says")
 	f.StringVar(&f.configDir, "config-dir", "", "directory of drop-in files (*.conf) laid over --config in the order of their names")
+	f.StringVar(&f.wherryFile, "wherry-config", "", "file with a WherryConfiguration: the settings that Kubernetes has no field for")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig that reaches the API server; without it the node is standalone")
 	f.StringVar(&c.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "kubeconfig with a token, used to ask for the node's client certificate where --kubeconfig does not exist yet")
 	f.StringVar(&c.HostnameOverride, "hostname-override", "", "name of the node, where it is not the host's name")
@@ -101,7 +103,7 @@ func (f *flagSet) addSourceFlags(kc *kubelet.KubeletConfiguration) {
 	f.of("manifest-url", "staticPodURL")
 	f.Var(cliflag.NewColonSeparatedMultimapStringString(&kc.StaticPodURLHeader), "manifest-url-header", "HTTP headers for --manifest-url, a:hello,b:again")
 	f.of("manifest-url-header", "staticPodURLHeader")
-	f.StringVar(&f.cfg.PushSocket, "push-socket", "", "Unix socket on which pods are pushed, for its owner only; default: wherry.sock in --root-dir ("+SystemSocket+" for a standalone node); none: no socket")
+	f.StringVar(&f.cfg.PushSocket, "push-socket", "", "Unix socket on which pods are pushed, for root and its owner only; default: "+SystemSocket+" for a standalone node (another name beside it with another --root-dir), none for a node of a cluster; none: no socket")
 	f.BoolVar(&f.cfg.PushAPI, "push-api", false, "take pushed pods over the HTTPS API too, from whoever may use nodes/proxy")
 	f.BoolVar(&kc.RunOnce, "runonce", kc.RunOnce, "no longer possible")
 	f.of("runonce", "runOnce")
@@ -200,6 +202,21 @@ func (f *flagSet) parsedFields() map[string]string {
 		}
 	})
 	return set
+}
+
+// values are all flags with the values in effect; those that are removed are left out, credentials are masked.
+func (f *flagSet) values() map[string]string {
+	values := map[string]string{}
+	safe := Masked(&f.cfg.Kubelet)
+	f.VisitAll(func(flag *pflag.Flag) {
+		if _, gone := f.removed[flag.Name]; gone {
+			return
+		}
+		values[flag.Name] = flag.Value.String()
+	})
+	values["manifest-url"] = safe.StaticPodURL
+	values["manifest-url-header"] = cliflag.NewColonSeparatedMultimapStringString(&safe.StaticPodURLHeader).String()
+	return values
 }
 
 // flagOf is field turned round: the flag that sets a path.

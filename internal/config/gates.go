@@ -17,6 +17,21 @@ const (
 	stageDeprecated
 )
 
+// String is the stage as Kubernetes writes it.
+func (s stage) String() string {
+	switch s {
+	case stageAlpha:
+		return "alpha"
+	case stageBeta:
+		return "beta"
+	case stageGA:
+		return "GA"
+	case stageDeprecated:
+		return "deprecated"
+	}
+	return fmt.Sprintf("stage(%d)", uint8(s))
+}
+
 // gateFact is what Kubernetes says of one feature gate in the release that Wherry follows.
 type gateFact struct {
 	stage  stage

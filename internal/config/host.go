@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,25 @@ type HostFacts struct {
 	CgroupV2 bool
 	// Swap are the devices and files that swap is on.
 	Swap []string
+	// Kernel has the values of KernelSettings; a setting that cannot be read is missing.
+	Kernel map[string]string
+}
+
+// KernelSetting is a setting of the kernel with the value that Kubernetes wants on a node.
+type KernelSetting struct{ Name, Value string }
+
+// File is the setting's file below root, which is /proc/sys.
+func (s KernelSetting) File(root string) string {
+	return filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(s.Name, ".", "/")))
+}
+
+// KernelSettings are those of protectKernelDefaults: memory may be promised to more than there is, a shortage of it ends a
+// process and not the machine, a kernel that has failed restarts the machine, and each container finds room for its session key.
+func KernelSettings() []KernelSetting {
+	return []KernelSetting{
+		{"vm.overcommit_memory", "1"}, {"vm.panic_on_oom", "0"}, {"kernel.panic", "10"}, {"kernel.panic_on_oops", "1"},
+		{"kernel.keys.root_maxkeys", "1000000"}, {"kernel.keys.root_maxbytes", "25000000"},
+	}
 }
 
 // ReadHostFacts looks at the machine that it runs on.
@@ -28,6 +48,12 @@ func ReadHostFacts() (HostFacts, error) {
 		return facts, fmt.Errorf("look for swap: %w", err)
 	}
 	facts.Swap = parseSwaps(string(data))
+	facts.Kernel = map[string]string{}
+	for _, s := range KernelSettings() {
+		if value, err := os.ReadFile(s.File("/proc/sys")); err == nil {
+			facts.Kernel[s.Name] = strings.TrimSpace(string(value))
+		}
+	}
 	return facts, nil
 }
 
@@ -41,7 +67,7 @@ func parseSwaps(s string) []string {
 	return devices
 }
 
-// CheckHost refuses a machine that the configuration says to refuse: failCgroupV1 and failSwapOn. It does not apply to a
+// CheckHost refuses a machine that the configuration says to refuse: failCgroupV1, failSwapOn and protectKernelDefaults. It does not apply to a
 // simulated node.
 func (c Config) CheckHost(h HostFacts) error {
 	if c.Simulated != nil {
@@ -56,5 +82,29 @@ func (c Config) CheckHost(h HostFacts) error {
 		errs = append(errs, fmt.Errorf("failSwapOn (--fail-swap-on): swap is on (%s): turn it off with swapoff -a, or set failSwapOn: false to run all the same",
 			strings.Join(h.Swap, ", ")))
 	}
+	if c.Kubelet.ProtectKernelDefaults {
+		errs = append(errs, checkKernel(h.Kernel))
+	}
 	return errors.Join(errs...)
+}
+
+// checkKernel names each setting of the kernel that is not as it has to be.
+func checkKernel(has map[string]string) error {
+	var wrong, lines []string
+	for _, s := range KernelSettings() {
+		switch value, ok := has[s.Name]; {
+		case !ok:
+			wrong = append(wrong, s.Name+" cannot be read")
+		case value != s.Value:
+			wrong = append(wrong, s.Name+" is "+value)
+		default:
+			continue
+		}
+		lines = append(lines, s.Name+"="+s.Value)
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("protectKernelDefaults (--protect-kernel-defaults): %s: put %s into a file in /etc/sysctl.d and run sysctl --system, or set protectKernelDefaults: false and the agent sets them",
+		strings.Join(wrong, ", "), strings.Join(lines, ", "))
 }

@@ -39,12 +39,16 @@ func Load(args []string) (Config, []Notice, error) {
 			cfg.Kubelet.FeatureGates[name] = on
 		}
 	}
-	maps.Copy(set, flags.parsedFields())
-	if err := finish(&cfg, flags); err != nil {
+	if cfg.Wherry, err = loadWherry(flags.wherryFile); err != nil {
 		return Config{}, notices, err
 	}
+	maps.Copy(set, flags.parsedFields())
+	if err := finish(&cfg, flags, set); err != nil {
+		return Config{}, notices, err
+	}
+	cfg.Flags = flags.values()
 	notices = append(notices, flags.flagNotices()...)
-	notices = append(notices, fieldNotices(&cfg.Kubelet, set)...)
+	notices = append(notices, useNotices(&cfg, set)...)
 	return cfg, append(notices, valueNotices(cfg)...), nil
 }
 
@@ -60,6 +64,7 @@ func baseConfig() Config {
 		MaxDeadPerContainer: 1, MaxDeadContainers: -1,
 	}
 	setDefaults(&cfg.Kubelet, Gates{})
+	cfg.Wherry = defaultWherry()
 	return cfg
 }
 
@@ -157,8 +162,8 @@ func decodeOver(m map[string]any, flagGates map[string]bool, kc *kubelet.Kubelet
 	return nil
 }
 
-// finish derives what follows from the flags and checks everything.
-func finish(cfg *Config, f *flagSet) error {
+// finish derives what follows from the flags and checks everything. set maps the paths that are set to their flags.
+func finish(cfg *Config, f *flagSet, set map[string]string) error {
 	var errs []error
 	note := func(err error) {
 		if err != nil {
@@ -178,6 +183,8 @@ func finish(cfg *Config, f *flagSet) error {
 	cfg.Simulated, err = parseSimulated(cfg.Kubelet.ContainerRuntimeEndpoint, cfg.Kubelet.MaxPods)
 	note(err)
 	errs = append(errs, validate(cfg, f.flagOf())...)
+	errs = append(errs, useErrors(cfg, set)...)
+	errs = append(errs, f.removedErrors()...)
 	if len(errs) == 0 {
 		return nil
 	}

@@ -16,8 +16,27 @@ import (
 
 // NewLogger makes the logger that logging.format and logging.verbosity (-v) ask for, writing to w one line at a time.
 // A line of level -N (slog) is one of verbosity N: shown from -v=N on. slog.LevelDebug is verbosity 4.
-func (c Config) NewLogger(w io.Writer) *slog.Logger {
-	least := slog.Level(-c.Verbosity())
+func (c Config) NewLogger(w io.Writer) *slog.Logger { return c.NewLoggerAt(w, c.Level()) }
+
+// Level is the verbosity that was configured, for a logger whose verbosity may be set later.
+func (c Config) Level() *slog.LevelVar {
+	level := &slog.LevelVar{}
+	level.Set(slog.Level(-c.Verbosity()))
+	return level
+}
+
+// SetVerbosity sets a level to the value of a -v flag.
+func SetVerbosity(level *slog.LevelVar, value string) error {
+	n, err := strconv.ParseUint(value, 10, 31)
+	if err != nil {
+		return fmt.Errorf("%.40q is not a verbosity: write a whole number, 0 or more", value)
+	}
+	level.Set(slog.Level(-int(n)))
+	return nil
+}
+
+// NewLoggerAt is NewLogger with the verbosity of a level, whatever was configured.
+func (c Config) NewLoggerAt(w io.Writer, least *slog.LevelVar) *slog.Logger {
 	if c.Kubelet.Logging.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{AddSource: true, Level: least, ReplaceAttr: jsonNames}))
 	}
@@ -51,7 +70,7 @@ func jsonNames(groups []string, a slog.Attr) slog.Attr {
 type textHandler struct {
 	out    io.Writer
 	mu     *sync.Mutex // of out
-	least  slog.Level
+	least  slog.Leveler
 	pid    int
 	attrs  string // of WithAttrs, printed
 	prefix string // of WithGroup
@@ -59,7 +78,7 @@ type textHandler struct {
 
 var _ slog.Handler = (*textHandler)(nil)
 
-func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.least }
+func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.least.Level() }
 
 func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder

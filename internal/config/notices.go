@@ -1,19 +1,163 @@
 package config
 
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// setting is one field or gate with its value, as a notice names it.
+type setting struct {
+	subject string // with the flag that set it
+	name    string // as the defaults' line names it
+	use     fieldUse
+	value   string // as the file writes it
+	usual   bool   // the value is the default
+}
+
+// acts reports whether Kubernetes' kubelet would do something by this value that this agent does not do.
+func (s setting) acts() bool {
+	switch {
+	case s.use.why == "" || s.use.state == stateMeaningless:
+		return false
+	case s.usual:
+		return s.use.defaultActs
+	}
+	return s.value != "" && !slices.Contains(s.use.inert, s.value)
+}
+
+// useNotices names what a configuration asks for and does not get: one line for each reason of what the user set, and one
+// for all that follows from Kubernetes' defaults. set maps paths to the flag that set them, or to nothing for the file.
+func useNotices(c *Config, set map[string]string) []Notice {
+	asked, usual := map[string][]setting{}, map[string][]string{}
+	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
+		switch {
+		case !s.acts():
+		case s.use.state == stateRefused && !s.usual: // an error: useErrors
+		case s.usual:
+			usual[s.use.why] = append(usual[s.use.why], s.name)
+		default:
+			asked[s.use.why] = append(asked[s.use.why], s)
+		}
+	}
+	var notices []Notice
+	for why, all := range asked {
+		notices = append(notices, askedNotice(why, all))
+		delete(usual, why)
+	}
+	slices.SortFunc(notices, func(a, b Notice) int { return strings.Compare(a.Subject, b.Subject) })
+	if len(usual) == 0 || c.Simulated != nil { // a machine that does not exist has nothing to lose
+		return notices
+	}
+	var lines []string
+	for _, why := range slices.Sorted(maps.Keys(usual)) {
+		lines = append(lines, why+" ("+strings.Join(usual[why], ", ")+")")
+	}
+	return append(notices, Notice{NoticeNotHonoured, "defaults of Kubernetes",
+		"not all that they ask for is done here yet: " + strings.Join(lines, "; ")})
+}
+
+// useErrors are the settings that must not be ignored, because the node would be less safe than the user believes.
+func useErrors(c *Config, set map[string]string) (errs []error) {
+	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
+		if s.use.state == stateRefused && !s.usual && s.acts() {
+			errs = append(errs, fmt.Errorf("%s: %s is refused, because this node would be less safe than it says: %s", s.subject, s.value, s.use.why))
+		}
+	}
+	return errs
+}
+
+func askedNotice(why string, all []setting) Notice {
+	var subjects, values []string
+	for _, s := range all {
+		subjects = append(subjects, s.subject)
+		if s.use.state == stateNotHonoured {
+			values = append(values, s.value)
+		}
+	}
+	n := Notice{NoticeNotHonoured, strings.Join(subjects, ", "), why}
+	switch len(values) {
+	case 0:
+	case 1:
+		n.Message = values[0] + " has no effect: " + why
+	default:
+		n.Message = strings.Join(values, ", ") + " have no effect: " + why
+	}
+	return n
+}
+
+// fieldSettings is every field of a configuration.
+func fieldSettings(c *Config, set map[string]string) []setting {
+	defaults := baseConfig().Kubelet
+	defaultEviction(&defaults)
+	var all []setting
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		s := setting{subject: path, name: path, use: fields[path]}
+		if flag := set[path]; flag != "" {
+			s.subject += " (--" + flag + ")"
+		}
+		value, ok := lookup(reflect.ValueOf(&c.Kubelet), path)
+		before, had := lookup(reflect.ValueOf(&defaults), path)
+		s.usual = !ok || had && printed(before) == printed(value)
+		if ok && !isNothing(value) {
+			s.value = printed(value)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// isNothing reports whether a list or map says nothing: it is empty, or has only thresholds of zero percent.
+func isNothing(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice:
+		return v.Len() == 0
+	case reflect.Map:
+		for i := v.MapRange(); i.Next(); {
+			if i.Value().Kind() != reflect.String || i.Value().String() != "0%" {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// gateSettings is every gate that a kubelet has. One that is on by AllAlpha or AllBeta counts as a default: the line of
+// the defaults names it with the others.
+func gateSettings(c *Config) []setting {
+	var all []setting
+	for _, name := range slices.Sorted(maps.Keys(gateUses)) {
+		on := c.Gates.Enabled(name)
+		s := setting{subject: "featureGates." + name, name: name, use: gateUses[name], value: fmt.Sprint(on), usual: on == gateFacts[name].on}
+		if _, own := c.Kubelet.FeatureGates[name]; !own && !s.usual && s.acts() {
+			s.usual, s.use = true, s.use.byDefault()
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// idleFlags are the flags beside fields that have no effect, with the way out.
+var idleFlags = map[string]string{
+	"lock-file":                         "let systemd see to it that one agent runs",
+	"exit-on-lock-contention":           "let systemd see to it that one agent runs",
+	"experimental-mounter-path":         "the kernel is asked directly: remove the flag",
+	"image-credential-provider-config":  "credential provider plugins are not run yet: use imagePullSecrets",
+	"image-credential-provider-bin-dir": "credential provider plugins are not run yet: use imagePullSecrets",
+	"runtime-cgroups":                   "statistics of the runtime's own cgroup are not kept",
+}
+
 // flagNotices speaks of the flags that are not fields and have no effect here, or are to be removed.
 func (f *flagSet) flagNotices() []Notice {
 	var notices []Notice
-	no := func(flag, why string) {
+	for _, flag := range slices.Sorted(maps.Keys(idleFlags)) {
 		if f.Changed(flag) && f.Lookup(flag).Value.String() != f.Lookup(flag).DefValue {
-			notices = append(notices, Notice{NoticeNotHonoured, "--" + flag, "no effect: " + why})
+			notices = append(notices, Notice{NoticeNotHonoured, "--" + flag, "no effect: " + idleFlags[flag]})
 		}
 	}
-	no("lock-file", "let systemd see to it that one agent runs")
-	no("exit-on-lock-contention", "let systemd see to it that one agent runs")
-	no("experimental-mounter-path", "the kernel is asked directly: remove the flag")
-	no("image-credential-provider-config", "credential provider plugins are not run yet: use imagePullSecrets")
-	no("image-credential-provider-bin-dir", "credential provider plugins are not run yet: use imagePullSecrets")
-	no("runtime-cgroups", "statistics of the runtime's own cgroup are not kept")
 	for _, flag := range []string{"minimum-container-ttl-duration", "maximum-dead-containers-per-container", "maximum-dead-containers"} {
 		if f.Changed(flag) {
 			notices = append(notices, Notice{NoticeDeprecated, "--" + flag, "Kubernetes will remove it: ended containers go when disk runs short (evictionHard)"})

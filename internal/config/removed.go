@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -100,12 +101,30 @@ var cadvisorFlags = []string{
 	"storage-driver-host", "storage-driver-db", "storage-driver-table", "storage-driver-secure", "storage-driver-buffer-duration",
 }
 
-// removedValue takes any value and remembers that it came.
-type removedValue struct{ given bool }
+// restricting are the removed flags that forbade something to pods, each with the value that forbids nothing. Any other value is
+// an error: a node that ignored it would run pods that its owner believes to be kept out.
+var restricting = map[string]string{"allow-privileged": "true", "host-network-sources": "*", "host-pid-sources": "*", "host-ipc-sources": "*"}
 
-func (*removedValue) Type() string       { return "string" }
-func (*removedValue) String() string     { return "" }
-func (v *removedValue) Set(string) error { v.given = true; return nil }
+// removedErrors are the removed flags that must not be ignored.
+func (f *flagSet) removedErrors() (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(restricting)) {
+		if v := f.removed[name]; v.given && v.value != restricting[name] {
+			errs = append(errs, fmt.Errorf("--%s: Kubernetes has removed it, and this node would not keep out what %q keeps out: %s",
+				name, v.value, removedFlags[name].successor))
+		}
+	}
+	return errs
+}
+
+// removedValue takes any value and remembers it.
+type removedValue struct {
+	given bool
+	value string
+}
+
+func (*removedValue) Type() string         { return "string" }
+func (*removedValue) String() string       { return "" }
+func (v *removedValue) Set(s string) error { v.given, v.value = true, s; return nil }
 
 // addRemovedFlags accepts the flags that have no effect. They are hidden from the help.
 func (f *flagSet) addRemovedFlags() {

@@ -75,6 +75,7 @@ func validate(cfg *Config, flags map[string]string) []error {
 	c.checkHost()
 	c.checkRuntime()
 	c.checkLogs()
+	c.checkSysctls()
 	c.checkNodeResources()
 	c.checkEnforcement()
 	c.checkEviction()

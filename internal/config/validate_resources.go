@@ -15,7 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/utils/cpuset"
+
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/pullaccess"
 )
+
+// checkSysctls: a pattern that means nothing would be passed over in silence when pods are admitted.
+func (c *checker) checkSysctls() {
+	if err := admit.CheckSysctlPatterns(c.kc.AllowedUnsafeSysctls); err != nil {
+		c.bad("allowedUnsafeSysctls", fmt.Sprintf("%q", c.kc.AllowedUnsafeSysctls), "%v", err)
+	}
+}
 
 func (c *checker) checkImages() {
 	kc := c.kc
@@ -38,16 +48,27 @@ func (c *checker) checkImages() {
 			c.bad("maxParallelImagePulls", *parallel, "also set serializeImagePulls: false")
 		}
 	}
-	policy := string(kc.ImagePullCredentialsVerificationPolicy)
+	c.checkPullCredentials()
+}
+
+func (c *checker) checkPullCredentials() {
+	kc := c.kc
+	policy, list := string(kc.ImagePullCredentialsVerificationPolicy), kc.PreloadedImagesVerificationAllowlist
+	const field, listField = "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"
 	if !c.gates.Enabled("KubeletEnsureSecretPulledImages") {
-		if policy != "" || len(kc.PreloadedImagesVerificationAllowlist) > 0 {
-			c.bad("imagePullCredentialsVerificationPolicy", policy, "needs the feature gate KubeletEnsureSecretPulledImages")
+		if policy != "" {
+			c.bad(field, policy, "needs the feature gate KubeletEnsureSecretPulledImages")
+		}
+		if len(list) > 0 {
+			c.bad(listField, list, "needs the feature gate KubeletEnsureSecretPulledImages")
 		}
 		return
 	}
-	c.oneOf("imagePullCredentialsVerificationPolicy", policy, "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")
-	if len(kc.PreloadedImagesVerificationAllowlist) > 0 && policy != "NeverVerifyAllowlistedImages" {
-		c.bad("preloadedImagesVerificationAllowlist", kc.PreloadedImagesVerificationAllowlist, "needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages")
+	c.oneOf(field, policy, "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify")
+	if len(list) > 0 && policy != "NeverVerifyAllowlistedImages" {
+		c.bad(listField, list, "needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages")
+	} else if _, err := pullaccess.ParseAllowlist(list); err != nil {
+		c.bad(listField, list, "%v", err)
 	}
 }
 

@@ -43,6 +43,7 @@ func Dial(endpoint string) (*grpc.ClientConn, error) {
 			return d.DialContext(ctx, "unix", path)
 		}),
 		grpc.WithConnectParams(params),
+		grpc.WithUnaryInterceptor(newReceipts().intercept),
 		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }

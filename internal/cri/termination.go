@@ -2,15 +2,16 @@ package cri
 
 import (
 	"bytes"
-	"io"
-	"os"
+	"errors"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -35,8 +36,8 @@ func TerminationMessage(st *runtimeapi.ContainerStatus) string {
 	msg := ""
 	for _, m := range st.GetMounts() {
 		if m.GetContainerPath() == path {
-			b, err := readEnd(m.GetHostPath(), maxTerminationBytes)
-			if err != nil && !os.IsNotExist(err) {
+			b, err := hostfs.ReadUntrustedEnd(m.GetHostPath(), 1, maxTerminationBytes)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return "Error on reading termination log " + m.GetHostPath() + ": " + err.Error()
 			}
 			msg = string(b)
@@ -53,37 +54,13 @@ func TerminationMessage(st *runtimeapi.ContainerStatus) string {
 	return strings.ToValidUTF8(msg, "\uFFFD")
 }
 
-// readEnd reads at most n bytes from the end of a regular file; anything else (a pipe, a device, a link that a
-// container planted) is refused.
-func readEnd(path string, n int64) ([]byte, error) {
-	// Opened first, judged then: what is judged by its name may be something else when it is opened.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, &os.PathError{Op: "read", Path: path, Err: os.ErrInvalid}
-	}
-	if fi.Size() > n {
-		if _, err := f.Seek(-n, io.SeekEnd); err != nil {
-			return nil, err
-		}
-	}
-	return io.ReadAll(io.LimitReader(f, n))
-}
-
 // logEnd returns the last lines of a CRI log file without their time stamps and tags.
 func logEnd(path string) string {
 	if path == "" || !filepath.IsAbs(path) {
 		return ""
 	}
 	// A CRI line adds a time stamp, stream and tag of about 50 bytes to each line.
-	raw, err := readEnd(path, maxFallbackBytes+maxFallbackLines*64)
+	raw, err := hostfs.ReadUntrustedEnd(path, crispec.LogDepth, maxFallbackBytes+maxFallbackLines*64)
 	if err != nil {
 		return ""
 	}

@@ -1,12 +1,14 @@
 package cri
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -226,7 +228,13 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return nil
 }
 
-// ExecSync runs a command in a container and returns its output. A zero timeout means none but ctx's. The exit
+// execOutput is how much is returned of each output of a command, in bytes. Events, conditions and logs show less of it.
+const execOutput = 16 << 10
+
+// head copies the beginning, so that nothing keeps the rest in memory. A runtime over gRPC has cut it already (headCodec).
+func head(b []byte) []byte { return bytes.Clone(b[:min(len(b), execOutput)]) }
+
+// ExecSync runs a command in a container and returns the beginning of its output. A zero timeout means none but ctx's. The exit
 // code is valid only without an error.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
 	if timeout > 0 {
@@ -234,11 +242,11 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 		ctx, cancel = context.WithTimeout(ctx, plus(timeout, c.cfg.Timeout))
 		defer cancel()
 	}
-	r, err := c.cfg.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)})
+	r, err := c.cfg.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: wholeSeconds(timeout)}, grpc.ForceCodecV2(newHeadCodec()))
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("exec in container %s: %w", id, err)
 	}
-	return r.GetStdout(), r.GetStderr(), r.GetExitCode(), nil
+	return head(r.GetStdout()), head(r.GetStderr()), r.GetExitCode(), nil
 }
 
 // ContainerStatus returns CRI's own status of a container.

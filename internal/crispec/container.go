@@ -112,6 +112,9 @@ func (in *ContainerInput) annotations() (map[string]string, error) {
 	c := in.Container
 	out := make(map[string]string, len(in.Annotations)+8)
 	maps.Copy(out, in.Annotations)
+	maps.DeleteFunc(out, func(key, _ string) bool { // names that an agent reads back are its own, also those not set below
+		return strings.HasPrefix(key, "io.kubernetes.") || strings.HasPrefix(key, "wherry.dev/")
+	})
 	out[pod.AnnotationSpecHash] = SpecHash(in.Pod, c)
 	out[AnnotationKubeletHash] = KubeletHash(c)
 	out[pod.AnnotationRestartCount] = strconv.FormatUint(uint64(in.Attempt), 10)

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -400,6 +401,49 @@ func TestHugePageSize(t *testing.T) {
 	} {
 		if got, ok := HugePageSize(name); got != want || ok != (want != "") {
 			t.Errorf("%s: got %q, %v", name, got, ok)
+		}
+	}
+}
+
+// The user that the image names holds for every attempt, not for the first alone; and where it is not known, runAsNonRoot refuses.
+func TestCVE201911245UserOfTheImage(t *testing.T) {
+	t.Parallel()
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}}
+	for attempt := range uint32(3) {
+		named, err := Container(ContainerInput{Pod: p, Container: &p.Spec.Containers[0], Attempt: attempt, Image: &runtimeapi.Image{Username: "alice"}})
+		if err != nil || named.Linux.SecurityContext.RunAsUsername != "alice" || named.Linux.SecurityContext.RunAsUser != nil {
+			t.Errorf("attempt %d, image of alice: %v, %v", attempt, named.GetLinux().GetSecurityContext(), err)
+		}
+		numbered, err := Container(ContainerInput{Pod: p, Container: &p.Spec.Containers[0], Attempt: attempt, Image: &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 1001}}})
+		if err != nil || numbered.Linux.SecurityContext.RunAsUser.GetValue() != 1001 {
+			t.Errorf("attempt %d, image of user 1001: %v, %v", attempt, numbered.GetLinux().GetSecurityContext(), err)
+		}
+	}
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsNonRoot: ptr(true)}
+	for what, image := range map[string]*runtimeapi.Image{"unknown": nil, "root's": {Uid: &runtimeapi.Int64Value{}}, "one with a name alone": {Username: "alice"}} {
+		if _, err := Container(ContainerInput{Pod: p, Container: &p.Spec.Containers[0], Image: image}); err == nil {
+			t.Errorf("runAsNonRoot with an image that is %s: no error", what)
+		}
+	}
+}
+
+// A profile of type Localhost without a name is an error, never a container without a profile; a name does not leave the directory.
+func TestCVE20232431EmptyProfileIsRefused(t *testing.T) {
+	t.Parallel()
+	container := func(profile *string) (*runtimeapi.ContainerConfig, error) {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}},
+			SecurityContext: &v1.PodSecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: profile}}}}
+		return Container(ContainerInput{Pod: p, Container: &p.Spec.Containers[0], Policy: Policy{SeccompRoot: "/seccomp"}})
+	}
+	for _, none := range []*string{nil, ptr("")} {
+		if c, err := container(none); err == nil {
+			t.Errorf("an empty profile gives %v", c.Linux.SecurityContext.Seccomp)
+		}
+	}
+	for name, want := range map[string]string{"a.json": "/seccomp/a.json", "../../etc/passwd": "/seccomp/etc/passwd", "/b.json": "/seccomp/b.json"} {
+		c, err := container(&name)
+		if err != nil || c.Linux.SecurityContext.Seccomp.LocalhostRef != want {
+			t.Errorf("profile %q: %v, %v, want %s", name, c.GetLinux().GetSecurityContext().GetSeccomp(), err, want)
 		}
 	}
 }

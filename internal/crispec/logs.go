@@ -27,6 +27,10 @@ func LogName(container string, attempt uint32) string {
 	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
 
+// LogDepth is how many names at the end of a log's path a container could make, with /var/log or a part of it as a volume:
+// pod directory, container directory, file. The directory above them is the node's.
+const LogDepth = 3
+
 // LogPath is the whole path of one attempt's log.
 func LogPath(root string, p *v1.Pod, container string, attempt uint32) string {
 	return path.Join(LogDir(root, p), LogName(container, attempt))

@@ -58,8 +58,8 @@ func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// IsCritical reports whether the node must keep a pod running before others: static pods, their mirrors, and
-// pods of a system priority.
+// IsCritical reports whether the node must keep a pod running before others: static pods, and pods of a system
+// priority. (Mirrors are never run, so the question is not asked of them.)
 func IsCritical(p *v1.Pod) bool {
-	return pod.IsStatic(p) || pod.IsMirror(p) || (p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical)
+	return pod.IsStatic(p) || (p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical)
 }

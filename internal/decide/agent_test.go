@@ -92,6 +92,7 @@ func (w *world) report(plan *decide.Plan) {
 	st := w.brain.derive(podstatus.Input{
 		Pod: w.pod, Old: w.told, Observed: &w.observed, Memory: &w.mem, Plan: plan, RuntimeName: "sim", Now: w.now,
 	})
+	w.checkTaken(&w.pod.Status, &st)
 	if terminalPhase(old.Phase) && st.Phase != old.Phase {
 		w.breaks(invTerminal, "terminal phase %s becomes %s", old.Phase, st.Phase)
 	}
@@ -112,6 +113,32 @@ func (w *world) report(plan *decide.Plan) {
 	w.pod = &p
 	if w.want != nil {
 		w.want = &p
+	}
+}
+
+// checkTaken holds a status against the one rule of the API server's that depends on what it was told before: a container
+// that has terminated stays so, unless its restart policy starts it again after that code.
+func (w *world) checkTaken(was, is *v1.PodStatus) {
+	for _, c := range append(slices.Clone(w.pod.Spec.InitContainers), w.pod.Spec.Containers...) {
+		for _, r := range c.RestartPolicyRules {
+			if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+				return
+			}
+		}
+	}
+	for _, lists := range [][2][]v1.ContainerStatus{
+		{was.InitContainerStatuses, is.InitContainerStatuses}, {was.ContainerStatuses, is.ContainerStatuses},
+		{was.EphemeralContainerStatuses, is.EphemeralContainerStatuses},
+	} {
+		for i := range min(len(lists[0]), len(lists[1])) {
+			before, now := &lists[0][i], &lists[1][i]
+			if before.State.Terminated == nil || now.State.Terminated != nil {
+				continue
+			}
+			if ephemeral(w.pod, now.Name) || !mayRunAgain(&w.pod.Spec, w.spec(now.Name), before.State.Terminated.ExitCode) {
+				w.breaks(invRefused, "%s has terminated with %d and is reported as waiting or running", now.Name, before.State.Terminated.ExitCode)
+			}
+		}
 	}
 }
 
@@ -170,7 +197,7 @@ func (w *world) ended(c *pod.Container, r *record) {
 	f := w.fate(c.ID)
 	r.ended, r.code, r.at = true, c.ExitCode, w.now
 	changed := w.hashes[c.Name] != "" && c.SpecHash != "" && c.SpecHash != w.hashes[c.Name]
-	r.replaced = changed && f.termed
+	r.replaced = f.owed
 	r.ends++
 	if f.resized {
 		r.ends-- // that is no crash

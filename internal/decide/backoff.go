@@ -21,7 +21,8 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 		return time.Time{}
 	case cm.CrashedID == c.ID:
 		return cm.CrashUntil
-	case cm.ReplacedID == c.ID: // it was ended to be resized: that is no crash
+	}
+	if cause, replaced := cm.replaced(c.ID); replaced && !cause.crash() {
 		return time.Time{}
 	}
 	pol := t.in.Policy

@@ -211,6 +211,9 @@ func (w *world) stop(id string, began time.Time) {
 		return
 	}
 	code := int32(143)
+	if w.polite[c.Name] {
+		code = 0
+	}
 	if w.stubborn[c.Name] && w.now.After(began) {
 		code = 137
 	}

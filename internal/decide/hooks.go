@@ -9,14 +9,14 @@ import (
 // running looks after a container that runs: it is restarted when its definition changed, a probe or its postStart
 // hook failed; else its hook is run.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
-	why := pod.Why("")
+	why, cause := pod.Why(""), CauseNone
 	switch {
 	case t.changed(inst):
-		why = WhyChanged
+		why, cause = WhyChanged, CauseChanged
 	case t.resizeRestarts(c, inst):
-		why = WhyResizeRestart
+		why, cause = WhyResizeRestart, CauseResize
 	case cm.ProbedID == inst.ID && cm.Unhealthy:
-		why = WhyLiveness
+		why, cause = WhyLiveness, CauseProbe
 		if !cm.Started && c.StartupProbe != nil {
 			why = WhyStartup
 		}
@@ -26,7 +26,7 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
 	}
 	if why != "" {
-		t.kill(inst, t.restartGrace(c, inst, cm), why)
+		t.killFor(cause, inst, why)
 		return stepBusy
 	}
 	if !PostStartDone(c, cm, inst) && !t.wasStarted(c.Name, inst) {

@@ -157,6 +157,7 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(c.StopID)
 		k.str(c.ProbedID)
 		k.str(c.ReplacedID)
+		k.str(string(c.ReplacedFor))
 		k.str(c.SizedID)
 		k.size(c.Size)
 		k.future(c.CrashUntil)
@@ -186,7 +187,7 @@ func (k *keyer) books(w *world) {
 			continue
 		}
 		k.str(f.id)
-		k.bools(f.resized, f.doomed, f.reason, f.termed, f.hookDone, f.postDone, f.condemned)
+		k.bools(f.owed, f.resized, f.doomed, f.reason, f.termed, f.hookDone, f.postDone, f.condemned)
 		k.num(int64(f.hooked))
 		k.num(int64(f.postStarted))
 		k.rel(f.killBegan)

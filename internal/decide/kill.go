@@ -127,7 +127,11 @@ func (t *turn) stopStrays() {
 		}
 		spec := pod.SpecOf(t.in.Pod, c.Name)
 		if spec == nil || !t.inSandbox(c) || t.in.Observed.Newest(c.Name).ID != c.ID {
-			t.kill(c, t.restartGrace(spec, c, t.memory(c.Name)), WhyStray)
+			cause := CauseNone
+			if spec != nil && !t.inSandbox(c) {
+				cause = CauseSandbox
+			}
+			t.killFor(cause, c, WhyStray)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (t *turn) ephemeral() {
 func (t *turn) lost(name string) (exit int32, lost bool) {
 	st := statusOf(&t.in.Pod.Status, name)
 	switch {
-	case st == nil || t.in.Memory.RestartedAll:
+	case st == nil || t.in.Memory.RestartedAll || NeverMade(&t.in.Pod.Status, st):
 	case st.State.Terminated != nil:
 		return st.State.Terminated.ExitCode, true
 	case st.State.Running != nil:
@@ -60,6 +60,17 @@ func (t *turn) lost(name string) (exit int32, lost bool) {
 		return st.LastTerminationState.Terminated.ExitCode, true
 	}
 	return
+}
+
+// ReasonStatusUnknown is the reason of an end that nobody saw.
+const ReasonStatusUnknown = "ContainerStatusUnknown"
+
+// NeverMade reports whether a status tells of the end of a container that was never made: a pod that ends says so of those
+// that had not started. A static pod whose manifest comes back begins anew with such a status in its mirror.
+func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
+	end := st.State.Terminated
+	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == "" &&
+		s.Phase != v1.PodFailed && s.Phase != v1.PodSucceeded
 }
 
 // finished says why no container of the pod will ever run again, or nothing.
@@ -104,8 +115,8 @@ func (t *turn) mainsEnded() bool {
 			}
 			continue
 		}
-		if inst.State == pod.StateCreated || t.alive(inst) || t.memory(c.Name).ReplacedID == inst.ID ||
-			MayRestart(&t.in.Pod.Spec, c, exitCode(inst)) {
+		if inst.State == pod.StateCreated || t.alive(inst) ||
+			StartsAgain(&t.in.Pod.Spec, c, t.memory(c.Name), inst.ID, exitCode(inst)) {
 			return false
 		}
 	}

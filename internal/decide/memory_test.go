@@ -230,9 +230,14 @@ func memoryCases() []memoryCase {
 		{name: "an end with less grace", plans: []decide.Plan{
 			{Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}, {Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: time.Second}}},
 		{name: "no end", plans: []decide.Plan{{StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}}},
-		{name: "stopped for its definition", plans: []decide.Plan{{Do: []pod.Action{{Op: pod.OpStopContainer, Container: "app", ID: "app-3", Why: decide.WhyChanged}}}}},
-		{name: "its hook runs for its definition", plans: []decide.Plan{{Do: []pod.Action{{Op: pod.OpPreStop, Container: "app", ID: "app-3", Why: decide.WhyChanged}}}}},
-		{name: "stopped for another reason", plans: []decide.Plan{{Do: []pod.Action{{Op: pod.OpStopContainer, Container: "app", ID: "app-3", Why: decide.WhyLiveness}}}}},
+		{name: "ended to start again", plans: []decide.Plan{{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseChanged}}}}},
+		{name: "ended to start again, for another cause", plans: []decide.Plan{
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseProbe}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseChanged}}}}},
+		{name: "ended to start again, said twice", plans: []decide.Plan{
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseProbe}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseProbe}}}}},
+		{name: "what decides is not what people read", plans: []decide.Plan{{Do: []pod.Action{{Op: pod.OpStopContainer, Container: "app", ID: "app-3", Why: decide.WhyChanged}}}}},
 		{name: "finished", plans: []decide.Plan{{Finished: true}, {}}},
 		{name: "orphaned", plans: []decide.Plan{{Orphaned: true}, {}}},
 		{name: "restarting all", plans: []decide.Plan{{RestartingAll: true}}},

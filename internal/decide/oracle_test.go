@@ -45,6 +45,7 @@ const (
 	invLeft          invariant = "nothing of a deleted pod stays"
 	invUnhealthy     invariant = "a container that failed its liveness or startup probe does not run on"
 	invTruth         invariant = "the API's status converges to the runtime's truth"
+	invRefused       invariant = "a status is one that the API server takes"
 	invCounts        invariant = "a restart count never falls"
 	invFinalStatus   invariant = "a terminal phase is reported only when nothing runs"
 	invRestartAll    invariant = "a RestartAllContainers rule restarts all containers"
@@ -60,7 +61,7 @@ var invariants = []invariant{
 	invOneInstance, invStartedOnce, invEnding, invFresh, invPredecessor, invInitFirst, invInitOrder, invInitOnce, invAttempts,
 	invTerminal, invNeverBack, invLeastGrace, invMostGrace, invSidecarsLast, invPolicy, invBackOff, invNeedless, invPreStop,
 	invPostStart, invSources, invUnder, invPlan, invWhy, invIdle, invWake, invPure, invProgress, invRest, invLeft, invUnhealthy,
-	invTruth, invCounts, invFinalStatus, invRestartAll, invEphemeral, invAdmission, invSandboxBefore,
+	invTruth, invRefused, invCounts, invFinalStatus, invRestartAll, invEphemeral, invAdmission, invSandboxBefore,
 	invRoom, invSize,
 }
 
@@ -78,7 +79,7 @@ type record struct {
 	upIn     string // the sandbox in which it completed (init) or started (sidecar)
 	ran      bool   // an instance has run
 	ended    bool   // the newest instance that ran has ended
-	replaced bool   // it was told to end for its changed definition
+	replaced bool   // it was ended to start again, whatever it ended with
 	sandbox  string // of the newest instance that ran
 	code     int32
 	at       time.Time // when it ended
@@ -96,6 +97,7 @@ type fate struct {
 	postStarted int // how often its postStart hook was begun since the last crash
 	postDone    bool
 	resized     bool // it was told to end for its new resources
+	owed        bool // it was told to end so that it starts again
 	condemned   bool // it existed when a rule restarted all
 	killBegan   time.Time
 }
@@ -351,6 +353,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 		w.breaks(invNeedless, "%v", a)
 	}
 	f.reason = true
+	f.owed = f.owed || (!plan.Ending && !f.condemned && w.owesStart(c))
 	f.resized = f.resized || a.Why == decide.WhyResizeRestart
 	if f.killBegan.IsZero() {
 		f.killBegan = w.now
@@ -414,6 +417,24 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 		}
 	}
 	return f.killBegan.Add(grace)
+}
+
+// owesStart reports whether a main container that is told to end now starts again though it may end with 0: it is to run
+// as its spec says now, or its policy is not Never and it was not its own decision to end.
+func (w *world) owesStart(c *pod.Container) bool {
+	spec := w.spec(c.Name)
+	if spec == nil || w.newest(c.Name).ID != c.ID || ephemeral(w.pod, c.Name) || w.completes(c.Name) {
+		return false
+	}
+	if w.resizeRestarts(c) || (w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) {
+		return true
+	}
+	never := w.pod.Spec.RestartPolicy == v1.RestartPolicyNever
+	if spec.RestartPolicy != nil {
+		never = *spec.RestartPolicy == v1.ContainerRestartPolicyNever
+	}
+	h := w.healthOf(c.ID)
+	return !never && (h != nil && h.sick || c.State == pod.StateUnknown || !w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID)
 }
 
 // resizeRestarts reports whether a container has other memory than it should, and a policy that restarts it for that.

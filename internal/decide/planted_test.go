@@ -295,6 +295,23 @@ func plantedBugs() []planted {
 				s.ContainerStatuses[i].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 			}
 		})},
+		{"that it was ended to start again is forgotten", invNeedless, "probes-polite", forgetting(func(m *decide.Memory) {
+			for i := range m.Containers {
+				m.Containers[i].ReplacedID = ""
+			}
+		})},
+		{"an init container that runs again is reported as running", invRefused, "init-polite", reported(func(in *podstatus.Input, s *v1.PodStatus) {
+			if c := in.Observed.Newest("init"); c != nil && c.State == pod.StateRunning {
+				s.InitContainerStatuses[0].State = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+			}
+		})},
+		{"what is ended to start again is reported as terminated", invTruth, "change-polite", reported(func(_ *podstatus.Input, s *v1.PodStatus) {
+			for i := range s.ContainerStatuses {
+				if st := &s.ContainerStatuses[i]; st.State.Waiting != nil && st.LastTerminationState.Terminated != nil {
+					st.State = st.LastTerminationState
+				}
+			}
+		})},
 		{"a restart is not counted", invCounts, "always", reported(func(in *podstatus.Input, s *v1.PodStatus) {
 			for i := range s.ContainerStatuses {
 				if s.ContainerStatuses[i].State.Terminated != nil || in.Plan.Ending {

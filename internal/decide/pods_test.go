@@ -4,6 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/decide"
 )
 
 // scope is one pod and what may happen to it.
@@ -14,6 +16,7 @@ type scope struct {
 	mains      []v1.Container
 	spec       func(*v1.PodSpec)
 	lag        bool // inspections come when they come
+	polite     bool // all main containers end with 0 on TERM
 	unadmitted bool // the node has not said yes
 	budget     give // in CI
 	deep       give // with -deep
@@ -35,6 +38,7 @@ func (sc *scope) first(b brain) *world {
 	}
 	for _, c := range probed(w.pod) {
 		w.hashes[c.Name] = c.Image
+		w.polite[c.Name] = sc.polite && !decide.IsSidecar(c)
 		w.sized = w.sized || len(c.Resources.Limits) > 0
 	}
 	w.mem.Admitted = !sc.unadmitted
@@ -87,6 +91,10 @@ func rule(policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction
 	}
 }
 
+func ownPolicy(policy v1.ContainerRestartPolicy) func(*v1.Container) {
+	return func(c *v1.Container) { c.RestartPolicy = &policy }
+}
+
 // sizes gives a container as many CPUs as GiB of memory.
 func sizes(n string) func(*v1.Container) {
 	return func(c *v1.Container) {
@@ -130,6 +138,16 @@ func scopes() []scope {
 			budget: give{exits: 1, sick: 1, flips: 2, deletes: 1}, deep: give{exits: 1, fails: 1, crashes: 1, sick: 2, flips: 2, deletes: 1, sandboxes: 1}},
 		{name: "probes-never", policy: never, mains: mains(with(app, startup, liveness)),
 			budget: give{fails: 1, crashes: 1, sick: 1, deletes: 1}, deep: give{exits: 1, fails: 1, crashes: 1, sick: 1, flips: 1, deletes: 1, sandboxes: 1}},
+		{name: "probes-polite", policy: onFailure, polite: true, mains: mains(with(app, startup, liveness, preStop)),
+			budget: give{exits: 1, sick: 1, crashes: 1}, deep: give{exits: 1, fails: 1, crashes: 1, sick: 2, deletes: 1}},
+		{name: "own-policy-polite", policy: never, polite: true, mains: mains(with(app, liveness, ownPolicy(v1.ContainerRestartPolicyOnFailure)), with(job, liveness)),
+			budget: give{sick: 2, exits: 1}, deep: give{sick: 2, exits: 1, crashes: 1}},
+		{name: "sandbox-polite", policy: onFailure, polite: true, mains: mains(app),
+			budget: give{sandboxes: 1, unknowns: 1, crashes: 1, exits: 1}, deep: give{sandboxes: 2, unknowns: 1, crashes: 1, exits: 1, fails: 1}},
+		{name: "init-polite", policy: onFailure, polite: true, inits: mains(init), mains: mains(app),
+			budget: give{sandboxes: 1, exits: 1}, deep: give{sandboxes: 1, exits: 2, crashes: 1}},
+		{name: "change-polite", policy: never, polite: true, mains: mains(with(app, preStop), job),
+			budget: give{changes: 1, crashes: 1, exits: 1}, deep: give{changes: 2, crashes: 1, exits: 1, fails: 1}},
 		{name: "two", policy: onFailure, mains: mains(app, job),
 			budget: give{exits: 2, crashes: 1}, deep: give{exits: 2, fails: 1, crashes: 1, deletes: 1}},
 		{name: "init", policy: onFailure, inits: mains(init), mains: mains(app),

@@ -17,16 +17,8 @@ func MayRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 				return true
 			}
 		}
-		switch *c.RestartPolicy {
-		case v1.ContainerRestartPolicyAlways:
-			return true
-		case v1.ContainerRestartPolicyOnFailure:
-			return exitCode != 0
-		case v1.ContainerRestartPolicyNever:
-			return false
-		}
 	}
-	switch spec.RestartPolicy {
+	switch restartPolicy(spec, c) {
 	case v1.RestartPolicyOnFailure:
 		return exitCode != 0
 	case v1.RestartPolicyNever:
@@ -35,6 +27,21 @@ func MayRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 		return true
 	}
 	return true
+}
+
+// restartPolicy is the container's own, where it has one, else the pod's.
+func restartPolicy(spec *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		switch *c.RestartPolicy {
+		case v1.ContainerRestartPolicyAlways:
+			return v1.RestartPolicyAlways
+		case v1.ContainerRestartPolicyOnFailure:
+			return v1.RestartPolicyOnFailure
+		case v1.ContainerRestartPolicyNever:
+			return v1.RestartPolicyNever
+		}
+	}
+	return spec.RestartPolicy
 }
 
 // MatchingRule returns the first restart rule of a container that an exit code matches, or nil.

@@ -37,12 +37,9 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 		}
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay, kept = c.ID, c.Until, c.Next, true
 	}
-	for _, a := range plan.Do { // kept before it begins: the next agent may find it done
-		if a.Why != WhyChanged && a.Why != WhyResizeRestart {
-			continue
-		}
-		if cm := m.Ensure(a.Container); cm.ReplacedID != a.ID {
-			cm.ReplacedID, kept = a.ID, true
+	for _, r := range plan.Replaced { // kept before it begins: the next agent may find it done
+		if cm := m.Ensure(r.Name); cm.ReplacedID != r.ID || cm.ReplacedFor != r.Cause {
+			cm.ReplacedID, cm.ReplacedFor, kept = r.ID, r.Cause, true
 		}
 	}
 	return kept
@@ -61,7 +58,7 @@ func (m *Memory) Kept() Memory {
 		out.Containers = append(out.Containers, ContainerMemory{
 			Name: c.Name, CrashDelay: c.CrashDelay, CrashUntil: c.CrashUntil, CrashedID: c.CrashedID,
 			PostStartedID: c.PostStartedID, PostStartFailed: c.PostStartFailed,
-			PreStoppedID: c.PreStoppedID, PreStopTook: c.PreStopTook, ReplacedID: c.ReplacedID, SizedID: c.SizedID, Size: c.Size,
+			PreStoppedID: c.PreStoppedID, PreStopTook: c.PreStopTook, ReplacedID: c.ReplacedID, ReplacedFor: c.ReplacedFor, SizedID: c.SizedID, Size: c.Size,
 		})
 	}
 	return out

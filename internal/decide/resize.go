@@ -90,7 +90,7 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 		for i := range list {
 			c := &list[i]
 			inst := t.in.Observed.Newest(c.Name)
-			if t.busyName(pod.OpStartContainer, c.Name) || inst != nil && inst.State != pod.StateRunning && t.memory(c.Name).ReplacedID == inst.ID {
+			if t.busyName(pod.OpStartContainer, c.Name) || t.restartsChanged(inst) {
 				open = true
 				continue
 			}
@@ -111,6 +111,15 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 		}
 	}
 	return next, open
+}
+
+// restartsChanged reports whether a container has ended to start again as its spec says now.
+func (t *turn) restartsChanged(inst *pod.Container) bool {
+	if inst == nil || inst.State == pod.StateRunning {
+		return false
+	}
+	cause, replaced := t.memory(inst.Name).replaced(inst.ID)
+	return replaced && !cause.crash()
 }
 
 // differs reports whether a running container has another size than it should, and which. An init container that is no

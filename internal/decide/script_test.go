@@ -115,7 +115,7 @@ func (s *script) command(f []string) {
 		s.settle()
 	case "done", "fail", "unknown", "unknown-undone", "canceled":
 		s.outcome(f)
-	case "fault", "heal", "takes", "stubborn":
+	case "fault", "heal", "takes", "stubborn", "polite":
 		s.trouble(f)
 	default:
 		s.event(f)
@@ -226,7 +226,8 @@ func (s *script) shows(f []string) {
 	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
-// trouble: "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app".
+// trouble: "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app" (it
+// ignores TERM), "polite app" (it ends with 0 on TERM).
 func (s *script) trouble(f []string) {
 	switch f[0] {
 	case "fault":
@@ -241,6 +242,8 @@ func (s *script) trouble(f []string) {
 		s.takes[strings.Join(f[1:len(f)-1], " ")] = d
 	case "stubborn":
 		s.stubborn[f[1]] = true
+	case "polite":
+		s.polite[f[1]] = true
 	}
 }
 

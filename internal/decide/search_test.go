@@ -343,7 +343,7 @@ func (n *node) missedRun() (invariant, string) {
 	for _, c := range probed(n.pod) {
 		inst, r := n.newest(c.Name), n.record(c.Name)
 		if inst == nil || inst.State != pod.StateRunning {
-			if !(r.ran && r.ended && !mayRunAgain(&n.pod.Spec, c, r.code)) && !(n.vanished && !mayRunAgain(&n.pod.Spec, c, 137)) {
+			if r.replaced || !(r.ran && r.ended && !mayRunAgain(&n.pod.Spec, c, r.code)) && !(n.vanished && !mayRunAgain(&n.pod.Spec, c, 137)) {
 				return invProgress, c.Name + " does not run"
 			}
 			continue

@@ -43,7 +43,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 		return t.running(c, inst, cm)
 	case pod.StateUnknown:
 		if t.alive(inst) {
-			t.kill(inst, t.restartGrace(c, inst, cm), WhyUnknown)
+			t.killFor(CauseUnknown, inst, WhyUnknown)
 			return stepBusy
 		}
 		return t.exited(c, inst, cm, hold)
@@ -56,9 +56,13 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 // exited starts a container again where its policy says so, after its back-off.
 func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	why := WhyRestart
-	if cm.ReplacedID == inst.ID {
+	switch cause, replaced := cm.replaced(inst.ID); {
+	case replaced && !cause.crash():
 		why = WhyRestartChanged
-	} else if !MayRestart(&t.in.Pod.Spec, c, exitCode(inst)) {
+	case MayRestart(&t.in.Pod.Spec, c, exitCode(inst)):
+	case replaced:
+		why = WhyRestartEnded
+	default:
 		return stepWait
 	}
 	if !t.passed(t.crashUntil(inst, cm)) {

@@ -59,6 +59,10 @@ func (t *turn) deadline() time.Time {
 		return time.Time{}
 	}
 	start := t.in.Memory.StartTime
+	// Of a static pod the status comes from its mirror, which others can write to.
+	if pod.IsStatic(t.in.Pod) && !start.IsZero() {
+		return start.Add(seconds(*ads))
+	}
 	if st := t.in.Pod.Status.StartTime; st != nil && (start.IsZero() || st.Time.Before(start)) {
 		start = st.Time
 	}
@@ -191,7 +195,11 @@ func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 		case !atOnce:
 			left = t.restartGrace(pod.SpecOf(t.in.Pod, c.Name), c, t.memory(c.Name))
 		}
+		begun := len(t.plan.Do)
 		t.killInTurn(c, left, why, t.blocked(c))
+		if len(t.plan.Do) > begun && !t.ending && !atOnce {
+			t.replace(CauseSandbox, c)
+		}
 	}
 	return alive
 }

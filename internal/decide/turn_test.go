@@ -240,6 +240,8 @@ func runTurns() []turnCase {
 		lost("it ran, and never does again", v1.RestartPolicyNever, app, v1.ContainerStatus{State: run}),
 		lost("it had failed before", onFailure, app, v1.ContainerStatus{State: wait, LastTerminationState: ended(1)}),
 		lost("it had completed before", onFailure, app, v1.ContainerStatus{State: wait, LastTerminationState: ended(0)}),
+		lost("its pod ended before it was made, and begins anew", v1.RestartPolicyNever, app, v1.ContainerStatus{State: v1.ContainerState{
+			Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}}}),
 		lost("it has never run", onFailure, app, v1.ContainerStatus{State: wait}),
 		{"volumes come before a restart", []v1.Container{app, job}, func(m *moment) { m.exited("app", 1); m.Memory.SetUp = false }},
 		{"a definition of which nothing is known", []v1.Container{app}, func(m *moment) { m.Hashes = nil }},

@@ -222,9 +222,9 @@ type ContainerMemory struct {
 	Stopped   bool
 	StopDelay time.Duration
 	StopUntil time.Time
-	// ReplacedID is a container that was stopped because its definition changed, or to be resized: it starts again
-	// whatever the restart policy says. (kept)
-	ReplacedID string
+	// ReplacedID is a container that was ended to start again whatever it ends with, and ReplacedFor why. (kept)
+	ReplacedID  string
+	ReplacedFor Cause
 	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. (kept)
 	SizedID string
 	Size    pod.Size
@@ -281,6 +281,8 @@ type Plan struct {
 	RestartingAll bool
 	// Resized: the change of resources that was in progress is done.
 	Resized bool
+	// Replaced are containers that this turn begins to end so that they start again.
+	Replaced []Replacement
 	// Crashes are container ends, with the wait that each gets. One may stand here twice, and in the turns after.
 	Crashes []Crash
 }

@@ -31,6 +31,7 @@ const (
 	WhyCutShort       pod.Why = "the start of the attempt before it was cut short"
 	WhyRestart        pod.Why = "the container has ended and its restart policy starts it again"
 	WhyRestartChanged pod.Why = "the container was stopped to start as its spec says now"
+	WhyRestartEnded   pod.Why = "the container was stopped to be started again"
 	WhyNewSandbox     pod.Why = "init containers run again in a new sandbox"
 	WhyInit           pod.Why = "it is the init container's turn"
 	WhyInitFirst      pod.Why = "an init container has to complete first"

@@ -57,6 +57,7 @@ type world struct {
 	dirty      bool         // the runtime has changed since the last inspection
 
 	stubborn map[string]bool          // ignores TERM
+	polite   map[string]bool          // ends with 0 on TERM
 	takes    map[string]time.Duration // "pre-stop app": how long an action takes
 	faults   map[string]string        // "pull-image app": reason
 
@@ -111,7 +112,7 @@ func newWorld() *world {
 	w := &world{
 		hashes: map[string]string{}, given: map[string]pod.Size{}, pol: decide.DefaultPolicy(), now: epoch,
 		node:     decide.Node{NetworkReady: true, SourcesReady: true},
-		stubborn: map[string]bool{}, takes: map[string]time.Duration{}, faults: map[string]string{},
+		stubborn: map[string]bool{}, polite: map[string]bool{}, takes: map[string]time.Duration{}, faults: map[string]string{},
 	}
 	w.brain = realBrain()
 	w.mem.Admitted = true

@@ -39,6 +39,8 @@ type Config struct {
 	API func(namespace string) API
 	// Source is whom the events are from.
 	Source v1.EventSource
+	// Before, when set, is called before an event is sent, and returns soon: others of its lane wait meanwhile.
+	Before func(ctx context.Context, ref *v1.ObjectReference, eventType, reason string)
 	// Rate bounds the requests; nil: no bound.
 	Rate *rate.Limiter
 	// Log is told of events that the API server refuses and of those that were lost; nil: nobody.
@@ -80,6 +82,9 @@ type told struct {
 func New(cfg Config) *Recorder {
 	if cfg.Rate == nil {
 		cfg.Rate = rate.NewLimiter(rate.Inf, 0)
+	}
+	if cfg.Before == nil {
+		cfg.Before = func(context.Context, *v1.ObjectReference, string, string) {}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -125,6 +130,7 @@ func (r *Recorder) send(ctx context.Context, l *lane) {
 			return
 		}
 		if !w.spam {
+			r.cfg.Before(ctx, &t.ref, t.eventType, t.reason)
 			r.one(ctx, &t, &w)
 		}
 	}

@@ -20,8 +20,10 @@ type Heartbeat struct {
 	wake chan struct{}
 	node atomic.Pointer[v1.Node] // as the API last answered
 	seen chan struct{}           // closed with the first answer
-	// asked is when the newest question was put that has been answered.
+	// asked is when the newest read of the Node began that has been answered by the API server from etcd: no cache, no watch.
 	asked atomic.Pointer[time.Time]
+	// fresh: the next round reads the Node so.
+	fresh atomic.Bool
 
 	// The rest belongs to the status loop.
 	lastReport    time.Time
@@ -54,12 +56,14 @@ func (h *Heartbeat) Now() {
 // Node is the Node as the API last answered; nil before the first answer. It must not be written to.
 func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
 
-// NodeSince reports whether the API was asked for the Node after t and has answered. If not, it is asked now, and the answer
-// is true a moment later. It never blocks.
+// NodeSince reports whether Node is what the API server had after t: it was asked after t, past its own cache and whatever
+// the watch of the Node showed, and has answered. If not, it is asked now, and the answer is true a moment later. It never
+// blocks.
 func (h *Heartbeat) NodeSince(t time.Time) bool {
 	if asked := h.asked.Load(); asked != nil && asked.After(t) {
 		return true
 	}
+	h.fresh.Store(true)
 	h.Now()
 	return false
 }
@@ -149,7 +153,7 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 // known keeps an answer of the API unless a newer one is there.
 func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	have := h.node.Load()
-	if have != nil && have.UID == node.UID {
+	if have != nil { // versions grow from one Node to the next of its name
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
 			return have
 		}

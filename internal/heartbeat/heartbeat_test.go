@@ -218,13 +218,19 @@ func TestNowComputesAtOnce(t *testing.T) {
 	})
 }
 
-// Who must know what others have just written on the Node has it read between two beats.
-func TestNodeSince(t *testing.T) {
+// Who must know what others have just written on the Node has it read between two beats, from etcd, whatever the watch of the
+// Node shows; and what the watch shows later of an older Node does not count.
+func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newBench(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u7", ResourceVersion: "5", Labels: map[string]string{"new": "1"}}})
+		b.cfg.Register = false
+		b.cfg.Cached = func() *v1.Node {
+			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u7", ResourceVersion: "4"}}
+		}
 		h := b.run()
-		time.Sleep(3 * time.Second)
+		time.Sleep(15 * time.Second)
+		b.take("get nodes")
 		now := time.Now()
 		if h.NodeSince(now) {
 			t.Error("the Node of the last beat is taken for one of now")
@@ -236,6 +242,39 @@ func TestNodeSince(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		if !h.NodeSince(now) {
 			t.Error("not read since")
+		}
+		if got := b.take("get nodes"); got != "15s get nodes\n15.001s get nodes" {
+			t.Errorf("asked:\n%s", got)
+		}
+		for range 3 {
+			if h.Node().Labels["new"] != "1" {
+				t.Errorf("the Node is an old one: version %s", h.Node().ResourceVersion)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		b.stop()
+	})
+}
+
+// While the API server does not answer, the Node is not newer than it was.
+func TestNodeSinceWaitsForTheAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		h := b.run()
+		time.Sleep(3 * time.Second)
+		b.set(func() { b.fail = func(verb, _ string) error { return errors.New("no answer") } })
+		now := time.Now()
+		for range 10 {
+			if h.NodeSince(now) {
+				t.Fatal("the API server has not answered")
+			}
+			time.Sleep(time.Minute)
+		}
+		b.set(func() { b.fail = nil })
+		time.Sleep(11 * time.Second)
+		if !h.NodeSince(now) {
+			t.Error("not read when the API server answered again")
 		}
 		b.stop()
 	})

@@ -33,12 +33,10 @@ func (h *Heartbeat) round(ctx context.Context) {
 }
 
 func (h *Heartbeat) try(ctx context.Context, try int) error {
-	began := time.Now()
 	base, err := h.base(ctx, try)
 	if err != nil {
 		return fmt.Errorf("get node %s: %w", h.cfg.NodeName, err)
 	}
-	h.asked.Store(&began)
 	cidrChanged := h.notice(ctx, base)
 	res := h.cfg.Source.Update(ctx, base)
 	if err := ctx.Err(); err != nil {
@@ -69,10 +67,12 @@ func (h *Heartbeat) spread() time.Duration {
 	return time.Duration(float64(h.cfg.ReportFrequency) * (h.cfg.Rand() - 0.5))
 }
 
-// base is the Node to compute from: on the first try from a cache, then from etcd.
+// base is the Node to compute from: on the first try from a cache, unless somebody needs it fresh; then from etcd.
 func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	options := metav1.GetOptions{}
-	if try == 0 {
+	fresh := h.fresh.Swap(false)
+	cached := try == 0 && !fresh
+	if cached {
 		if h.cfg.Cached != nil {
 			if n := h.cfg.Cached(); n != nil {
 				return h.known(n), nil
@@ -82,14 +82,19 @@ func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 	defer cancel()
+	began := time.Now()
 	node, err := h.cfg.Nodes.Get(ctx, h.cfg.NodeName, options)
 	if err != nil {
+		if fresh {
+			h.fresh.Store(true) // it still is needed so
+		}
 		return nil, err
 	}
-	if try == 0 {
+	if cached {
 		return h.known(node), nil
 	}
 	h.keep(node)
+	h.asked.Store(&began)
 	return node, nil
 }
 

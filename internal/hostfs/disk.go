@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"math"
 	"path/filepath"
 	"strings"
 
@@ -33,74 +33,113 @@ func statfs(path string, st *unix.Statfs_t) error {
 	}
 }
 
-// DiskUsage sums up what dir and all below it take on disk, as du does: blocks, not lengths; a file with several
-// names once; other file systems left out; links not followed. It stops when ctx ends.
-func (Host) DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
+// DiskUsage sums up what dir and all below it take on disk, as du does: blocks, not lengths; other mounts left out; links
+// not followed. A file with several names counts in equal parts under each, so that nothing has to be remembered of it.
+// It stops when ctx ends. However deep or wide the tree, few descriptors and little memory are used.
+//
+// Whatever is not measured is an error. What was counted until then is returned with it: at least so much is there.
+func (h Host) DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
+	for try := 0; ; try++ {
+		bytes, inodes, err = h.diskUsage(ctx, dir)
+		if !errors.Is(err, ErrMoved) || try == 2 {
+			return bytes, inodes, err
+		}
+	}
+}
+
+func (h Host) diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0, fmt.Errorf("open %s: %w", dir, err)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return 0, 0, fmt.Errorf("stat %s: %w", dir, err)
-	}
-	u := usage{ctx: ctx, dev: st.Dev, seen: map[uint64]bool{}, bytes: uint64(st.Blocks) * 512, inodes: 1}
-	if err := u.walk(os.NewFile(uintptr(fd), dir)); err != nil {
+	d, err := h.begin(fd)
+	if err != nil {
 		return 0, 0, fmt.Errorf("measure %s: %w", dir, err)
 	}
-	return u.bytes, u.inodes, nil
+	defer d.close()
+	u := usage{descent: d}
+	if err = u.addOpen(); err == nil {
+		err = u.walk(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("measure %s: %w", u.place(dir), err)
+	}
+	return uint64(math.Round(u.bytes)), uint64(math.Round(u.inodes)), err
 }
 
+// usage counts in fractions: a file with n names is found n times.
 type usage struct {
-	ctx           context.Context
-	dev           uint64
-	seen          map[uint64]bool // inodes with several names
-	bytes, inodes uint64
+	*descent
+	bytes, inodes float64
 }
 
-// walk adds the entries of an open directory and closes it. Entries that vanish meanwhile are not there.
-func (u *usage) walk(dir *os.File) error {
-	defer dir.Close()
+func (u *usage) walk(ctx context.Context) error {
 	for {
-		names, err := dir.Readdirnames(512)
-		for _, name := range names {
-			if err := u.add(dir, name); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		e, ok, err := u.next()
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			if err := u.entry(string(e.name), e.kind == unix.DT_DIR); err != nil {
+				return err
+			}
+		case u.depth() == 1:
+			return nil
+		default:
+			if err := u.leave(); err != nil {
 				return err
 			}
 		}
-		if err != nil || len(names) == 0 {
-			return u.ctx.Err()
-		}
-		if err := u.ctx.Err(); err != nil {
-			return err
-		}
 	}
 }
 
-func (u *usage) add(dir *os.File, name string) error {
-	var st unix.Stat_t
-	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil || st.Dev != u.dev {
-		return nil //nolint:nilerr // gone, or not ours to count
-	}
-	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if !isDir && st.Nlink > 1 {
-		if u.seen[st.Ino] {
+// entry adds an entry, and goes into it if it is a directory. Entries that vanish meanwhile are not there.
+func (u *usage) entry(name string, isDir bool) error {
+	if isDir {
+		err := u.enter(name)
+		switch {
+		case err == nil:
+			return u.addOpen()
+		case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV): // gone, or a mount: not ours to count
 			return nil
+		case !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
+			return err
 		}
-		u.seen[st.Ino] = true
 	}
-	u.bytes += uint64(st.Blocks) * 512
-	u.inodes++
-	if !isDir {
+	var st unix.Stat_t
+	err := unix.Fstatat(u.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		return nil
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		u.add(&st)
+		return nil
+	case isDir: // it was none a moment ago
+		return ErrMoved
 	}
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil //nolint:nilerr // gone, or no directory any more
+	return u.entry(name, true) // the file system does not say in a listing what an entry is
+}
+
+// addOpen adds the directory of the position.
+func (u *usage) addOpen() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(u.fd(), &st); err != nil {
+		return err
 	}
-	return u.walk(os.NewFile(uintptr(fd), name))
+	st.Nlink = 1 // of a directory the links are its subdirectories'
+	u.add(&st)
+	return nil
+}
+
+func (u *usage) add(st *unix.Stat_t) {
+	names := float64(max(1, st.Nlink))
+	u.bytes += float64(st.Blocks) * 512 / names
+	u.inodes += 1 / names
 }
 
 // Device names what is mounted where path lies: the source of the mount (/dev/vda, tmpfs) and its mount point.

@@ -9,5 +9,12 @@
 //     openat2(RESOLVE_BENEATH), or component by component where the kernel lacks it.
 //  2. RemoveTree never deletes what is mounted below the tree: it enters no directory of another mount (bind mounts
 //     of the same file system included) and says which mount stands in the way.
-//  3. Unmount never follows a link and never fails because something is in use: a busy mount is detached.
+//  3. RemoveTree and DiskUsage hold at most a dozen descriptors, and 64 bytes for each level of the tree: a container may
+//     make trees as deep and as wide as its disk allows. What could not be read is an error, never an empty directory.
+//  4. Unmount never follows a link and never fails because something is in use: a busy mount is detached.
+//  5. A file that a container may have put where it is, is opened by OpenUntrusted and its like, by an UntrustedDir or
+//     an UntrustedFS alone: no link is
+//     followed, nothing is waited for, only regular files are opened, and reads have a bound. The places are hosts files,
+//     termination messages, container logs, /var/log and volumes. internal/archtest forbids other ways to open files, except
+//     where it names them with a reason.
 package hostfs

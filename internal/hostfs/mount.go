@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,8 @@ import (
 type Host struct {
 	// noOpenat2 makes every open take the way of kernels before 5.6. For tests.
 	noOpenat2 bool
+	// maxLevels is how deep walks go; 0: the constant of that name. For tests.
+	maxLevels int
 }
 
 // MountPoints lists the mount points at or below dir, in the order in which they were mounted; a path on which two
@@ -58,8 +61,9 @@ func (Host) Mount(source, target, fstype, options string) error {
 }
 
 // MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, its root
-// with the given mode and group, and its pages never swapped out where the kernel can promise that (6.4).
-func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int) error {
+// with the given mode and group, and with the flags of mount(2). Its pages are never swapped out where the kernel can
+// promise that (6.4); maySwap says that it cannot and that this machine swaps.
+func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int, flags uintptr) (maySwap bool, err error) {
 	options := []string{"mode=" + strconv.FormatUint(uint64(unixMode(mode)), 8)}
 	if size > 0 {
 		options = append(options, "size="+strconv.FormatInt(size, 10))
@@ -67,10 +71,30 @@ func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int) e
 	if gid >= 0 {
 		options = append(options, "gid="+strconv.Itoa(gid))
 	}
-	if err := h.Mount("tmpfs", target, "tmpfs", strings.Join(append(options, "noswap"), ",")); err == nil {
+	return mountWithoutSwap(strings.Join(options, ","), func(options string) error {
+		if err := unix.Mount("tmpfs", target, "tmpfs", flags, options); err != nil {
+			return fmt.Errorf("mount tmpfs on %s (options %q): %w", target, options, err)
+		}
 		return nil
+	}, swaps)
+}
+
+// mountWithoutSwap mounts with the option noswap, or without it where the kernel does not know it.
+func mountWithoutSwap(options string, mount func(options string) error, swaps func() bool) (maySwap bool, err error) {
+	err = mount(options + ",noswap")
+	if !errors.Is(err, unix.EINVAL) {
+		return false, err
 	}
-	return h.Mount("tmpfs", target, "tmpfs", strings.Join(options, ","))
+	if err := mount(options); err != nil {
+		return false, err
+	}
+	return swaps(), nil
+}
+
+// swaps reports whether this machine has swap space, or may have: /proc/swaps has a line for each beside its heading.
+func swaps() bool {
+	table, err := os.ReadFile("/proc/swaps")
+	return err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Count(table, []byte("\n")) > 1
 }
 
 // unixMode has the bits of mode where the kernel has them.

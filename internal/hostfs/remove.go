@@ -2,12 +2,10 @@ package hostfs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,9 +13,15 @@ import (
 // ErrMounted is the cause when RemoveTree meets a mount: nothing behind it has been touched.
 var ErrMounted = errors.New("something is mounted there")
 
+// maxPasses is how often one directory is read again for entries that appeared meanwhile.
+const maxPasses = 100
+
+// errRefilled is the cause when a directory does not become empty.
+var errRefilled = errors.New("somebody puts new entries there while it is removed")
+
 // RemoveTree deletes dir and all below it. It follows no symbolic link and enters no mount: what is mounted below
 // is left whole and reported as ErrMounted, the rest is deleted. A dir that does not exist is no error. It stops
-// between two entries when ctx ends.
+// between two entries when ctx ends. However deep the tree, few descriptors and little memory are used.
 func (h Host) RemoveTree(ctx context.Context, dir string) error {
 	parent, err := openRoot(filepath.Dir(dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -27,116 +31,192 @@ func (h Host) RemoveTree(ctx context.Context, dir string) error {
 		return err
 	}
 	defer parent.Close()
-	return h.removeAt(ctx, parent, filepath.Base(dir), dir)
+	base, at := filepath.Base(dir), int(parent.Fd())
+	for range maxPasses {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("remove %s: %w", dir, err)
+		}
+		full, err := removeEntry(at, base, unix.DT_UNKNOWN)
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", dir, err)
+		}
+		if !full {
+			return nil
+		}
+		if err := h.empty(ctx, at, dir); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("remove %s: %w", dir, errRefilled)
 }
 
-// removeAt deletes one entry of parent; full is its path, for messages.
-func (h Host) removeAt(ctx context.Context, parent *os.File, name, full string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("remove %s: %w", full, err)
+// removeEntry deletes one entry; full: it is a directory that is not empty.
+func removeEntry(at int, name string, kind uint8) (full bool, err error) {
+	if kind != unix.DT_DIR {
+		err = unix.Unlinkat(at, name, 0)
 	}
-	err := unix.Unlinkat(int(parent.Fd()), name, 0)
+	var file error
+	if kind == unix.DT_DIR || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+		file = err
+		err = unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	}
+	if errors.Is(err, unix.ENOTDIR) {
+		if err = file; file == nil { // said to be a directory, and no longer one
+			err = unix.Unlinkat(at, name, 0)
+		}
+	}
 	switch {
 	case err == nil || errors.Is(err, unix.ENOENT):
-		return nil
-	case errors.Is(err, unix.EBUSY): // a file with something mounted on it
-		return fmt.Errorf("remove %s: %w", full, ErrMounted)
-	case !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM):
-		return fmt.Errorf("remove %s: %w", full, err)
-	}
-	sub, err := h.openSameMount(parent, name)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil
-	case errors.Is(err, unix.EXDEV):
-		return fmt.Errorf("remove %s: %w", full, ErrMounted)
-	case err != nil:
-		return fmt.Errorf("open %s for removal: %w", full, err)
-	}
-	err = h.removeEntries(ctx, sub, full)
-	sub.Close()
-	if err != nil {
-		return err
-	}
-	err = unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
-	switch {
-	case err == nil || errors.Is(err, unix.ENOENT):
-		return nil
+		return false, nil
+	case errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST):
+		return true, nil
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("remove %s: %w", full, ErrMounted)
+		return false, ErrMounted
 	}
-	return fmt.Errorf("remove %s: %w", full, err)
+	return false, err
 }
 
-// removeEntries empties an open directory, going on after a failure so that one mount keeps only itself.
-func (h Host) removeEntries(ctx context.Context, dir *os.File, full string) error {
+// empty deletes all below the entry of at that dir names.
+func (h Host) empty(ctx context.Context, at int, dir string) error {
+	var mount int
+	var err error
+	if h.noOpenat2 {
+		if mount, err = mountID(at); err != nil {
+			return fmt.Errorf("open %s for removal: %w", dir, err)
+		}
+	}
+	fd, err := h.openDirOn(at, filepath.Base(dir), mount)
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return nil // changed meanwhile: the caller looks again
+	case errors.Is(err, unix.EXDEV):
+		return fmt.Errorf("remove %s: %w", dir, ErrMounted)
+	case err != nil:
+		return fmt.Errorf("open %s for removal: %w", dir, err)
+	}
+	d, err := h.begin(fd)
+	if err != nil {
+		return fmt.Errorf("open %s for removal: %w", dir, err)
+	}
+	defer d.close()
+	r := &removal{descent: d, ctx: ctx, top: dir}
+	return r.run()
+}
+
+// removal empties a directory from its leaves up. An entry that cannot be removed keeps itself and what is above
+// it; the rest goes.
+type removal struct {
+	*descent
+	ctx    context.Context
+	top    string
+	first  error // the first failure
+	skip   bool  // the next entry is one that was just left and could not be emptied
+	lifted bool  // something was moved to the top since the top was read from its beginning
+	moved  int   // how often the way up was lost
+}
+
+func (r *removal) run() error {
 	for {
-		names, err := dir.Readdirnames(1024)
-		var failed error
-		for _, name := range names {
-			if e := h.removeAt(ctx, dir, name, filepath.Join(full, name)); e != nil && failed == nil {
-				failed = e
+		if err := r.ctx.Err(); err != nil {
+			return fmt.Errorf("remove %s: %w", r.top, err)
+		}
+		e, ok, err := r.next()
+		if err != nil {
+			r.fail("read", "", err)
+		}
+		if !ok {
+			r.skip = false
+			done, err := r.end()
+			if done || err != nil {
+				return errors.Join(err, r.first)
 			}
+			continue
 		}
-		if failed != nil {
-			return failed
+		if r.skip {
+			r.skip, r.here().tries = false, 0
+			continue
 		}
-		if err != nil || len(names) == 0 {
-			return nil // io.EOF; a real failure shows itself when the directory cannot be removed
-		}
-		// Deleting while reading may skip entries on some file systems: read again from the start.
-		if _, err := dir.Seek(0, 0); err != nil {
-			return fmt.Errorf("read %s: %w", full, err)
-		}
+		r.one(string(e.name), e.kind)
 	}
 }
 
-// openSameMount opens a subdirectory of parent for reading; EXDEV when it is another mount, bind mounts of the same
-// file system included. The kernel checks it in the same step in which it opens: there is no moment in between.
-func (h Host) openSameMount(parent *os.File, name string) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	if !h.noOpenat2 {
-		how := unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH}
-		fd, err := unix.Openat2(int(parent.Fd()), name, &how)
-		for try := 0; errors.Is(err, unix.EAGAIN) && try < 100; try++ {
-			fd, err = unix.Openat2(int(parent.Fd()), name, &how)
-		}
-		if err == nil {
-			return os.NewFile(uintptr(fd), name), nil
-		}
-		if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
-			return nil, err
-		}
+// end is reached when the directory of the position has no more entries; done: it was the top one.
+func (r *removal) end() (done bool, err error) {
+	switch {
+	case r.depth() > 1:
+		return false, r.up()
+	case r.lifted: // and what was lifted may have been put before the position
+		r.lifted = false
+		return false, r.rewind()
 	}
-	fd, err := unix.Openat(int(parent.Fd()), name, flags, 0)
+	return true, nil
+}
+
+// one deletes an entry, or goes into it; it is then met again when all below it is gone.
+func (r *removal) one(name string, kind uint8) {
+	full, err := removeEntry(r.fd(), name, kind)
 	if err != nil {
-		return nil, err
+		r.fail("remove", name, err)
 	}
-	sub := os.NewFile(uintptr(fd), name)
-	here, err := mountID(int(parent.Fd()))
+	l := r.here()
+	if err != nil || !full {
+		l.tries = 0
+		return
+	}
+	if l.tries++; l.tries > maxPasses {
+		l.tries = 0
+		r.fail("remove", name, errRefilled)
+		return
+	}
+	r.unread()
+	err = r.enter(name)
+	switch {
+	case err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return // entered, or changed meanwhile: looked at again
+	case errors.Is(err, ErrTooDeep):
+		if err = r.lift(name); err == nil {
+			return
+		}
+	case errors.Is(err, unix.EXDEV):
+		err = ErrMounted
+	}
+	r.fail("remove", name, err)
+	r.skip = true
+}
+
+// lift moves a directory that is too deep into the top directory, which is read again before it is removed.
+func (r *removal) lift(name string) error {
+	err := unix.Renameat(r.fd(), name, r.levels[0].reader.fd, ".removed-"+rand.Text())
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	r.lifted = true
+	return err
+}
+
+// up goes back to the directory above. Where that cannot be found again, it starts at the top.
+func (r *removal) up() error {
+	failed := r.here().failed
+	err := r.leave()
 	if err == nil {
-		var there int
-		if there, err = mountID(fd); err == nil && here != there {
-			err = unix.EXDEV
+		if failed {
+			r.here().failed, r.skip = true, true
 		}
+		return nil
 	}
-	if err != nil {
-		sub.Close()
-		return nil, err
+	if r.moved++; !errors.Is(err, ErrMoved) || r.moved > maxPasses {
+		return fmt.Errorf("remove %s: %w", r.place(r.top), err)
 	}
-	return sub, nil
+	r.skip = false
+	if err := r.restart(); err != nil {
+		return fmt.Errorf("read %s: %w", r.top, err)
+	}
+	return nil
 }
 
-// mountID says through which mount a descriptor was opened.
-func mountID(fd int) (int, error) {
-	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
-	if err != nil {
-		return 0, err
+func (r *removal) fail(verb, name string, err error) {
+	r.here().failed = true
+	if r.first == nil {
+		r.first = fmt.Errorf("%s %s: %w", verb, filepath.Join(r.place(r.top), name), err)
 	}
-	for line := range strings.Lines(string(data)) {
-		if v, ok := strings.CutPrefix(line, "mnt_id:"); ok {
-			return strconv.Atoi(strings.TrimSpace(v))
-		}
-	}
-	return 0, fmt.Errorf("no mnt_id in /proc/self/fdinfo/%d", fd)
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
@@ -69,7 +70,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
 	st := store{dir: cfg.CertDir, prefix: clientPrefix}
 	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
-	req.client = bootstrapClient(cfg.BootstrapKubeconfig)
+	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
 	if _, err := req.run(ctx); err != nil {
 		return fmt.Errorf("TLS bootstrap: %w", err)
 	}
@@ -195,7 +196,7 @@ func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
 	if err := makeParent(file); err != nil {
 		return err
 	}
-	if err := writeFile(file, data, 0o600); err != nil {
+	if err := hostfs.WriteFile(file, data, 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
@@ -107,7 +108,7 @@ func (h *HandRequest) write(suffix string, data []byte, mode fs.FileMode, what s
 	if err := makeParent(h.path(suffix)); err != nil {
 		return err
 	}
-	if err := writeFile(h.path(suffix), data, mode); err != nil {
+	if err := hostfs.WriteFile(h.path(suffix), data, mode); err != nil {
 		return fmt.Errorf("write %s: %w", what, err)
 	}
 	fmt.Fprintf(h.Out, "Wrote %s %s\n", what, h.path(suffix))

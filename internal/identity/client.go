@@ -39,6 +39,7 @@ type Client struct {
 	conns *connections
 	store store
 
+	failing  failure
 	mu       sync.Mutex
 	pair     *tls.Certificate // nil: the credentials are no certificate
 	fromFile string           // where pair was read; empty: it stood in the kubeconfig itself
@@ -141,6 +142,15 @@ func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	return c.pair.Leaf, c.stat.changed
 }
 
+// Failing is why the certificate cannot be renewed on this machine (a full or broken disk), while Run tries again; nil when
+// nothing keeps it.
+func (c *Client) Failing() error {
+	if err := c.failing.get(); err != nil {
+		return fmt.Errorf("renew client certificate: %w", err)
+	}
+	return nil
+}
+
 // Explain turns an error of a request that this client made into a Problem.
 func (c *Client) Explain(err error) error { return Explain(err, c.base.Host, c.cfg.Kubeconfig) }
 
@@ -177,7 +187,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return nil
 	}
 	req := clientRequest(c.cfg.NodeName, c.store, c.cfg.Log, c.cfg.Patience)
-	req.client = c.forRequest
+	req.client, req.failing = c.forRequest, &c.failing
 	for {
 		cert, got := c.certificate()
 		if !sleepUntil(ctx, renewalTime(cert, got)) {

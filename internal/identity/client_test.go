@@ -233,6 +233,34 @@ func TestServingFiles(t *testing.T) {
 	log.wait(t, 1, "going on with the old one")
 }
 
+// Without the gate ReloadKubeletServerCertificateFile the files are read once.
+func TestFixedServingFiles(t *testing.T) {
+	t.Parallel()
+	const gate = "ReloadKubeletServerCertificateFile"
+	dir, ca := t.TempDir(), newAuthority(t)
+	for _, fixed := range []bool{true, false} {
+		cfg := identity.ServingConfig{CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", FixedFiles: fixed, Log: slog.New(slog.DiscardHandler)}
+		put := func(name string) {
+			certPEM, keyPEM := ca.pair(t, x509.Certificate{Subject: pkix.Name{CommonName: name}})
+			for file, data := range map[string][]byte{cfg.CertFile: certPEM, cfg.KeyFile: keyPEM} {
+				if err := os.WriteFile(file, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		put("first")
+		s := must(identity.OpenServing(cfg))(t)
+		put("the second")
+		want := "the second"
+		if fixed {
+			want = "first"
+		}
+		if got := must(s.GetCertificate(nil))(t).Leaf.Subject.CommonName; got != want {
+			t.Errorf("%s %t: serves %q, want %q", gate, !fixed, got, want)
+		}
+	}
+}
+
 // serverTLSBootstrap: no certificate until the request is approved, then the signed one; a new one when the node has
 // another address.
 func TestServingByRequest(t *testing.T) {
@@ -289,5 +317,42 @@ func TestServingByRequest(t *testing.T) {
 	}
 	if !strings.HasPrefix(a.csrs[a.created[len(a.created)-1]].Spec.SignerName, "kubernetes.io/kubelet-serving") {
 		t.Error("wrong signer")
+	}
+}
+
+// A node that runs says once what its serving certificate waits for, and makes one request.
+func TestServingRequestSaysItsWaitOnce(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.approve = true
+	n := newNode(t, a)
+	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
+		t.Fatal(err)
+	}
+	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)
+	defer endClient(t, c)
+	a.change(a.remove)
+	a.set(func() { a.approve = false })
+	var looks atomic.Int32
+	seen := make(chan struct{})
+	s := must(identity.OpenServing(identity.ServingConfig{Request: true, Client: func() (identity.CSRs, error) {
+		return must(kubeclient.New(c.Config()))(t).CertificateSigningRequests(), nil
+	}, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log, Patience: 20 * time.Millisecond, Addresses: func() []v1.NodeAddress {
+		if looks.Add(1) == 20 { // it looks once per patience
+			close(seen)
+		}
+		return addresses("10.0.0.1")
+	}}))(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	n.log.wait(t, 1, "Waiting for somebody to approve")
+	<-seen
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(n.log.String(), "Waiting for somebody to approve"); got != 1 {
+		t.Errorf("the wait is said %d times", got)
 	}
 }

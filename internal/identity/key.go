@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // keyPair is a private key and the form it has on disk.
@@ -52,7 +54,7 @@ func keptKey(path string) (keyPair, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return keyPair{}, fmt.Errorf("make certificate directory: %w", err)
 	}
-	if err := writeFile(path, made.pem, 0o600); err != nil {
+	if err := hostfs.WriteFile(path, made.pem, 0o600); err != nil {
 		return keyPair{}, fmt.Errorf("keep key: %w", err)
 	}
 	return made, nil

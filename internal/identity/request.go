@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
@@ -42,6 +43,11 @@ type request struct {
 	store    store
 	log      *slog.Logger
 	patience time.Duration // between two messages
+	once     bool          // what is waited for is said once, for the node runs without; else again and again
+	// final: an error of this machine ends run. Without it such an error is noted in failing and tried again like any other:
+	// the certificate in use is good meanwhile, and somebody may free the disk or mend it.
+	final   bool
+	failing *failure
 	// client makes a client for one attempt; done gives it back. Credentials may have changed since the last attempt.
 	client func() (c CSRs, done func(), server, file string, err error)
 }
@@ -49,19 +55,23 @@ type request struct {
 // errAnew says that a request has to be made again.
 var errAnew = errors.New("the certificate request is gone")
 
-// run asks until there is a certificate, and saves it. It returns early only when ctx ends or the disk fails.
+// run asks until there is a certificate, and saves it. It returns early only when ctx ends or, where that is final, the disk
+// fails.
 func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 	pause := newBackoff(time.Second, 30*time.Second)
 	said := newRepeats(r.patience)
 	for {
 		pair, err := r.attempt(ctx)
+		if ctx.Err() != nil && err != nil {
+			return nil, ctx.Err()
+		}
 		var local *localError
+		isLocal := errors.As(err, &local)
+		r.failing.set(isLocal, err)
 		switch {
 		case err == nil:
 			return pair, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case errors.As(err, &local):
+		case isLocal && r.final:
 			return nil, local.err
 		case errors.Is(err, errAnew):
 			r.log.Info("The node's certificate request was deleted; asking again", "signer", r.signer)
@@ -74,10 +84,13 @@ func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 	}
 }
 
-// localError is an error of this machine: trying again does not help.
+// localError is an error of this machine, not of the API server: a full or broken disk.
 type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
+
+// Unwrap is the error of the machine.
+func (e *localError) Unwrap() error { return e.err }
 
 // attempt makes or finds the request, waits for its certificate and saves it.
 func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
@@ -144,7 +157,7 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 	default:
 		r.log.Info("Asked for a certificate", "csr", name, "signer", r.signer)
 	}
-	for {
+	for said := ""; ; {
 		csr, err := c.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, errAnew
@@ -155,28 +168,41 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 		if len(csr.Status.Certificate) > 0 {
 			return csr.Status.Certificate, nil
 		}
-		r.sayWaiting(csr)
+		if !r.once {
+			said = ""
+		}
+		said = r.sayWaiting(csr, said)
 		if err := r.untilChange(ctx, c, csr); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// sayWaiting tells what a request waits for. It is called once per change and once per patience.
-func (r *request) sayWaiting(csr *certificates.CertificateSigningRequest) {
-	if bad, why := refused(csr); bad {
+// sayWaiting tells what a request waits for, unless that was said last. It returns what it was.
+func (r *request) sayWaiting(csr *certificates.CertificateSigningRequest, last string) (said string) {
+	bad, why := refused(csr)
+	approved := slices.ContainsFunc(csr.Status.Conditions, func(c certificates.CertificateSigningRequestCondition) bool {
+		return c.Type == certificates.CertificateApproved
+	})
+	said = "waits for approval"
+	switch {
+	case bad:
+		said = why
+	case approved:
+		said = "approved"
+	}
+	switch {
+	case said == last:
+	case bad:
 		r.log.Error("The node's certificate request was refused; delete it to let the node ask again",
 			"csr", csr.Name, "why", why, "do", "kubectl delete csr "+csr.Name)
-		return
+	case approved:
+		r.log.Info("The node's certificate request is approved; waiting for the signer", "csr", csr.Name, "signer", r.signer)
+	default:
+		r.log.Info("Waiting for somebody to approve the node's certificate request", "csr", csr.Name, "signer", r.signer,
+			"do", "kubectl certificate approve "+csr.Name)
 	}
-	for _, c := range csr.Status.Conditions {
-		if c.Type == certificates.CertificateApproved {
-			r.log.Info("The node's certificate request is approved; waiting for the signer", "csr", csr.Name, "signer", r.signer)
-			return
-		}
-	}
-	r.log.Info("Waiting for somebody to approve the node's certificate request", "csr", csr.Name, "signer", r.signer,
-		"do", "kubectl certificate approve "+csr.Name)
+	return said
 }
 
 // refused reports whether a request was denied or its signing failed, and why.

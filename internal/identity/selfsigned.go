@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // selfSignedLife is how long a self-signed certificate lasts; it is made anew after four fifths of it.
@@ -36,7 +38,7 @@ func (s *Serving) selfSign() error {
 		return nil
 	case err == nil && covers(pair.Leaf, wish) && time.Now().Before(pair.Leaf.NotBefore.Add(selfSignedLife*4/5)):
 		s.use(pair)
-		return nil
+		return s.saveSelfSigned()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		// A half that does not fit the other, as after a crash between the two.
 		s.cfg.Log.Warn("Making a new self-signed serving certificate: the old one cannot be used", "err", err)
@@ -45,17 +47,31 @@ func (s *Serving) selfSign() error {
 	if err != nil {
 		return err
 	}
+	s.use(pair) // also where it cannot be kept: clients trust it no less than one that a restart makes
+	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
+	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
+	return s.saveSelfSigned()
+}
+
+// pemPair is a certificate and its key as they are written.
+type pemPair struct{ cert, key []byte }
+
+// saveSelfSigned writes the pair in use, where it has not been written yet.
+func (s *Serving) saveSelfSigned() error {
+	if s.unsaved == nil {
+		return nil
+	}
+	certFile, keyFile := s.selfSignedFiles()
 	if err := makeParent(keyFile); err != nil {
 		return err
 	}
-	if err := writeFile(keyFile, keyPEM, 0o600); err != nil {
+	if err := hostfs.WriteFile(keyFile, s.unsaved.key, 0o600); err != nil {
 		return fmt.Errorf("write key: %w", err)
 	}
-	if err := writeFile(certFile, certPEM, 0o644); err != nil {
+	if err := hostfs.WriteFile(certFile, s.unsaved.cert, 0o644); err != nil {
 		return fmt.Errorf("write certificate: %w", err)
 	}
-	s.use(pair)
-	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
+	s.unsaved = nil
 	return nil
 }
 

@@ -22,8 +22,9 @@ import (
 // ServingConfig says where the certificate of a node's HTTPS server comes from: from CertFile and KeyFile where they are
 // set, else by a request to the API server where Request is set, else it is self-signed.
 type ServingConfig struct {
-	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change.
+	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change, but not where FixedFiles is set.
 	CertFile, KeyFile string
+	FixedFiles        bool
 	// Request asks for a certificate of the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
 	Request bool
 	// Client reaches the API server as the node; needed with Request. Called once per attempt.
@@ -46,6 +47,9 @@ type ServingConfig struct {
 type Serving struct {
 	cfg   ServingConfig
 	store store
+
+	failing failure
+	unsaved *pemPair // a self-signed pair in use that could not be written yet; of OpenServing, then of Run
 
 	mu   sync.Mutex
 	pair *tls.Certificate
@@ -73,7 +77,11 @@ func OpenServing(cfg ServingConfig) (*Serving, error) {
 			err = nil
 		}
 	default:
-		err = s.selfSign()
+		if err = s.selfSign(); err != nil && s.pair != nil {
+			cfg.Log.Error("The self-signed serving certificate is used, but cannot be kept yet", "err", err)
+			s.failing.set(true, err)
+			err = nil
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
@@ -118,7 +126,7 @@ func (s *Serving) fileStamps() (stamps [2]fileStamp) {
 // reload reads CertFile and KeyFile again where one of them changed. While they do not fit each other, as in the middle
 // of a replacement, the old pair serves on.
 func (s *Serving) reload() {
-	if s.cfg.CertFile == "" {
+	if s.cfg.CertFile == "" || s.cfg.FixedFiles {
 		return
 	}
 	s.mu.Lock()
@@ -152,7 +160,9 @@ func (s *Serving) Run(ctx context.Context) error {
 
 func (s *Serving) runSelfSigned(ctx context.Context) error {
 	for sleep(ctx, s.cfg.Patience) {
-		if err := s.selfSign(); err != nil {
+		err := s.selfSign()
+		s.failing.set(err != nil, err)
+		if err != nil {
 			s.cfg.Log.Error("Cannot renew the self-signed serving certificate", "err", err)
 		}
 	}
@@ -183,8 +193,18 @@ func (s *Serving) runRequests(ctx context.Context) error {
 			s.use(pair)
 			s.cfg.Log.Info("The node has a new serving certificate", "ends", stamp(pair.Leaf.NotAfter))
 		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
-			return fmt.Errorf("serving certificate: %w", err)
+			s.cfg.Log.Error("Cannot get the node's serving certificate, trying again", "err", err)
+			sleep(ctx, s.cfg.Patience)
 		}
+	}
+	return nil
+}
+
+// Failing is why the certificate cannot be renewed or kept on this machine (a full or broken disk), while Run tries again; nil
+// when nothing keeps it.
+func (s *Serving) Failing() error {
+	if err := s.failing.get(); err != nil {
+		return fmt.Errorf("renew serving certificate: %w", err)
 	}
 	return nil
 }
@@ -206,7 +226,7 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 	req := &request{
 		signer:   certificates.KubeletServingSignerName,
 		usages:   []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth},
-		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience,
+		template: *wish, store: s.store, log: s.cfg.Log, patience: s.cfg.Patience, failing: &s.failing, once: true,
 		client: func() (CSRs, func(), string, string, error) {
 			c, err := s.cfg.Client()
 			return c, func() {}, s.cfg.Server, s.cfg.Kubeconfig, err

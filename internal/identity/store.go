@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // store keeps certificate and key of one kind together in one file per generation, with a link to the current one, in
@@ -41,7 +43,7 @@ func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeFile(name, append(append([]byte{}, certPEM...), keyPEM...), 0o600); err != nil {
+	if err := hostfs.WriteFile(name, append(append([]byte{}, certPEM...), keyPEM...), 0o600); err != nil {
 		return nil, fmt.Errorf("write certificate: %w", err)
 	}
 	// A link cannot be changed, but another can be renamed over it, and that is atomic.
@@ -62,7 +64,7 @@ func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	if err := os.Remove(s.pendingKey()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove key of the answered request: %w", err)
 	}
-	return pair, syncDir(s.dir)
+	return pair, hostfs.SyncDir(s.dir)
 }
 
 // freeName is the name of a generation that is not there yet: the time, and a number where two fall into one second.
@@ -110,32 +112,6 @@ func parsePair(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 		}
 	}
 	return &pair, nil
-}
-
-// writeFile writes a whole file or none: a temporary one beside it, flushed, renamed over it.
-func writeFile(name string, data []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone already where all went well
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(name))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func pemBlock(kind string, der []byte) []byte {

@@ -13,4 +13,7 @@
 //   - CRI tells nothing of a pull before it has ended: no bytes, no layers. What is shown of its progress is that it
 //     goes on and for how long; its size and times come with the Result.
 //   - Credentials are found again for every pull: a secret that was changed counts at once.
+//   - A pod uses an image that is present only if Config.Access exempts it or Records say that the pod's credentials have pulled
+//     it. Who may not learns nothing of its presence. An image is noted before it is pulled, and recorded before the note goes.
+//   - A present image that needs no verification costs one question to the runtime, and no secret is read for it.
 package image

@@ -2,19 +2,20 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/pullaccess"
 )
 
 // The field's words for what went wrong, as they stand in a container's waiting state.
@@ -41,16 +42,56 @@ type Config struct {
 	NodeCredentials []string
 	// MaxParallel bounds the pulls at once: 0 does not, 1 is what serializeImagePulls means.
 	MaxParallel int
+	// Access says which images that are present every pod may use; for the others the pod has to show credentials that
+	// pulled the image before, or pull it again. The zero value: all images.
+	Access pullaccess.Policy
+	// Records remember who pulled what. Nil: nothing is recorded, and every pod may use every image.
+	Records Records
+	// Listed are the images of the runtime as they were last listed; it calls nothing. Nil: none are known.
+	Listed func() []*runtimeapi.Image
+	// Meter is told of each Ensure. Default: nobody.
+	Meter Meter
 	// Log gets what an administrator has to know. Default: nothing.
 	Log *slog.Logger
 }
+
+// Records is what Images keeps of pulls, for itself and for the agent after it. Calls are concurrent; each may read or write
+// a small file.
+type Records interface {
+	// Begin is called before a pull; where it fails, nothing is pulled. One End or Leave follows it: End where it is known how
+	// the pull ended (and Pulled was called, if it brought the image), Leave where the runtime may have the image all the same.
+	Begin(image string) error
+	End(image string)
+	Leave(image string)
+	// Pulled notes the credentials that brought an image, Matched some that gave access without a pull.
+	Pulled(image, id string, by kubelet.ImagePullCredentials) error
+	Matched(image, id string, by kubelet.ImagePullCredentials) error
+	// Claimed reports whether a pull of this image has begun and not ended. An error means that it is not known.
+	Claimed(image string, img *runtimeapi.Image) (bool, error)
+	// Record returns what is known of the pulls of an image, and whether it was pulled at all.
+	Record(id string) (*kubelet.ImagePulledRecord, bool)
+}
+
+// Meter counts. Its methods do not block.
+type Meter interface {
+	// ImageEnsured is told of each image that was asked for: with which pull policy, whether it was present, and whether it had
+	// to be pulled: true, false or unknown.
+	ImageEnsured(policy v1.PullPolicy, present, pulled string)
+	// ImageVerified is told what came of asking whether a pod may use an image that is present.
+	ImageVerified(result string)
+}
+
+type noMeter struct{}
+
+func (noMeter) ImageEnsured(v1.PullPolicy, string, string) {}
+func (noMeter) ImageVerified(string)                       {}
 
 // Request says which image, for whom.
 type Request struct {
 	Pod *v1.Pod
 	// Image is the name as the spec has it, of a container or an image volume.
 	Image string
-	// Policy is the pull policy; empty means DefaultPolicy(Image).
+	// Policy is the pull policy; empty means crispec.DefaultPullPolicy(Image).
 	Policy v1.PullPolicy
 	// RuntimeHandler is the handler of the pod's runtime class.
 	RuntimeHandler string
@@ -68,6 +109,8 @@ type Result struct {
 	Image *runtimeapi.Image
 	// Pulled is false when the image was already present.
 	Pulled bool
+	// Verified: an image that was already present was asked about by Access.
+	Verified bool
 	// Took is the time of the pull, Waited the time with the wait for its turn.
 	Took, Waited time.Duration
 	// Warnings are things that did not prevent the pull: secrets that are missing.
@@ -98,16 +141,6 @@ type Images struct {
 	flights map[string]*flight
 }
 
-// flight is one pull that any number of Ensure calls wait for.
-type flight struct {
-	waiters int
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when the fields below are set and the pull has ended
-	ref     string
-	took    time.Duration
-	err     error
-}
-
 // New returns Images; it starts nothing.
 func New(cfg Config) *Images {
 	if cfg.Log == nil {
@@ -116,6 +149,9 @@ func New(cfg Config) *Images {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 2 * time.Minute
 	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
 	m := &Images{cfg: cfg, flights: map[string]*flight{}}
 	if cfg.MaxParallel > 0 {
 		m.slot = make(chan struct{}, cfg.MaxParallel)
@@ -123,35 +159,51 @@ func New(cfg Config) *Images {
 	return m
 }
 
-// Ensure returns once the image is present or cannot be made so.
+// Ensure returns once the image is present, and the pod may use it, or cannot be made so.
 func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 	name, err := WithTag(req.Image)
 	if err != nil {
 		return Result{}, &Error{Reason: ReasonInvalidName, Err: err,
 			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err)}
 	}
-	policy := req.Policy
-	if policy == "" {
-		policy = DefaultPolicy(req.Image)
+	if req.Policy == "" {
+		req.Policy = crispec.DefaultPullPolicy(req.Image)
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler}
 	if req.Sandbox != nil {
 		spec.Annotations = req.Sandbox.Annotations
 	}
-	if policy != v1.PullAlways {
+	present, pulled := "unknown", "unknown"
+	defer func() { m.cfg.Meter.ImageEnsured(req.Policy, present, pulled) }()
+	creds := &credentials{images: m, req: &req}
+	if req.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil {
 			return Result{}, m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %s", req.Image, short(err)), err)
 		}
+		present = strconv.FormatBool(img != nil)
+		may, err := false, error(nil)
 		if img != nil {
-			return Result{Ref: img.Id, Image: img}, nil
+			may, err = m.mayUse(ctx, req.Image, img, creds)
 		}
-		if policy == v1.PullNever {
+		switch {
+		case err != nil:
+			e := m.failure(ctx, ReasonPull, err.Error(), err)
+			e.Warnings = creds.warnings
+			return Result{}, e
+		case may:
+			pulled = "false"
+			return Result{Ref: img.Id, Image: img, Verified: m.verifies()}, nil
+		case req.Policy == v1.PullNever: // a pod that may not use an image does not learn that it is there
+			if img != nil {
+				pulled = "true"
+			}
 			return Result{}, &Error{Reason: ReasonNeverPull,
 				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", req.Image)}
 		}
 	}
-	return m.pull(ctx, req, spec)
+	pulled = "true"
+	return m.pull(ctx, req, spec, creds)
 }
 
 // status asks the runtime for an image; nil means that it is not present.
@@ -166,169 +218,6 @@ func (m *Images) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*runti
 		return nil, fmt.Errorf("the runtime describes image %q without an ID", spec.Image)
 	}
 	return resp.Image, nil
-}
-
-// pull joins the pull of this image that is under way, or begins one.
-func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSpec) (Result, *Error) {
-	auths, warnings, err := m.credentials(ctx, req)
-	if err != nil {
-		e := m.failure(ctx, ReasonPull, err.Error(), err)
-		e.Warnings = warnings
-		return Result{}, e
-	}
-	if req.Pulling != nil {
-		req.Pulling()
-	}
-	began := time.Now()
-	f := m.board(spec, auths, req.Sandbox)
-	if err := m.await(ctx, flightKey(spec, auths), f); err != nil {
-		e := m.pullFailure(ctx, req.Image, err)
-		e.Warnings = warnings
-		return Result{}, e
-	}
-	res := Result{Ref: f.ref, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: warnings}
-	img, err := m.status(ctx, &runtimeapi.ImageSpec{Image: f.ref, RuntimeHandler: spec.RuntimeHandler})
-	if err == nil && img == nil { // some runtimes do not know their own reference as a name
-		img, err = m.status(ctx, spec)
-	}
-	if err == nil && img == nil {
-		err = errors.New("it is gone again")
-	}
-	if err != nil {
-		return Result{}, m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %s", req.Image, short(err)), err)
-	}
-	res.Image, res.Ref = img, img.Id
-	return res, nil
-}
-
-// flightKey tells pulls apart: what one may fetch, another may not.
-func flightKey(spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig) string {
-	h := sha256.New()
-	for _, a := range auths {
-		fmt.Fprintf(h, "%q %q\n", a.Username, a.Password)
-	}
-	return fmt.Sprintf("%s\n%s\n%x", spec.Image, spec.RuntimeHandler, h.Sum(nil))
-}
-
-// board returns the flight for this pull with one more waiter.
-func (m *Images) board(spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) *flight {
-	key := flightKey(spec, auths)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if f := m.flights[key]; f != nil {
-		f.waiters++
-		return f
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
-	m.flights[key] = f
-	go func() {
-		defer close(f.done)
-		defer cancel()
-		f.ref, f.took, f.err = m.fetch(ctx, spec, auths, sandbox)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.flights[key] == f {
-			delete(m.flights, key)
-		}
-	}()
-	return f
-}
-
-// await returns the flight's error when it has ended, or the context's. The last to leave ends the flight.
-func (m *Images) await(ctx context.Context, key string, f *flight) error {
-	select {
-	case <-f.done:
-		return f.err
-	case <-ctx.Done():
-	}
-	m.mu.Lock()
-	f.waiters--
-	last := f.waiters == 0
-	if last && m.flights[key] == f {
-		delete(m.flights, key)
-	}
-	m.mu.Unlock()
-	if last {
-		f.cancel()
-		<-f.done
-	}
-	return ctx.Err()
-}
-
-// fetch waits for its turn and pulls, trying one credential after the other.
-func (m *Images) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, time.Duration, error) {
-	if m.slot != nil {
-		select {
-		case m.slot <- struct{}{}:
-			defer func() { <-m.slot }()
-		case <-ctx.Done():
-			return "", 0, ctx.Err()
-		}
-	}
-	began := time.Now()
-	if len(auths) == 0 {
-		auths = []*runtimeapi.AuthConfig{nil}
-	}
-	var errs []error
-	for _, auth := range auths {
-		resp, err := m.cfg.Client.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
-		if err == nil && resp.ImageRef == "" {
-			err = errors.New("the runtime returned no reference to the image")
-		}
-		if err == nil {
-			return resp.ImageRef, time.Since(began), nil
-		}
-		errs = append(errs, err)
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	if len(errs) == 1 {
-		return "", 0, errs[0]
-	}
-	return "", 0, errors.Join(errs...)
-}
-
-// credentials returns what the pod's secrets and the node have for the image, in the order to try.
-func (m *Images) credentials(ctx context.Context, req Request) (auths []*runtimeapi.AuthConfig, warnings []string, err error) {
-	repo, err := repository(req.Image)
-	if err != nil {
-		return nil, nil, err
-	}
-	var pod, node keyring
-	if req.Pod != nil && m.cfg.Secrets != nil {
-		for _, ref := range req.Pod.Spec.ImagePullSecrets {
-			if ref.Name == "" {
-				continue
-			}
-			s, err := m.cfg.Secrets(ctx, req.Pod, ref.Name)
-			switch {
-			case err != nil && ctx.Err() != nil:
-				return nil, nil, ctx.Err()
-			case apierrors.IsNotFound(err):
-				warnings = append(warnings, ref.Name)
-				continue
-			case err != nil:
-				m.cfg.Log.Warn("cannot read image pull secret", "secret", req.Pod.Namespace+"/"+ref.Name, "err", err)
-				warnings = append(warnings, ref.Name)
-				continue
-			}
-			if err := pod.addSecret(s); err != nil {
-				return nil, warnings, err
-			}
-		}
-	}
-	for _, file := range m.cfg.NodeCredentials {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			continue // most nodes have none
-		}
-		if err := node.addConfig(raw); err != nil {
-			m.cfg.Log.Warn("registry credentials of the node are not used", "file", file, "err", err)
-		}
-	}
-	return append(pod.lookup(repo), node.lookup(repo)...), warnings, nil
 }
 
 // pullFailure gives a failed pull the reason that users know.

@@ -28,8 +28,9 @@ import (
 type store struct {
 	runtimeapi.ImageServiceClient
 	mu       sync.Mutex
-	present  map[string]string // name or ID -> ID
-	pulls    []string          // "name user"
+	present  map[string]string   // name or ID -> ID
+	tags     map[string][]string // by name: what the image is called besides
+	pulls    []string            // "name user"
 	now      int
 	most     int
 	canceled int
@@ -48,7 +49,7 @@ func (s *store) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusReques
 	if id == "" {
 		return &runtimeapi.ImageStatusResponse{}, nil
 	}
-	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: id, Size: 42, Username: "web"}}, nil
+	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: id, Size: 42, Username: "web", RepoTags: s.tags[r.Image.Image]}}, nil
 }
 
 func (s *store) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest, _ ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
@@ -319,7 +320,7 @@ func TestLookup(t *testing.T) {
 			t.Parallel()
 			var k keyring
 			for p := range strings.FieldsSeq(c.places) {
-				if err := k.addConfig([]byte(fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":"x"}}}`, p, p))); err != nil {
+				if err := k.addConfig([]byte(fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":"x"}}}`, p, p)), nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -329,7 +330,7 @@ func TestLookup(t *testing.T) {
 			}
 			var got []string
 			for _, a := range k.lookup(repo) {
-				got = append(got, a.Username)
+				got = append(got, a.auth.Username)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("credentials (-want +got):\n%s", diff)

@@ -13,6 +13,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/pullaccess"
 )
 
 // keyring holds registry credentials by the place they are for.
@@ -21,7 +24,19 @@ type keyring struct{ keys []key }
 // key is one credential: host may have wildcards per label ("*.example.com"), path is a prefix.
 type key struct {
 	host, port, path string
-	auth             *runtimeapi.AuthConfig
+	credential
+}
+
+// credential is what a registry is told, and where it comes from.
+type credential struct {
+	auth *runtimeapi.AuthConfig
+	// from is the pod's secret, as it is recorded; nil: the node's own, which all its pods may use.
+	from *kubelet.ImagePullSecret
+}
+
+// same reports whether a registry cannot tell two credentials apart.
+func (c credential) same(o credential) bool {
+	return c.auth.GetUsername() == o.auth.GetUsername() && c.auth.GetPassword() == o.auth.GetPassword()
 }
 
 // dockerHub are the hosts that mean the registry of images without a host.
@@ -31,6 +46,7 @@ const dockerHub = "index.docker.io"
 type entry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
+	Email    string `json:"email"`
 	Auth     string `json:"auth"` // base64 of username:password; wins over both
 }
 
@@ -38,11 +54,12 @@ type entry struct {
 // other types have none.
 func (k *keyring) addSecret(s *v1.Secret) error {
 	var err error
+	from := &kubelet.ImagePullSecret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name}
 	switch s.Type {
 	case v1.SecretTypeDockerConfigJson:
-		err = k.addConfig(s.Data[v1.DockerConfigJsonKey])
+		err = k.addConfig(s.Data[v1.DockerConfigJsonKey], from)
 	case v1.SecretTypeDockercfg:
-		err = k.addLegacy(s.Data[v1.DockerConfigKey])
+		err = k.addLegacy(s.Data[v1.DockerConfigKey], from)
 	}
 	if err != nil {
 		return fmt.Errorf("read registry credentials from secret %s/%s: %w", s.Namespace, s.Name, err)
@@ -50,8 +67,8 @@ func (k *keyring) addSecret(s *v1.Secret) error {
 	return nil
 }
 
-// addConfig takes the credentials out of a docker config.json.
-func (k *keyring) addConfig(raw []byte) error {
+// addConfig takes the credentials out of a docker config.json; from is the secret that it is of, nil for a file of the node.
+func (k *keyring) addConfig(raw []byte, from *kubelet.ImagePullSecret) error {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -61,11 +78,11 @@ func (k *keyring) addConfig(raw []byte) error {
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return hideContent(err)
 	}
-	return k.add(c.Auths)
+	return k.add(c.Auths, from)
 }
 
 // addLegacy takes the credentials out of a .dockercfg.
-func (k *keyring) addLegacy(raw []byte) error {
+func (k *keyring) addLegacy(raw []byte, from *kubelet.ImagePullSecret) error {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -73,7 +90,7 @@ func (k *keyring) addLegacy(raw []byte) error {
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return hideContent(err)
 	}
-	return k.add(c)
+	return k.add(c, from)
 }
 
 // hideContent keeps what stands in a secret out of messages.
@@ -85,7 +102,7 @@ func hideContent(err error) error {
 	return errors.New("it is not a docker configuration: auths must map registries to objects with auth, or username and password")
 }
 
-func (k *keyring) add(auths map[string]entry) error {
+func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) error {
 	for place, e := range auths {
 		auth := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password}
 		if e.Auth != "" {
@@ -111,7 +128,13 @@ func (k *keyring) add(auths map[string]entry) error {
 		if p == "/" {
 			p = ""
 		}
-		k.keys = append(k.keys, key{host: u.Hostname(), port: u.Port(), path: p, auth: auth})
+		c := credential{auth: auth}
+		if from != nil {
+			secret := *from
+			secret.CredentialHash = pullaccess.Fingerprint(auth.Username, auth.Password, e.Email)
+			c.from = &secret
+		}
+		k.keys = append(k.keys, key{host: u.Hostname(), port: u.Port(), path: p, credential: c})
 	}
 	return nil
 }
@@ -131,7 +154,7 @@ func decodeAuth(s string) (user, password string, err error) {
 
 // lookup returns the credentials for a repository (host/path), the more specific place first, in the order they
 // were added within one place.
-func (k *keyring) lookup(repo string) []*runtimeapi.AuthConfig {
+func (k *keyring) lookup(repo string) []credential {
 	host, p, _ := strings.Cut(repo, "/")
 	port := ""
 	if h, pt, err := net.SplitHostPort(host); err == nil {
@@ -153,12 +176,19 @@ func (k *keyring) lookup(repo string) []*runtimeapi.AuthConfig {
 	slices.SortStableFunc(found, func(a, b key) int {
 		return strings.Compare(b.host+":"+b.port+b.path, a.host+":"+a.port+a.path)
 	})
-	var out []*runtimeapi.AuthConfig
+	var out []credential
 	for _, c := range found {
-		if !slices.ContainsFunc(out, func(a *runtimeapi.AuthConfig) bool {
-			return a.Username == c.auth.Username && a.Password == c.auth.Password
-		}) {
-			out = append(out, c.auth)
+		out = append(out, c.credential)
+	}
+	return out
+}
+
+// distinct are the credentials without those that a registry was told already.
+func distinct(all []credential) []credential {
+	var out []credential
+	for _, c := range all {
+		if !slices.ContainsFunc(out, c.same) {
+			out = append(out, c)
 		}
 	}
 	return out

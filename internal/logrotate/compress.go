@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
-// compress replaces a file by its compressed form, whole or not at all.
-func compress(ctx context.Context, path string) (err error) {
-	in, err := os.Open(path)
+// compress replaces a file of a log directory by its compressed form, whole or not at all.
+func compress(ctx context.Context, dir *hostfs.UntrustedDir, name string) (err error) {
+	in, err := dir.Open(name)
 	if err != nil {
 		return fmt.Errorf("open rotated log: %w", err)
 	}
@@ -19,15 +22,15 @@ func compress(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("stat rotated log: %w", err)
 	}
-	tmp := path + compressed + unfinished
-	out, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
+	tmp := name + compressed + unfinished
+	out, err := dir.Create(tmp, info.Mode().Perm())
 	if err != nil {
 		return fmt.Errorf("make compressed log: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			_ = out.Close()
-			_ = os.Remove(tmp)
+			_ = dir.Remove(tmp)
 		}
 	}()
 	z := gzip.NewWriter(out)
@@ -37,16 +40,17 @@ func compress(ctx context.Context, path string) (err error) {
 	if err := z.Close(); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
+	at := unix.NsecToTimeval(info.ModTime().UnixNano())
+	if err := unix.Futimes(int(out.Fd()), []unix.Timeval{at, at}); err != nil {
+		return fmt.Errorf("keep time of log: %w", err)
+	}
 	if err := out.Close(); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
-	if err := os.Chtimes(tmp, info.ModTime(), info.ModTime()); err != nil {
-		return fmt.Errorf("keep time of log: %w", err)
-	}
-	if err := os.Rename(tmp, path+compressed); err != nil {
+	if err := dir.Rename(tmp, name+compressed); err != nil {
 		return fmt.Errorf("name compressed log: %w", err)
 	}
-	return remove(path)
+	return remove(dir, name)
 }
 
 // patient reads until its context ends.

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // Container is a running container and the file that the runtime writes its log to.
@@ -105,12 +108,17 @@ func (r *Rotator) tend(ctx context.Context, c Container) error {
 	if _, err := os.Lstat(c.Path); errors.Is(err, fs.ErrNotExist) {
 		return r.mend(ctx, c)
 	}
+	dir, err := hostfs.OpenUntrustedDir(filepath.Dir(c.Path), crispec.LogDepth-1)
+	if err != nil {
+		return fmt.Errorf("open log directory: %w", err)
+	}
+	defer dir.Close()
 	// Where nothing can be compressed (the disk is full), the bound still holds: the number of files is kept to.
-	tidied := r.tidy(ctx, c.Path)
+	tidied := r.tidy(ctx, dir, filepath.Base(c.Path))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return errors.Join(tidied, r.rotate(ctx, c))
+	return errors.Join(tidied, r.rotate(ctx, dir, c))
 }
 
 // mend begins a log anew that was renamed by a rotation that then failed or was killed.
@@ -127,14 +135,14 @@ func (r *Rotator) mend(ctx context.Context, c Container) error {
 
 // tidy makes room for one more rotated file: it clears what cut-short compressions left, removes the oldest and compresses
 // what was rotated before.
-func (r *Rotator) tidy(ctx context.Context, path string) error {
-	old, err := r.rotated(path)
+func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string) error {
+	old, err := rotated(dir, log)
 	if err != nil {
 		return err
 	}
 	if n := len(old) - (r.cfg.MaxFiles - 2); n > 0 { // beside the current file and the one that it becomes
 		for _, f := range old[:n] {
-			if err := remove(f); err != nil {
+			if err := remove(dir, f); err != nil {
 				return err
 			}
 		}
@@ -143,7 +151,7 @@ func (r *Rotator) tidy(ctx context.Context, path string) error {
 	var errs []error
 	for _, f := range old {
 		if !strings.HasSuffix(f, compressed) {
-			errs = append(errs, compress(ctx, f))
+			errs = append(errs, compress(ctx, dir, f))
 		}
 	}
 	return errors.Join(errs...)
@@ -154,67 +162,69 @@ const (
 	unfinished = ".tmp"
 	// stamp names the time of a rotation, as Kubernetes does.
 	stamp = "20060102-150405"
+	// maxRotated bounds the names of rotated files in memory; containerLogMaxFiles is far below it.
+	maxRotated = 10_000
 )
 
 // rotated lists the rotated files of a log, oldest first, each once, and removes what is left over beside them.
-func (r *Rotator) rotated(path string) ([]string, error) {
-	dir, base := filepath.Split(path)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("read log directory: %w", err)
-	}
+func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
 	var found []string
-	for _, e := range entries {
+	err := dir.Each(func(e fs.DirEntry) error {
 		name := e.Name()
-		rest, ok := strings.CutPrefix(name, base+".")
+		rest, ok := strings.CutPrefix(name, log+".")
 		if !ok || !e.Type().IsRegular() {
-			continue
+			return nil
 		}
 		if strings.HasSuffix(name, unfinished) {
-			if err := remove(filepath.Join(dir, name)); err != nil {
-				return nil, err
-			}
-			continue
+			return remove(dir, name)
 		}
 		if _, err := time.Parse(stamp, strings.TrimSuffix(rest, compressed)); err == nil {
-			found = append(found, filepath.Join(dir, name))
+			found = append(found, name)
 		}
+		if len(found) > maxRotated {
+			return fmt.Errorf("more than %d files look like rotated ones of %s: remove them", maxRotated, log)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read log directory: %w", err)
 	}
 	slices.Sort(found)
 	return slices.DeleteFunc(found, func(f string) bool {
 		if !slices.Contains(found, f+compressed) {
 			return false
 		}
-		err := remove(f) // it was compressed, and the crash came before it was removed
+		err := remove(dir, f) // it was compressed, and the crash came before it was removed
 		return err == nil
 	}), nil
 }
 
 // rotate renames a log and has the runtime begin a new one.
-func (r *Rotator) rotate(ctx context.Context, c Container) error {
-	to := c.Path + "." + r.now().Format(stamp)
+func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Container) error {
+	log := filepath.Base(c.Path)
+	to := log + "." + r.now().Format(stamp)
 	for _, taken := range []string{to, to + compressed} {
-		if _, err := os.Lstat(taken); err == nil {
+		if _, err := dir.Lstat(taken); err == nil {
 			return nil // twice in one second, or the clock was set back: the next round has another name
 		}
 	}
-	if err := os.Rename(c.Path, to); err != nil {
+	if err := dir.Rename(log, to); err != nil {
 		return fmt.Errorf("rename log: %w", err)
 	}
 	if err := r.cfg.Reopen(ctx, c.ID); err != nil {
 		// The runtime goes on writing to the renamed file: give it its name back, unless there is a new one after all.
 		// A hard link, unlike a rename, replaces nothing.
-		if lerr := os.Link(to, c.Path); lerr == nil {
-			return errors.Join(err, remove(to))
+		if lerr := dir.Link(to, log); lerr == nil {
+			return errors.Join(err, remove(dir, to))
 		}
 		return err
 	}
-	r.cfg.Log.Debug("rotated container log", "container", c.ID, "log", to)
+	r.cfg.Log.Debug("rotated container log", "container", c.ID, "log", c.Path, "to", to)
 	return nil
 }
 
-func remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func remove(dir *hostfs.UntrustedDir, name string) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove rotated log: %w", err)
 	}
 	return nil

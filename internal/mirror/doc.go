@@ -7,7 +7,8 @@
 //
 // Invariants:
 //   - A mirror is made only while the Node is known, which owns it, and after every other pod of its name has ended here.
-//   - A mirror that someone deletes is let go at once and made again. One of another manifest is replaced.
+//   - A mirror that someone deletes is let go at once, and made again 2 s after it has gone: clients that wait for its
+//     end by its name must see that there is none. One of another manifest is replaced in the same way.
 //   - A mirror without a static pod is removed once its source, or every source, has said that there is none, and nothing
 //     of the pod runs.
 //   - Only mirrors are deleted, each by its UID.

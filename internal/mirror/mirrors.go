@@ -40,6 +40,8 @@ type Config struct {
 	Pods Pods
 	// Node is the Node as the API has it; nil: not known.
 	Node func() *v1.Node
+	// Local reports whether this node itself has what its static pods mean by a name (KindConfigMap, KindSecret).
+	Local func(kind, namespace, name string) bool
 	// Ends reports whether a pod of a full name, other than the one of that UID, still has something here.
 	Ends func(fullName string, but types.UID) bool
 	// Gone is told the UID of every mirror that was there and is no more.
@@ -55,6 +57,11 @@ const (
 	waitAgain    = time.Second
 	unseen       = 10 * time.Second // of a mirror that the API has and the watch has not shown
 )
+
+// absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by
+// its name (kubectl delete) learns of it from a watch. Where its watch breaks off at that time, it lists again after 0.8 s
+// to 1.6 s, and takes a new object of the name for a change of the old: it would wait until the new one ends.
+const absence = 2 * time.Second
 
 // Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
 // block.
@@ -75,6 +82,7 @@ type name struct {
 	failures int
 	said     string
 	last     types.UID // of the mirror that was last seen
+	gone     time.Time // when a mirror was first seen to be gone
 }
 
 // New returns Mirrors that do nothing until Run.
@@ -156,12 +164,17 @@ func (m *Mirrors) work() {
 		static, mirror := m.cfg.Pods.Static(fullName)
 		if last := n.last; last != "" && (mirror == nil || mirror.UID != last) {
 			m.cfg.Gone(last)
+			n.gone = time.Now()
 		}
 		n.last = ""
 		if mirror != nil {
 			n.last = mirror.UID
 		}
-		again, err := m.reconcile(fullName, static, mirror)
+		var err error
+		again := time.Until(n.gone.Add(absence))
+		if mirror != nil || again <= 0 {
+			again, err = m.reconcile(fullName, static, mirror)
+		}
 
 		m.mu.Lock()
 		m.after(fullName, n, again, err)
@@ -219,12 +232,14 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 	case static == nil:
 		return 0, m.remove(mirror, "its static pod is gone")
 	}
-	return 0, m.remove(mirror, "its static pod is another one")
+	return 0, m.remove(mirror, "it is not the mirror that this node makes of its static pod")
 }
 
-// current reports whether a mirror is of this manifest.
+// current reports whether a mirror is of this manifest, and goes with the Node as one that an agent made does.
 func current(mirror, static *v1.Pod) bool {
-	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
+	owner := metav1.GetControllerOf(mirror)
+	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash] &&
+		owner != nil && owner.Kind == "Node" && owner.Name == static.Spec.NodeName
 }
 
 // create makes the mirror of a static pod.
@@ -235,7 +250,7 @@ func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, timeout)
 	defer cancel()
-	made, err := m.cfg.API(static.Namespace).Create(ctx, Of(static, node), metav1.CreateOptions{})
+	made, err := m.cfg.API(static.Namespace).Create(ctx, Of(static, node, m.cfg.Local), metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return m.taken(ctx, static)

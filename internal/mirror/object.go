@@ -11,12 +11,21 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// AnnotationOmits names the ConfigMaps and Secrets that a static pod refers to and that its mirror leaves out: the API
-// server refuses mirrors that refer to them. "configmap/app,secret/key".
+// AnnotationOmits names the ConfigMaps and Secrets that a static pod refers to, that its node has among its manifests, and
+// that its mirror leaves out: the API server refuses mirrors that refer to any, since it cannot tell that these are none of
+// its own. "configmap/app,secret/key".
 const AnnotationOmits = "wherry.dev/mirror-omits"
 
-// Of is the mirror of a static pod, owned by the Node: it goes when the Node does.
-func Of(static *v1.Pod, node *v1.Node) *v1.Pod {
+// The kinds of objects, as AnnotationOmits names them.
+const (
+	KindConfigMap = "configmap"
+	KindSecret    = "secret"
+)
+
+// Of is the mirror of a static pod, owned by the Node: it goes when the Node does. local reports whether the node itself has
+// what the pod means by a name; the mirror leaves out those references, and says so. It hides no other: the API server
+// judges what would read its objects.
+func Of(static *v1.Pod, node *v1.Node, local func(kind, namespace, name string) bool) *v1.Pod {
 	controller := true
 	m := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -29,24 +38,34 @@ func Of(static *v1.Pod, node *v1.Node) *v1.Pod {
 		m.Annotations = map[string]string{}
 	}
 	m.Annotations[pod.AnnotationMirror] = static.Annotations[pod.AnnotationHash]
-	if left := withoutReferences(&m.Spec); len(left) > 0 {
+	delete(m.Annotations, AnnotationOmits) // a manifest does not say it
+	if left := withoutReferences(&m.Spec, func(kind, name string) bool { return local(kind, static.Namespace, name) }); len(left) > 0 {
 		m.Annotations[AnnotationOmits] = strings.Join(left, ",")
 	}
 	return m
 }
 
-// omission drops from a spec what refers to ConfigMaps and Secrets.
-type omission struct{ left map[string]bool }
+// omission drops from a spec what refers to local ConfigMaps and Secrets.
+type omission struct {
+	local func(kind, name string) bool
+	left  map[string]bool
+}
 
-func (o *omission) configMap(name string) { o.left["configmap/"+name] = true }
-func (o *omission) secret(name string)    { o.left["secret/"+name] = true }
-
-func withoutReferences(s *v1.PodSpec) []string {
-	o := omission{left: map[string]bool{}}
-	for _, r := range s.ImagePullSecrets {
-		o.secret(r.Name)
+// omits notes a reference that is left out, and reports whether it is.
+func (o *omission) omits(kind, name string) bool {
+	if !o.local(kind, name) {
+		return false
 	}
-	s.ImagePullSecrets = nil
+	o.left[kind+"/"+name] = true
+	return true
+}
+
+func withoutReferences(s *v1.PodSpec, local func(kind, name string) bool) []string {
+	o := omission{local: local, left: map[string]bool{}}
+	s.ImagePullSecrets = slices.DeleteFunc(s.ImagePullSecrets, func(r v1.LocalObjectReference) bool { return o.omits(KindSecret, r.Name) })
+	if len(s.ImagePullSecrets) == 0 {
+		s.ImagePullSecrets = nil
+	}
 	gone := map[string]bool{}
 	s.Volumes = slices.DeleteFunc(s.Volumes, func(v v1.Volume) bool {
 		gone[v.Name] = o.volume(&v)
@@ -68,41 +87,32 @@ func (o *omission) env(e v1.EnvVar) bool {
 	case e.ValueFrom == nil:
 		return false
 	case e.ValueFrom.ConfigMapKeyRef != nil:
-		o.configMap(e.ValueFrom.ConfigMapKeyRef.Name)
-		return true
+		return o.omits(KindConfigMap, e.ValueFrom.ConfigMapKeyRef.Name)
 	case e.ValueFrom.SecretKeyRef != nil:
-		o.secret(e.ValueFrom.SecretKeyRef.Name)
-		return true
+		return o.omits(KindSecret, e.ValueFrom.SecretKeyRef.Name)
 	}
 	return false
 }
 
 func (o *omission) envFrom(e v1.EnvFromSource) bool {
-	if e.ConfigMapRef != nil {
-		o.configMap(e.ConfigMapRef.Name)
+	switch {
+	case e.ConfigMapRef != nil:
+		return o.omits(KindConfigMap, e.ConfigMapRef.Name)
+	case e.SecretRef != nil:
+		return o.omits(KindSecret, e.SecretRef.Name)
 	}
-	if e.SecretRef != nil {
-		o.secret(e.SecretRef.Name)
-	}
-	return true
+	return false
 }
 
 // volume reports whether a volume has to go; a projected one only loses some of its sources.
 func (o *omission) volume(v *v1.Volume) bool {
 	switch {
 	case v.ConfigMap != nil:
-		o.configMap(v.ConfigMap.Name)
-		return true
+		return o.omits(KindConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
-		o.secret(v.Secret.SecretName)
-		return true
+		return o.omits(KindSecret, v.Secret.SecretName)
 	case v.Projected != nil:
 		v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, o.projection)
-		return false
-	}
-	if name := secretOf(v); name != "" {
-		o.secret(name)
-		return true
 	}
 	return false
 }
@@ -110,40 +120,9 @@ func (o *omission) volume(v *v1.Volume) bool {
 func (o *omission) projection(p v1.VolumeProjection) bool {
 	switch {
 	case p.ConfigMap != nil:
-		o.configMap(p.ConfigMap.Name)
-		return true
+		return o.omits(KindConfigMap, p.ConfigMap.Name)
 	case p.Secret != nil:
-		o.secret(p.Secret.Name)
-		return true
+		return o.omits(KindSecret, p.Secret.Name)
 	}
 	return false
-}
-
-// secretOf is the Secret by which a volume of another kind is reached.
-func secretOf(v *v1.Volume) string {
-	var ref *v1.LocalObjectReference
-	switch {
-	case v.AzureFile != nil:
-		return v.AzureFile.SecretName
-	case v.CSI != nil:
-		ref = v.CSI.NodePublishSecretRef
-	case v.CephFS != nil:
-		ref = v.CephFS.SecretRef
-	case v.Cinder != nil:
-		ref = v.Cinder.SecretRef
-	case v.FlexVolume != nil:
-		ref = v.FlexVolume.SecretRef
-	case v.ISCSI != nil:
-		ref = v.ISCSI.SecretRef
-	case v.RBD != nil:
-		ref = v.RBD.SecretRef
-	case v.ScaleIO != nil:
-		ref = v.ScaleIO.SecretRef
-	case v.StorageOS != nil:
-		ref = v.StorageOS.SecretRef
-	}
-	if ref == nil {
-		return ""
-	}
-	return ref.Name
 }

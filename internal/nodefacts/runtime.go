@@ -46,6 +46,7 @@ type Runtime struct {
 	store Store
 
 	storeDue time.Time // only Run and Ask touch it
+	onImages func(began time.Time, images []*runtimeapi.Image)
 }
 
 // Store is what the runtime keeps images in.
@@ -59,6 +60,10 @@ type Store struct {
 func NewRuntime(client RuntimeClient, onChange func(), log *slog.Logger) *Runtime {
 	return &Runtime{client: client, onChange: onChange, log: log}
 }
+
+// OnImages has f called, in Run and Ask, with each list of images and the time at which it was asked for. f must not block. It
+// is called before Run and Ask.
+func (r *Runtime) OnImages(f func(began time.Time, images []*runtimeapi.Image)) { r.onImages = f }
 
 // Facts is what is known now.
 func (r *Runtime) Facts() nodestatus.Runtime {
@@ -144,6 +149,9 @@ func (r *Runtime) askStore(ctx context.Context) {
 			r.log.Warn("images not listed; the node keeps the list it had", "err", err)
 		}
 		return
+	}
+	if r.onImages != nil {
+		r.onImages(now, images)
 	}
 	dir, err := r.client.ImageDir(ctx)
 	r.mu.Lock()

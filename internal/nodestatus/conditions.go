@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/pressure"
 )
 
@@ -81,6 +82,9 @@ func (u *update) setPressure(w *words, status pressure.Status) {
 
 func (u *update) setReady() {
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if len(u.f.Failing) > 0 {
+		c.Message += "; failing and tried again: " + join(u.f.Failing)
+	}
 	event := EventReady
 	if problems := u.notReady(); len(problems) > 0 {
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "KubeletNotReady", join(problems)
@@ -96,9 +100,10 @@ func (u *update) nodeEvent(reason string) {
 	u.event(v1.EventTypeNormal, reason, "Node %s status is now: %s", u.s.Name, reason)
 }
 
-// put writes one condition. changed: its status is another one; existed: there was one before.
+// put writes one condition, whose message may be a runtime's or an error's: it is bounded here. changed: its status is another one; existed: there was one before.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	now := metav1.NewTime(u.f.Now)
+	c.Message = pod.Text(c.Message)
 	c.LastHeartbeatTime, c.LastTransitionTime = now, now
 	list := u.node.Status.Conditions
 	i := slices.IndexFunc(list, func(have v1.NodeCondition) bool { return have.Type == c.Type })
@@ -132,6 +137,9 @@ func join(problems []string) string {
 func (u *update) notReady() []string {
 	problems := runtimeProblems(u.f)
 	problems = append(problems, u.f.Problems...)
+	if len(problems) > 0 {
+		problems = append(problems, u.f.Failing...)
+	}
 	var missing []string
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage} {
 		if name == v1.ResourceEphemeralStorage && !u.s.LocalStorageIsolation {

@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -71,7 +72,9 @@ func facts() Facts {
 	}
 }
 
-// TestBuild compares whole Nodes with testdata; GOLDEN=1 rewrites them.
+var rewrite = flag.Bool("update", false, "rewrite the expected Nodes in testdata")
+
+// TestBuild compares whole Nodes with testdata; -update rewrites them.
 func TestBuild(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *Settings, f *Facts){
@@ -104,7 +107,7 @@ func TestBuild(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := filepath.Join("testdata", name+".yaml")
-			if os.Getenv("GOLDEN") != "" {
+			if *rewrite {
 				if err := os.WriteFile(file, out, 0o644); err != nil {
 					t.Fatal(err)
 				}
@@ -377,6 +380,22 @@ func TestParseReserved(t *testing.T) {
 	for _, want := range []string{`kubeReserved[cpu]: "-1"`, "kubeReserved[gpu]", `systemReserved[memory]: "x"`, "reservedSystemCPUs"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+}
+
+// A part that fails and is tried again is named, and the node stays ready; where it is not ready, it stands after the reasons.
+func TestFailingPartsAreNamedInTheReadyCondition(t *testing.T) {
+	t.Parallel()
+	const disk = "renew client certificate: no space left on device"
+	for want, problems := range map[string][]string{
+		"True KubeletReady: kubelet is posting ready status; failing and tried again: " + disk: nil,
+		"False KubeletNotReady: [PLEG is not healthy, " + disk + "]":                           {"PLEG is not healthy"},
+	} {
+		s, f := settings(t), facts()
+		f.Failing, f.Problems = []string{disk}, problems
+		if got := ready(Build(s, f).Node); got != want {
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
 }

@@ -59,6 +59,8 @@ type Facts struct {
 	// Problems are further reasons for not being ready, in the order of the message: PLEG, cgroups, storage, a node
 	// that shuts down ("PLEG is not healthy: ...", "node is shutting down").
 	Problems []string
+	// Failing are parts of the agent that fail and are tried again, in words. The node is ready all the same, and says so.
+	Failing []string
 }
 
 // Machine is the host. CPUs zero means that it could not be read.

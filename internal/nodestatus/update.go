@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // AnnotationControllerAttach marks a node whose volumes the attach-detach controller attaches.
@@ -19,6 +21,9 @@ const TaintExternalCloudProvider = "node.cloudprovider.kubernetes.io/uninitializ
 
 // maxImageNames is how many names of one image the API gets.
 const maxImageNames = 5
+
+// maxVersion bounds what the runtime calls itself.
+const maxVersion = 256
 
 // Event is a node event that follows from a change of status. It is worth recording once the change is in the API.
 type Event struct {
@@ -112,7 +117,7 @@ func (u *update) setInfo() {
 		if version == "" {
 			version = "Unknown"
 		}
-		info.ContainerRuntimeVersion = u.f.Runtime.Name + "://" + version
+		info.ContainerRuntimeVersion = pod.TextMax(u.f.Runtime.Name+"://"+version, maxVersion)
 	} else if info.ContainerRuntimeVersion == "" {
 		info.ContainerRuntimeVersion = "unknown://Unknown"
 	}

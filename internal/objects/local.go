@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -86,6 +87,20 @@ func (l *Local) read(k key) (content, error) {
 		return c, k.notFound()
 	}
 	return c, nil
+}
+
+// Missing names the objects that a pod refers to and nothing here has: "secret ns/key".
+func (l *Local) Missing(p *v1.Pod) []string {
+	refs := references(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for _, k := range refs {
+		if !l.find(k).exists() {
+			out = append(out, fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name))
+		}
+	}
+	return out
 }
 
 // Track says what a pod refers to now. It may be called again with every change of the pod.

@@ -1,6 +1,7 @@
 package perform
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,6 +51,8 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return pod.Outcome{ID: job.Action.ID}
 	}
+	x.sayKilling(job)
+	x.said.add(job.Action.ID)
 	ctx, cancel := context.WithTimeout(ctx, job.Action.Grace)
 	defer cancel()
 	if err := x.hook(ctx, job, c, c.Lifecycle.PreStop, job.Action.Grace); err != nil {
@@ -129,7 +132,10 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 	return resp.Body.Close()
 }
 
+// firstLine is the first line of a command's output, as far as it can be told.
 func firstLine(b []byte) string {
-	s, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
-	return s
+	b = bytes.TrimSpace(b)
+	b = b[:min(len(b), 2*pod.TextBytes)]
+	s, _, _ := strings.Cut(string(b), "\n")
+	return pod.Text(s)
 }

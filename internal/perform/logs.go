@@ -1,6 +1,7 @@
 package perform
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // LogDirs keeps the directories and links of container logs where node agents keep them. The log files
-// themselves are the runtime's.
+// themselves are the runtime's. Root and LinkDir are trusted to be where they are; what is in them is not, since a pod may
+// have /var/log as a volume: no link is followed, and no listing is held in memory whole.
 type LogDirs struct {
 	Root string // for example /var/log/pods
 	// LinkDir gets one link per container log, named as log collectors expect; "": none.
@@ -27,11 +30,14 @@ type LogDirs struct {
 
 var _ Logs = (*LogDirs)(nil)
 
+// maxOrphans bounds how many pods Orphans names at a time; the next call names others.
+const maxOrphans = 1000
+
 // Make makes the log directories of all containers of a pod.
 func (d *LogDirs) Make(p *v1.Pod) error {
 	logs := crispec.LogDir(d.Root, p)
 	for c := range crispec.Containers(p) {
-		if err := os.MkdirAll(filepath.Join(logs, c.Name), 0o755); err != nil {
+		if err := hostfs.MakeUntrustedDir(filepath.Join(logs, c.Name), crispec.LogDepth-1, 0o755); err != nil {
 			return fmt.Errorf("make log directory: %w", err)
 		}
 	}
@@ -57,19 +63,34 @@ func (d *LogDirs) Link(p *v1.Pod, container, id string, attempt uint32) error {
 // Remove removes the log of one attempt, its rotated parts and the links to it.
 func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
 	dir := filepath.Join(crispec.LogDirOf(d.Root, ref), container)
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read log directory: %w", err)
-	}
-	for _, e := range entries {
-		if n, ok := crispec.ParseLogAttempt(e.Name()); ok && n == attempt {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove container log: %w", err)
-			}
-		}
+	if err := removeLogs(dir, attempt); err != nil {
+		return fmt.Errorf("remove container log: %w", err)
 	}
 	log := filepath.Join(dir, filepath.Base(crispec.LogName(container, attempt)))
 	return d.removeLinks(ref, func(target string) bool { return target == log })
+}
+
+// removeLogs removes the files of one attempt. A directory or link in the place of dir is no log directory: whoever put it
+// there took the logs away. A directory in the place of a log goes with the pod's whole log directory.
+func removeLogs(dir string, attempt uint32) error {
+	logs, err := hostfs.OpenUntrustedDir(dir, crispec.LogDepth-1)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, hostfs.ErrNotRegular) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	return logs.Each(func(e fs.DirEntry) error {
+		n, ok := crispec.ParseLogAttempt(e.Name())
+		if !ok || n != attempt || e.IsDir() {
+			return nil
+		}
+		if err := logs.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
 }
 
 // RemovePod removes all logs of a pod.
@@ -89,33 +110,36 @@ func (d *LogDirs) RemovePod(ref pod.Ref) error {
 
 // Orphans lists the pods that left logs and that known does not know, and removes links that lead to no pod's logs.
 func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
-	entries, err := os.ReadDir(d.Root)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list log directories: %w", err)
-	}
 	if err := d.sweepLinks(); err != nil {
 		return nil, err
 	}
 	var orphans []types.UID
-	for _, e := range entries {
+	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
 		parts := strings.SplitN(e.Name(), "_", 3)
 		if len(parts) == 3 && parts[2] != "" && e.IsDir() && !known(types.UID(parts[2])) {
 			orphans = append(orphans, types.UID(parts[2]))
 		}
+		if len(orphans) == maxOrphans {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list log directories: %w", err)
 	}
 	return orphans, nil
 }
 
 // named finds the name of a pod in that of its log directory, <namespace>_<name>_<uid>; neither part has a '_'.
 func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
-	entries, err := os.ReadDir(d.Root)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return ref, fmt.Errorf("list log directories: %w", err)
-	}
-	for _, e := range entries {
+	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
 		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(ref.UID) && e.IsDir() {
 			ref.Namespace, ref.Name = parts[0], parts[1]
 		}
+		return nil
+	})
+	if err != nil {
+		return ref, fmt.Errorf("list log directories: %w", err)
 	}
 	return ref, nil
 }
@@ -126,17 +150,20 @@ func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error 
 	if d.LinkDir == "" || ref.Name == "" {
 		return nil
 	}
-	links, err := filepath.Glob(filepath.Join(d.LinkDir, ref.Name+"_"+ref.Namespace+"_*.log"))
+	err := eachEntry(d.LinkDir, func(links *hostfs.UntrustedDir, e fs.DirEntry) error {
+		if !strings.HasPrefix(e.Name(), ref.Name+"_"+ref.Namespace+"_") || !strings.HasSuffix(e.Name(), ".log") {
+			return nil
+		}
+		if target, err := links.Readlink(e.Name()); err != nil || !gone(target) {
+			return nil
+		}
+		if err := links.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("list container log links: %w", err)
-	}
-	for _, l := range links {
-		if target, err := os.Readlink(l); err != nil || !gone(target) {
-			continue
-		}
-		if err := os.Remove(l); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove container log link: %w", err)
-		}
+		return fmt.Errorf("remove container log links: %w", err)
 	}
 	return nil
 }
@@ -146,22 +173,39 @@ func (d *LogDirs) sweepLinks() error {
 	if d.LinkDir == "" {
 		return nil
 	}
-	links, err := os.ReadDir(d.LinkDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("list container log links: %w", err)
-	}
-	var errs []error
-	for _, l := range links {
-		path := filepath.Join(d.LinkDir, l.Name())
-		target, err := os.Readlink(path)
+	var first error // of links that cannot be removed: there may be very many
+	err := eachEntry(d.LinkDir, func(links *hostfs.UntrustedDir, e fs.DirEntry) error {
+		target, err := links.Readlink(e.Name())
 		if err != nil || !strings.HasPrefix(target, filepath.Clean(d.Root)+"/") {
-			continue
+			return nil
 		}
-		if _, err := os.Stat(filepath.Dir(filepath.Dir(target))); errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, os.Remove(path))
+		if _, err := os.Lstat(filepath.Dir(filepath.Dir(target))); errors.Is(err, fs.ErrNotExist) {
+			first = cmp.Or(first, links.Remove(e.Name()))
 		}
+		return nil
+	})
+	if err = cmp.Or(err, first); err != nil {
+		return fmt.Errorf("sweep container log links: %w", err)
 	}
-	return errors.Join(errs...)
+	return nil
+}
+
+// eachEntry calls f for each entry of a directory until f returns an error; fs.SkipAll ends it with none. A directory that is
+// missing has no entries.
+func eachEntry(dir string, f func(*hostfs.UntrustedDir, fs.DirEntry) error) error {
+	root, err := hostfs.OpenUntrustedDir(dir, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = root.Each(func(e fs.DirEntry) error { return f(root, e) })
+	if errors.Is(err, fs.SkipAll) {
+		return nil
+	}
+	return err
 }
 
 // NoLogs is for simulated nodes, whose containers write none.

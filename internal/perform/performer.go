@@ -124,10 +124,11 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Performer does actions. It keeps no state between them, but of how many are under way.
+// Performer does actions. It keeps no state between them, but of how many are under way and of what it said of them.
 type Performer struct {
 	cfg      Config
 	removals *removals
+	said     said
 }
 
 // noMeter counts nothing.

@@ -60,6 +60,8 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 		x.cfg.Meter.ImagePulled(res.Image.GetSize(), res.Waited)
 		event(v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 			r.Image, res.Took.Truncate(time.Millisecond), res.Waited.Truncate(time.Millisecond), res.Image.GetSize())
+	} else if res.Verified {
+		event(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", r.Image)
 	} else {
 		event(v1.EventTypeNormal, "Pulled", "Container image %q already present on machine", r.Image)
 	}

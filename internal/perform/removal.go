@@ -15,14 +15,19 @@ const removalPlaces = 4
 // or stopped.
 const removalPatience = 20 * time.Second
 
+// removalsWaiting is how many removals wait, at most: one more is made at once. Under constant load that moment never comes,
+// and what has ended would take ever more of the disk and of the runtime's lists.
+const removalsWaiting = 64
+
 // removals puts the removal of pods behind everything else that the runtime has to do. Nobody waits for it, and where many
 // pods end at once it would take the processors from those that have yet to stop.
 type removals struct {
 	places chan struct{} // holds a token per removal under way
 
-	mu   sync.Mutex
-	busy int           // actions under way that somebody waits for
-	calm chan struct{} // closed while there are none
+	mu      sync.Mutex
+	waiting int
+	busy    int           // actions under way that somebody waits for
+	calm    chan struct{} // closed while there are none
 }
 
 func newRemovals() *removals {
@@ -52,10 +57,22 @@ func (r *removals) enter() (leave func()) {
 	}
 }
 
-// wait blocks until nothing awaited is under way, or patience is over.
+// wait blocks until nothing awaited is under way, or patience is over; not at all where many wait.
 func (r *removals) wait(ctx context.Context, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	r.mu.Lock()
+	if r.waiting >= removalsWaiting {
+		r.mu.Unlock()
+		return
+	}
+	r.waiting++
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.waiting--
+	}()
 	for {
 		r.mu.Lock()
 		calm, busy := r.calm, r.busy

@@ -2,6 +2,7 @@ package perform
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,4 +42,30 @@ func TestRemovalsComeLast(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Under constant load only so many wait for a calm moment. One more is made at once.
+func TestWaitingRemovalsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := &Performer{removals: newRemovals()}
+		leave := x.removals.enter()
+		const more = 10
+		var done atomic.Int32
+		for range removalsWaiting + more {
+			go x.remove(context.Background(), pod.Job{}, func(context.Context, pod.Job) pod.Outcome {
+				done.Add(1)
+				return pod.Outcome{}
+			})
+		}
+		synctest.Wait()
+		if n := done.Load(); n != more {
+			t.Errorf("%d removals while something is stopped, want %d", n, more)
+		}
+		leave()
+		synctest.Wait()
+		if n := done.Load(); n != removalsWaiting+more {
+			t.Errorf("%d removals after that, want %d", n, removalsWaiting+more)
+		}
+	})
 }

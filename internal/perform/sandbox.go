@@ -64,6 +64,9 @@ func (x *Performer) handler(ctx context.Context, p *v1.Pod) (string, error) {
 func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	const reason = "FailedCreatePodSandBox"
 	began := time.Now()
+	if job.Action.Attempt > 0 {
+		x.event(job, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
 	handler, err := x.handler(ctx, job.Pod)
 	defer func() { x.cfg.Meter.SandboxStarted(handler, crispec.NeedsUserns(job.Pod), time.Since(began), err) }()
 	if err == nil {

@@ -3,6 +3,7 @@ package perform
 import (
 	"context"
 	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -11,13 +12,46 @@ import (
 )
 
 func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome {
-	x.event(job, v1.EventTypeNormal, "Killing", "%s", killing(job.Pod, job.Action))
+	if !x.said.drop(job.Action.ID) {
+		x.sayKilling(job)
+	}
 	if err := x.cfg.CRI.StopContainer(ctx, job.Action.ID, job.Action.Grace); err != nil {
 		o := failed("KillContainerError", err)
 		x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to stop container %s: %s", job.Action.Container, o.Message)
 		return o
 	}
 	return pod.Outcome{ID: job.Action.ID}
+}
+
+// sayKilling records that a container is being ended: before its preStop hook, if one runs, else before its stop.
+func (x *Performer) sayKilling(job pod.Job) {
+	x.event(job, v1.EventTypeNormal, "Killing", "%s", killing(job.Pod, job.Action))
+}
+
+// said are the containers whose end was said before their preStop hook. Their stop does not say it again.
+type said struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (s *said) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]bool{}
+	}
+	s.ids[id] = true
+}
+
+// drop forgets a container and reports whether its end was said.
+func (s *said) drop(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had := s.ids[id]
+	if delete(s.ids, id); len(s.ids) == 0 {
+		s.ids = nil
+	}
+	return had
 }
 
 // killing is the event text, in upstream's words where people search for them.
@@ -54,6 +88,7 @@ func restarts(p *v1.Pod, container string) bool {
 }
 
 func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcome {
+	x.said.drop(job.Action.ID) // it ended during its hook
 	c := job.Observed.ByID(job.Action.ID)
 	if err := x.cfg.CRI.RemoveContainer(ctx, job.Action.ID); err != nil {
 		return failed("RemoveContainerError", err)

@@ -1,10 +1,18 @@
 package perform
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -37,5 +45,72 @@ func TestKilling(t *testing.T) {
 	}
 	if got, want := killing(nil, pod.Action{Container: "main", Why: decide.WhyLiveness}), "Container main failed liveness probe"; got != want {
 		t.Errorf("without a pod: got %q, want %q", got, want)
+	}
+}
+
+// heard are the events that were recorded.
+type heard struct{ events []string }
+
+func (h *heard) Event(_ *v1.Pod, _, _, reason, message string) {
+	h.events = append(h.events, reason+" "+message)
+}
+func (h *heard) NodeEvent(_, _, _ string) {}
+
+// ender is a runtime whose containers end when they are asked to.
+type ender struct{ bearer }
+
+func (*ender) StopContainer(context.Context, *runtimeapi.StopContainerRequest, ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// A container may end during its preStop hook, and is never stopped then.
+func TestKillingIsSaidOnceAndBeforeThePreStopHook(t *testing.T) {
+	t.Parallel()
+	h := &heard{}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: &ender{}}), Recorder: h})
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
+		Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}}}}}
+	do := func(op pod.Op) {
+		t.Helper()
+		job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: op, Container: "main", ID: "c", Grace: time.Second}}
+		if o := x.Do(t.Context(), job); o.Err != nil {
+			t.Fatal(o.Err)
+		}
+	}
+	want := []string{"Killing Stopping container main"}
+	do(pod.OpPreStop)
+	if !slices.Equal(h.events, want) {
+		t.Fatalf("with the hook: %q, want %q", h.events, want)
+	}
+	do(pod.OpStopContainer)
+	if !slices.Equal(h.events, want) {
+		t.Errorf("with the stop after the hook: %q, want %q", h.events, want)
+	}
+	if x.said.ids != nil {
+		t.Errorf("what was said is kept: %v", x.said.ids)
+	}
+	do(pod.OpStopContainer) // with less grace, say
+	if len(h.events) != 2 {
+		t.Errorf("a second stop is not said: %q", h.events)
+	}
+}
+
+// noClass is a cluster without runtime classes.
+type noClass struct{ Objects }
+
+func (noClass) RuntimeHandler(context.Context, string) (string, error) {
+	return "", errors.New("no such class")
+}
+
+func TestASecondSandboxIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	for attempt, want := range []string{"FailedCreatePodSandBox", "SandboxChanged"} {
+		h := &heard{}
+		x := New(Config{Objects: noClass{}, Recorder: h})
+		p := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: new("other")}}
+		x.Do(t.Context(), pod.Job{Pod: p, Action: pod.Action{Op: pod.OpRunSandbox, Attempt: uint32(attempt)}})
+		if len(h.events) == 0 || !strings.HasPrefix(h.events[0], want+" ") {
+			t.Errorf("attempt %d: events %q, want %s first", attempt, h.events, want)
+		}
 	}
 }

@@ -10,6 +10,7 @@
 //   - A completed relist advances the stamps of all pods, those that the runtime no longer holds too, but not of a
 //     pod that looked different in the listing or whose own inspection failed: that pod is inspected first.
 //   - The event loop only marks keys and never blocks.
-//   - A pod whose inspection hangs holds one goroutine, is named by Hung, and delays nobody else. A runtime whose
-//     listing hangs makes Healthy fail.
+//   - A pod whose inspection hangs holds one goroutine, is named by Hung, OnHung and Trouble, and delays nobody else: those that
+//     failed or hung once have places of their own, and who hangs for the first time keeps a place for a second. A
+//     runtime whose listing hangs makes Healthy fail.
 package pleg

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,7 +47,10 @@ type Config struct {
 	Period, EventPeriod time.Duration
 	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
 	Threshold time.Duration
-	// Parallel bounds concurrent inspections (16).
+	// OnHung, when set, is told the pods whose inspection hangs (Hung), by UID, when they have changed; none: it is over. It
+	// is called from one goroutine, and no more often than relists are made.
+	OnHung func(hung []pod.Ref)
+	// Parallel is how many inspections of pods that answer may begin at once (16).
 	Parallel int
 	Log      *slog.Logger
 }
@@ -65,8 +69,9 @@ type Generator struct {
 	events   bool          // subscribed
 	marked   map[types.UID]mark
 	asked    time.Time // the last moment that Inspect returned
-	running  int
-	listing  call // the relist under way
+	places   places
+	listing  call      // the relist under way
+	hung     []pod.Ref // as OnHung was last told; the relists' goroutine alone touches it
 
 	kick   chan struct{}
 	relist chan struct{}
@@ -78,6 +83,8 @@ type entry struct {
 	stamp      time.Time
 	inspection *call   // that is under way; nil: none
 	failed     *failed // the last one; nil: it did not fail
+	slow       bool    // the last one took as long as one that hangs
+	hung       bool    // and ended only because it was given up
 }
 
 // call is one call of the runtime that is under way; zero: none.
@@ -89,7 +96,13 @@ type call struct {
 
 // failed is an inspection that failed; asked is when it was asked for: the next that succeeds has to be told. Zero: nobody
 // waits.
-type failed struct{ asked time.Time }
+type failed struct {
+	asked time.Time
+	why   string // at most whyKept bytes
+}
+
+// whyKept bounds what is kept of an error of the runtime's, which may have megabytes.
+const whyKept = 1 << 10
 
 // mark is a pod to inspect.
 type mark struct {
@@ -119,7 +132,7 @@ func New(cfg Config) *Generator {
 		cfg.Parallel = 16
 	}
 	return &Generator{
-		cfg: cfg, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
+		cfg: cfg, places: places{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
 		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1),
 	}
 }
@@ -250,21 +263,6 @@ func (g *Generator) Interval() time.Duration {
 	return g.interval
 }
 
-// Hung returns the pods whose inspection has been under way for longer than d.
-func (g *Generator) Hung(d time.Duration) []pod.Ref {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var out []pod.Ref
-	for uid, e := range g.entries {
-		if c := e.inspection; c != nil && time.Since(c.began) > d {
-			ref := e.obs.Ref
-			ref.UID = uid
-			out = append(out, ref)
-		}
-	}
-	return out
-}
-
 func (g *Generator) period() time.Duration {
 	if g.events {
 		return g.cfg.EventPeriod
@@ -314,17 +312,19 @@ func (g *Generator) wake() {
 	}
 }
 
-// dispatch starts an inspection for every marked pod that has none under way, up to the bound.
+// dispatch starts an inspection for every marked pod that has none under way, as far as there are places.
 func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := time.Now()
 	for uid, m := range g.marked {
-		if g.running >= g.cfg.Parallel {
-			return // the end of an inspection kicks again
-		}
 		e := g.entry(uid)
 		if e.inspection != nil {
 			continue // its end kicks again
+		}
+		if !g.places.free(e.suspect(), now) {
+			g.places.wakeAt(e.suspect(), now, g.wake) // so does the end of an inspection
+			continue
 		}
 		delete(g.marked, uid)
 		if m.idle(e.obs) {
@@ -333,10 +333,10 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 		if m.asked.IsZero() && e.failed != nil {
 			m.asked = e.failed.asked
 		}
-		g.running++
 		prev := e.obs
 		under, cancel := context.WithCancel(ctx)
-		e.inspection = &call{began: time.Now(), cancel: cancel, asked: m.asked}
+		e.inspection = &call{began: now, cancel: cancel, asked: m.asked}
+		g.places.take(e.suspect(), e.inspection)
 		wg.Go(func() {
 			defer cancel()
 			g.inspect(ctx, under, uid, prev)
@@ -360,14 +360,16 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 	g.mu.Lock()
 	e := g.entry(uid)
 	asked, first := e.inspection.asked, e.stamp.IsZero() // those who looked before could be told nothing of the pod
+	took := time.Since(e.inspection.began)
+	e.slow, e.hung = took > hangs, took > HungFor && err != nil
+	g.places.leave(e.inspection)
 	e.inspection = nil
-	g.running--
 	old, changed := e.obs, false
 	if err != nil {
 		if e.failed == nil && ctx.Err() == nil {
 			g.cfg.Log.Warn("pod inspection failed", "pod", old.Ref, "err", err)
 		}
-		e.failed = &failed{asked}
+		e.failed = &failed{asked, strings.Clone(pod.TextMax(err.Error(), whyKept))}
 		if ctx.Err() == nil {
 			time.AfterFunc(g.cfg.Period, g.Relist) // which marks the failed again
 		}

@@ -30,6 +30,7 @@ type world struct {
 	hangList   bool
 	expected   func(pod.Hint) bool
 	delay      time.Duration // of an inspection
+	hung       func([]pod.Ref)
 }
 
 var errNoEvents = errors.New("unimplemented")
@@ -74,6 +75,8 @@ func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (po
 		return pod.Observed{}, err
 	}
 	if hang {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // as the client of the runtime does
+		defer cancel()
 		<-ctx.Done()
 		return pod.Observed{}, ctx.Err()
 	}
@@ -123,7 +126,7 @@ func start(t *testing.T, w *world) *harness {
 	t.Helper()
 	w.pods, w.hang = map[types.UID]pod.Observed{}, map[types.UID]bool{}
 	h := &harness{w: w}
-	h.Generator = New(Config{Runtime: w, Log: slog.New(slog.DiscardHandler), Expected: w.expected,
+	h.Generator = New(Config{Runtime: w, OnHung: w.hung, Log: slog.New(slog.DiscardHandler), Expected: w.expected,
 		Unsupported: func(err error) bool { return errors.Is(err, errNoEvents) },
 		Notify:      func(uid types.UID) { h.mu.Lock(); h.told = append(h.told, uid); h.mu.Unlock() },
 		OnEvent:     func(e Event) { h.mu.Lock(); h.events = append(h.events, e.String()); h.mu.Unlock() }})

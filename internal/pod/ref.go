@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -72,13 +73,16 @@ func (s Source) String() string {
 	return "unknown"
 }
 
-// IsStatic reports whether a pod is owned by the node rather than by the API server.
+// IsStatic reports whether a pod is owned by the node rather than by the API server. It is true of pods that came through
+// From only: of an object as the API has it, it says what some user wrote there.
 func IsStatic(p *v1.Pod) bool {
 	src := p.Annotations[AnnotationSource]
 	return src != "" && src != SourceAPI.String()
 }
 
-// IsMirror reports whether an API object only mirrors a static pod.
+// IsMirror reports whether an API object claims to be a mirror of a static pod. Anybody who may create pods can make that
+// claim, so that it earns a pod nothing: one that claims it is never run, as no agent runs it, and is removed unless it
+// mirrors a static pod of this node.
 func IsMirror(p *v1.Pod) bool {
 	_, ok := p.Annotations[AnnotationMirror]
 	return ok
@@ -87,3 +91,35 @@ func IsMirror(p *v1.Pod) bool {
 // StaticSuffix is what ends the name of every pod that a node has from another source than the API: "the node hostname with
 // a leading hyphen", in lower case as names of the API are.
 func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }
+
+// annotationPrefix begins the annotations by which agents mark where a pod came from.
+const annotationPrefix = "kubernetes.io/config."
+
+// From returns the pod as this node takes it from a source. What IsStatic reads is what the node wrote: annotations of
+// that kind are dropped from pods of the API, where anybody who creates a pod can write them, and say the source on all
+// others. The pod itself is not changed; where nothing has to change it is returned as it is.
+func From(src Source, p *v1.Pod) *v1.Pod {
+	foreign := func(key, value string) bool {
+		if src == SourceAPI || src == SourceNone {
+			return strings.HasPrefix(key, annotationPrefix)
+		}
+		return key == AnnotationMirror || key == AnnotationSource && value != src.String()
+	}
+	right := src == SourceAPI || src == SourceNone || p.Annotations[AnnotationSource] != ""
+	for key, value := range p.Annotations {
+		right = right && !foreign(key, value)
+	}
+	if right {
+		return p
+	}
+	out := *p
+	out.Annotations = maps.Clone(p.Annotations)
+	maps.DeleteFunc(out.Annotations, foreign)
+	if src != SourceAPI && src != SourceNone {
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[AnnotationSource] = src.String()
+	}
+	return &out
+}

@@ -22,8 +22,10 @@ type Set struct {
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
-	mirrors map[string]*v1.Pod  // by full name
-	removed map[types.UID]bool  // by their own source, before all have answered; nil afterwards
+	mirrors map[string]*v1.Pod // by full name
+	// removed are pods that their own source has removed while another had not answered or was in doubt; nil afterwards.
+	// True: something of it may be left here. False: only its mirror is.
+	removed map[types.UID]bool
 	graces  map[types.UID]int64 // see LastGrace
 	doubts  map[pod.Source]bool
 }
@@ -149,6 +151,7 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 	if h, ok := s.pods[p.UID]; ok && h.source < src {
 		return // of two sources that claim one UID the first counts: none may take over another's pod
 	}
+	p = pod.From(src, p)
 	if src != pod.SourceAPI {
 		p = withStatusOf(s.mirrors[name], p)
 		changed.names = append(changed.names, name)
@@ -171,6 +174,9 @@ func (s *Set) drop(uid types.UID, h held, changed *changes) {
 }
 
 func (s *Set) dropMirror(name string, changed *changes) {
+	if uid := mirrored(s.mirrors[name]); s.wasRemoved(uid) && !s.removed[uid] {
+		delete(s.removed, uid)
+	}
 	delete(s.mirrors, name)
 	s.mirrorChanged(name, changed)
 }
@@ -188,16 +194,31 @@ func (s *Set) mirrorChanged(name string, changed *changes) {
 	}
 }
 
-// withStatusOf gives a static pod what the API remembers of it: an agent that begins anew finds there since when the pod
-// has run and which containers were ready. The phase is not taken: what someone writes into a mirror ends no static pod.
+// withStatusOf gives a static pod what the API remembers of it: since when it has run, its conditions (readiness gates are
+// others' to set), and which of its running containers had started and were ready. Nothing else is taken, for who may write
+// the status of pods in that namespace may write a mirror's: it ends no static pod, starts none twice, gives it no
+// resources and no class.
 func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
 	if mirror == nil || mirror.Status.StartTime == nil || !Mirrors(mirror, p) {
 		return p
 	}
 	out := *p
-	out.Status = mirror.Status
-	out.Status.Phase, out.Status.Reason, out.Status.Message = v1.PodPending, "", ""
+	out.Status = v1.PodStatus{
+		Phase: v1.PodPending, StartTime: mirror.Status.StartTime, Conditions: mirror.Status.Conditions,
+		InitContainerStatuses: readiness(mirror.Status.InitContainerStatuses), ContainerStatuses: readiness(mirror.Status.ContainerStatuses),
+	}
 	return &out
+}
+
+// readiness is what statuses say of containers by their IDs: whether they had started and were ready.
+func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for i := range in {
+		if in[i].ContainerID != "" {
+			out = append(out, v1.ContainerStatus{Name: in[i].Name, ContainerID: in[i].ContainerID, Started: in[i].Started, Ready: in[i].Ready})
+		}
+	}
+	return out
 }
 
 // Mirrors reports whether a mirror is of this very manifest.
@@ -236,12 +257,31 @@ func (s *Set) LastGrace(uid types.UID) *int64 {
 	return nil
 }
 
-// Forget drops what is known of a pod that is in the set no more.
+// Forget drops what is known of a pod that is in the set no more and of which nothing is left here. That it was removed is
+// known for as long as its mirror is there, which has to go too.
 func (s *Set) Forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.graces, uid)
+	if !s.wasRemoved(uid) {
+		return
+	}
+	for _, m := range s.mirrors {
+		if mirrored(m) == uid {
+			s.removed[uid] = false
+			return
+		}
+	}
+	delete(s.removed, uid)
 }
+
+func (s *Set) wasRemoved(uid types.UID) bool {
+	_, ok := s.removed[uid]
+	return ok
+}
+
+// mirrored is the UID of the static pod that a mirror is of.
+func mirrored(mirror *v1.Pod) types.UID { return types.UID(mirror.Annotations[pod.AnnotationMirror]) }
 
 // Mirror returns the mirror of a static pod as the API has it, or nil: that of an earlier manifest is none.
 func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
@@ -292,7 +332,7 @@ func (s *Set) Unwanted(ref pod.Ref) bool {
 	switch {
 	case wanted:
 		return false
-	case s.removed[ref.UID]:
+	case s.wasRemoved(ref.UID):
 		return true
 	case s.none || len(s.waiting) > 0:
 		return false

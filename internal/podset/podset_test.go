@@ -1,6 +1,7 @@
 package podset
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -58,6 +59,37 @@ func TestLastGrace(t *testing.T) {
 	}
 	if len(s.graces) > 0 {
 		t.Errorf("%d are kept for good", len(s.graces))
+	}
+}
+
+// While a source is in doubt, which may last for months, what was removed is known until nothing of it is left; of a static
+// pod, until its mirror is gone too.
+func TestWhatWasRemovedIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
+	s.Doubt(pod.SourceFile, true)
+	s.Replace(pod.SourceFile, nil)
+	s.Replace(pod.SourceAPI, nil)
+	for i := range 10_000 {
+		p := object(fmt.Sprint(i), fmt.Sprint("pod-", i), nil)
+		s.Upsert(pod.SourceAPI, p)
+		s.Delete(pod.SourceAPI, p)
+		if !s.Unwanted(pod.RefOf(p)) {
+			t.Fatal("a pod that its source removed is not unwanted")
+		}
+		s.Forget(p.UID)
+	}
+	static, mirror := object("s", "web-node", nil), object("m", "web-node", map[string]string{pod.AnnotationMirror: "s"})
+	s.Upsert(pod.SourceFile, static)
+	s.Upsert(pod.SourceAPI, mirror)
+	s.Delete(pod.SourceFile, static)
+	s.Forget("s")
+	if !s.Unwanted(pod.RefOf(static)) {
+		t.Error("nobody removes the mirror of a static pod that is gone")
+	}
+	s.Delete(pod.SourceAPI, mirror)
+	if len(s.removed)+len(s.graces) > 0 {
+		t.Errorf("%d pods are remembered for good", len(s.removed)+len(s.graces))
 	}
 }
 

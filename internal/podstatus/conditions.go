@@ -2,7 +2,6 @@ package podstatus
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,6 +25,9 @@ func (d *derivation) conditions(s *v1.PodStatus) {
 	list := []v1.PodCondition{
 		d.readyToStart(), d.initializedCondition(s), d.ready(ready), ready,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	if d.Omit.ReadyToStart {
+		list = list[1:]
 	}
 	if c, ok := d.restartingAll(s.Phase); ok {
 		list = append(list, c)
@@ -171,12 +173,7 @@ func (d *derivation) ready(containers v1.PodCondition) v1.PodCondition {
 // restartingAll is told for pods that have a rule which restarts all containers.
 func (d *derivation) restartingAll(phase v1.PodPhase) (v1.PodCondition, bool) {
 	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
-	has := func(s v1.Container) bool {
-		return slices.ContainsFunc(s.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
-			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
-		})
-	}
-	if !slices.ContainsFunc(d.Pod.Spec.Containers, has) && !slices.ContainsFunc(d.Pod.Spec.InitContainers, has) {
+	if !restartsAll(&d.Pod.Spec) {
 		return c, false
 	}
 	switch {

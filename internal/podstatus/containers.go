@@ -20,9 +20,12 @@ const (
 	ReasonImagePullBackOff     = "ImagePullBackOff"
 	ReasonCompleted            = "Completed"
 	ReasonError                = "Error"
-	ReasonStatusUnknown        = "ContainerStatusUnknown"
+	ReasonStatusUnknown        = decide.ReasonStatusUnknown
 	ReasonRestartingContainers = "RestartingAllContainers"
 )
+
+// messageNotLocated is what people and tools know the end of a container by that nobody saw.
+const messageNotLocated = "The container could not be located when the pod was terminated"
 
 // exitLost is the code of a container whose end nobody saw: as if it was killed.
 const exitLost = 137
@@ -70,7 +73,52 @@ func (d *derivation) containers(s *v1.PodStatus) {
 	if d.Plan.Ended {
 		d.endContainers(s)
 	}
+	d.keepFinal(s)
 	d.boundMessages(s)
+}
+
+// keepFinal keeps an end that the API was told and that its restart policy does not let a container leave: the API server
+// refuses a status that does, whole, and for ever. So an init container that runs once more, in a new sandbox, is told of
+// again when it has ended again.
+func (d *derivation) keepFinal(s *v1.PodStatus) {
+	keep := func(specs []v1.Container, list, told []v1.ContainerStatus) {
+		for i := range list {
+			st, old := &list[i], find(told, list[i].Name)
+			if st.State.Terminated != nil || old == nil || old.State.Terminated == nil {
+				continue
+			}
+			if c := specOf(specs, st.Name); c == nil || !decide.MayRestart(&d.Pod.Spec, c, old.State.Terminated.ExitCode) {
+				*st = *old.DeepCopy()
+				st.State = v1.ContainerState{Terminated: st.State.Terminated}
+			}
+		}
+	}
+	for _, told := range []*v1.PodStatus{d.Old, &d.Pod.Status} {
+		if !d.Memory.RestartedAll && !restartsAll(&d.Pod.Spec) {
+			keep(d.Pod.Spec.InitContainers, s.InitContainerStatuses, told.InitContainerStatuses)
+			keep(d.Pod.Spec.Containers, s.ContainerStatuses, told.ContainerStatuses)
+		}
+		keep(nil, s.EphemeralContainerStatuses, told.EphemeralContainerStatuses)
+	}
+}
+
+func specOf(specs []v1.Container, name string) *v1.Container {
+	for i := range specs {
+		if specs[i].Name == name {
+			return &specs[i]
+		}
+	}
+	return nil
+}
+
+// restartsAll reports whether a container of the pod has a rule that restarts all of them.
+func restartsAll(spec *v1.PodSpec) bool {
+	has := func(c v1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		})
+	}
+	return slices.ContainsFunc(spec.Containers, has) || slices.ContainsFunc(spec.InitContainers, has)
 }
 
 // container derives the status of one container.
@@ -189,8 +237,9 @@ func (d *derivation) lastState(name string, inst *pod.Container, old *v1.Contain
 // absent is the status of a container that the runtime does not know: not yet, or no more.
 func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	c, kind, old := x.spec, x.kind, x.old
-	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) {
+	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) && (d.Plan.Ended || !decide.NeverMade(d.Old, old)) {
 		st := *old.DeepCopy()
+		st.State = v1.ContainerState{Terminated: st.State.Terminated}
 		return st
 	}
 	st := v1.ContainerStatus{
@@ -262,16 +311,21 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
 		return
 	}
+	final := false // the API server lets nobody leave this end
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
 		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !decide.IsSidecar(c)) {
 			return
 		}
-		if !decide.MayRestart(&d.Pod.Spec, c, code) && (inst == nil || x.cm.ReplacedID != inst.ID) {
+		final = !decide.MayRestart(&d.Pod.Spec, c, code)
+		if final && (inst == nil || !decide.StartsAgain(&d.Pod.Spec, c, x.cm, inst.ID, code)) {
 			return
 		}
 	}
 	w := d.why(x)
+	if w == nil && final { // it was ended to start again: it waits, and its end is its last state
+		w = d.notYet()
+	}
 	if w == nil {
 		return
 	}
@@ -343,7 +397,7 @@ func (d *derivation) endContainers(s *v1.PodStatus) {
 		}
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason: ReasonStatusUnknown, ExitCode: exitLost,
-			Message: "nothing of the pod runs, and how the container ended is not known",
+			Message: messageNotLocated,
 		}}
 	}
 	if d.initialized {
@@ -391,8 +445,8 @@ func (d *derivation) boundMessages(s *v1.PodStatus) {
 	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
 			for _, t := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
-				if t != nil && len(t.Message) > messageBytes/n {
-					t.Message = t.Message[:messageBytes/n]
+				if t != nil {
+					t.Message = pod.Cut(t.Message, min(pod.TextBytes, messageBytes/n))
 				}
 			}
 		}

@@ -32,7 +32,16 @@ type Input struct {
 	HostIPs []string
 	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
+	Omit              Omit
 	Now               time.Time
+}
+
+// Omit are the parts of a status that feature gates leave out; none by default.
+type Omit struct {
+	// ReadyToStart: the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
+	ReadyToStart bool
+	// PodResources: the resources of the whole pod (gate InPlacePodLevelResourcesVerticalScaling).
+	PodResources bool
 }
 
 // Derive computes the whole status of a pod.
@@ -56,14 +65,40 @@ func Derive(in Input) v1.PodStatus {
 	if d.rejected() {
 		s.Phase, s.Reason = v1.PodFailed, in.Memory.Stop.Reason
 		s.Message = "Pod was rejected: " + in.Memory.Stop.Message
+		boundTexts(&s)
 		return s
 	}
 	d.addresses(&s)
-	d.resources(&s)
+	if !d.Omit.PodResources {
+		d.resources(&s)
+	}
 	d.containers(&s)
 	d.phase(&s)
 	d.conditions(&s)
+	boundTexts(&s)
 	return s
+}
+
+// boundTexts bounds what runtimes, containers and probes said: no status is larger for it than the API takes, and none
+// commands a terminal.
+func boundTexts(s *v1.PodStatus) {
+	s.Reason, s.Message = pod.Text(s.Reason), pod.Text(s.Message)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.Reason, c.Message = pod.Text(c.Reason), pod.Text(c.Message)
+	}
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, st := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
+				if w := st.Waiting; w != nil {
+					w.Reason, w.Message = pod.Text(w.Reason), pod.Text(w.Message)
+				}
+				if t := st.Terminated; t != nil {
+					t.Reason, t.Message = pod.Text(t.Reason), pod.Text(t.Message)
+				}
+			}
+		}
+	}
 }
 
 // derivation is one Derive in the making.

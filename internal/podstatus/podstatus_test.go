@@ -1,6 +1,7 @@
 package podstatus_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,11 @@ func sidecar(name string) v1.Container {
 	c, always := container(name), v1.ContainerRestartPolicyAlways
 	c.RestartPolicy = &always
 	return c
+}
+
+func (f *fixture) static() *fixture {
+	f.Pod.Annotations = map[string]string{pod.AnnotationSource: "file"}
+	return f
 }
 
 func (f *fixture) init(cs ...v1.Container) *fixture {
@@ -108,6 +114,11 @@ func cases() map[string]*fixture {
 	crash := func(cm *decide.ContainerMemory) {
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay = "app1", at(20).Add(80*time.Second), 160*time.Second
 	}
+	replaced := func(cause decide.Cause) func(*decide.ContainerMemory) {
+		return func(cm *decide.ContainerMemory) {
+			cm.ReplacedID, cm.ReplacedFor = cmp.Or(cm.CrashedID, "app0"), cause
+		}
+	}
 	pull := func(cm *decide.ContainerMemory) {
 		cm.WaitingReason, cm.WaitingMessage = "ErrImagePull", "not found"
 		cm.PulledImage, cm.PullDelay, cm.PullUntil = "img/app", 10*time.Second, at(69)
@@ -154,12 +165,15 @@ func cases() map[string]*fixture {
 		"deleted: told to stop and did so with success":   newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil; f.exited("app", 0, 0) }).plan(ended),
 		"deleted and lost":                                newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil }).plan(ended),
 		"the runtime lost a container that ran":           newFixture(always, app).sandbox("10.0.0.5").running("app", 3).then(func(f *fixture) { f.Observed.Containers = nil }),
-		"a condition keeps its time":                      newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(func(*fixture) {}),
-		"the sandbox is gone: the address stays":          newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.exited("app", 0, 0) }).plan(ended),
-		"a terminal phase is never left":                  newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 2).plan(ended).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.Memory = &decide.Memory{} }),
-		"a new agent keeps what its probes had said":      newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory = &decide.Memory{StartTime: epoch} }),
-		"a probe that fails makes it not ready":           newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory.Ensure("app").Ready = false }),
-		"an unknown state that was stopped":               newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateUnknown}).memory("app", func(cm *decide.ContainerMemory) { cm.StopID, cm.Stopped = "app0", true }).plan(ended),
+		"a static pod that never ran begins anew": newFixture(always, app).static().sandbox("10.0.0.5").memory("app", pull).plan(ended).then(func(f *fixture) {
+			f.plan(decide.Plan{})
+		}),
+		"a condition keeps its time":                 newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(func(*fixture) {}),
+		"the sandbox is gone: the address stays":     newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.exited("app", 0, 0) }).plan(ended),
+		"a terminal phase is never left":             newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 2).plan(ended).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.Memory = &decide.Memory{} }),
+		"a new agent keeps what its probes had said": newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory = &decide.Memory{StartTime: epoch} }),
+		"a probe that fails makes it not ready":      newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory.Ensure("app").Ready = false }),
+		"an unknown state that was stopped":          newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateUnknown}).memory("app", func(cm *decide.ContainerMemory) { cm.StopID, cm.Stopped = "app0", true }).plan(ended),
 		"all containers are restarted in place": newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) {
 			f.Observed.Containers = nil
 			f.Memory.RestartedAll, f.Memory.RestartingAll = true, true
@@ -169,6 +183,22 @@ func cases() map[string]*fixture {
 			f.Memory.RestartedAll, f.Memory.RestartingAll = true, true
 		}),
 		"an init container after a restart in place works": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) { f.Observed.Containers = nil; f.Memory.RestartedAll = true; f.running("one", 1) }),
+	}
+	for name, f := range map[string]*fixture{
+		"a new definition of what ended with 0 waits to start":     newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).memory("app", replaced(decide.CauseChanged)),
+		"an unhealthy container that ended with 0 backs off":       newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 1, 0).memory("app", crash).memory("app", replaced(decide.CauseProbe)),
+		"an unhealthy container that is deleted has terminated":    newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 0, 0).memory("app", replaced(decide.CauseProbe)).then(deleted),
+		"what ended with 0 before its definition changed stays so": newFixture(never, app, container("web")).sandbox("10.0.0.5").exited("app", 0, 0).running("web", 0).then(func(f *fixture) { f.Pod.Spec.Containers[0].Image = "img/other" }),
+		"an init container that runs again in a new sandbox": newFixture(onFailure, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) {
+			f.Observed.Containers = nil
+			f.running("one", 1).exited("one", 0, 0).exited("app", 0, 137)
+		}),
+		"an init container that has run again in a new sandbox": newFixture(onFailure, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) {
+			f.Observed.Containers = nil
+			f.exited("one", 1, 0).exited("one", 0, 0).running("app", 1).exited("app", 0, 137)
+		}),
+	} {
+		m[name] = f
 	}
 	m["evicted"].Memory.Stop = &decide.Stop{Reason: "Evicted", Message: "The node was low on resource: memory."}
 	m["rejected"].Memory.Stop = &decide.Stop{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu", Rejected: true}
@@ -227,7 +257,7 @@ func TestDerive(t *testing.T) {
 			t.Parallel()
 			before := f.Pod.DeepCopy()
 			got := show(podstatus.Derive(f.Input))
-			if diff := cmp.Diff(before, f.Pod); diff != "" {
+			if diff := gocmp.Diff(before, f.Pod); diff != "" {
 				t.Errorf("Derive changed its input: %s", diff)
 			}
 			file := filepath.Join("testdata", strings.NewReplacer(" ", "-", ":", "", ",", "", "'", "").Replace(name)+".txt")
@@ -241,7 +271,7 @@ func TestDerive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
+			if diff := gocmp.Diff(string(want), got); diff != "" {
 				t.Errorf("status differs (-testdata +now):\n%s", diff)
 			}
 		})
@@ -259,7 +289,7 @@ func TestDeriveIsStable(t *testing.T) {
 		second := podstatus.Derive(in)
 		in.Old = &second
 		third := podstatus.Derive(in)
-		if diff := cmp.Diff(second, third); diff != "" {
+		if diff := gocmp.Diff(second, third); diff != "" {
 			t.Errorf("%s: not stable (-first +again):\n%s", name, diff)
 		}
 	}
@@ -344,4 +374,32 @@ func show(s v1.PodStatus) string {
 	list("main", s.ContainerStatuses)
 	list("ephemeral", s.EphemeralContainerStatuses)
 	return b.String()
+}
+
+// A gate that is off leaves its part out of the status (PodReadyToStartContainersCondition the condition,
+// InPlacePodLevelResourcesVerticalScaling the resources of the whole pod) and changes nothing else.
+func TestGatesOmitParts(t *testing.T) {
+	t.Parallel()
+	const conditionGate, resourcesGate = "PodReadyToStartContainersCondition", "InPlacePodLevelResourcesVerticalScaling"
+	app := container("app")
+	app.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	f := newFixture(v1.RestartPolicyAlways, app).sandbox("10.0.0.5").running("app", 0)
+	whole := podstatus.Derive(f.Input)
+	if whole.Conditions[0].Type != v1.PodReadyToStartContainers || whole.Resources == nil || whole.AllocatedResources == nil {
+		t.Fatalf("with all gates on, a part is missing: %+v", whole)
+	}
+	for gate, c := range map[string]struct {
+		omit podstatus.Omit
+		drop func(*v1.PodStatus)
+	}{
+		conditionGate: {podstatus.Omit{ReadyToStart: true}, func(s *v1.PodStatus) { s.Conditions = s.Conditions[1:] }},
+		resourcesGate: {podstatus.Omit{PodResources: true}, func(s *v1.PodStatus) { s.Resources, s.AllocatedResources = nil, nil }},
+	} {
+		want := whole.DeepCopy()
+		c.drop(want)
+		f.Omit = c.omit
+		if diff := gocmp.Diff(*want, podstatus.Derive(f.Input)); diff != "" {
+			t.Errorf("%s off (-want +got):\n%s", gate, diff)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 // Package podworker drives one pod: look, decide, start work, return.
 //
-// A Worker's turn never blocks. It reads the desired pod and the pod cache, folds in the outcomes that have come,
+// A Worker's turn waits for no other pod, and for no IO but its own checkpoint's: it runs in a goroutine of its own, and on a
+// disk that hangs this pod stands still and no other. It reads the desired pod and the pod cache, folds in the outcomes that have come,
 // calls decide.Decide, begins the planned actions that are not already in flight, hands the derived status on, arms
 // one timer and returns. A changed spec, a changed runtime, a flipped probe, an outcome and the timer are all the
 // same message: look again.

@@ -104,6 +104,8 @@ func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod
 	o := w.cfg.Performer.Do(ctx, job)
 	o.Action, o.Began, o.Ended = job.Action, began, time.Now()
 	o.Canceled = o.Err != nil && ctx.Err() != nil
+	// From here the texts go to the memory, the checkpoint, the status, the timeline and the log.
+	o.Reason, o.Message, o.Err = pod.Text(o.Reason), pod.Text(o.Message), pod.TextError(o.Err)
 	cancel()
 	w.log(job, &o)
 

@@ -48,9 +48,9 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 // ask asks the node for what the spec wants beyond what is allocated.
 func (w *Worker) ask(p *v1.Pod, now time.Time) {
 	m := w.memory
-	r := w.cfg.Host.Resize(p, m.Allocated)
+	r, ok := w.cfg.Host.Resize(p, m.Allocated)
 	switch {
-	case r == nil:
+	case !ok:
 		w.work.askAt = now.Add(askAgain)
 		return
 	case r.OK:

@@ -167,10 +167,11 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
-		if desired != nil && desired.Status.StartTime != nil {
+		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // a mirror's can be anybody's
 			w.memory.StartTime = desired.Status.StartTime.Time
 		}
 	}
+	w.cfg.Host.Loaded(w.ref.UID, w.memory.Allocated)
 }
 
 // sane keeps times of an earlier agent from lying in the future: the clock may have been set back since, and a pod must

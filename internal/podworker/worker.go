@@ -44,17 +44,20 @@ type Reporter interface {
 	Turn(t *Turn)
 }
 
-// Host answers what a turn asks of the node. All calls must return at once, but Admit, which may wait for the
-// admission of another pod, never for IO.
+// Host answers what a turn asks of the node. All calls must return at once, but Admit and Resize: these may measure the node
+// first, and then wait for the admission of another pod, never for another pod's IO.
 type Host interface {
+	// Loaded is called once, when the worker has read its checkpoint and before it asks anything else: what an earlier
+	// agent allocated to the pod, nil if nothing is known of that.
+	Loaded(uid types.UID, allocated *pod.Allocation)
 	// Node is the node as this pod must see it.
 	Node(ref pod.Ref) decide.Node
 	// Admit decides whether the node takes a pod that it has never run: nil, a refusal, or not yet (others have to
 	// make room first; the worker is told to look again when they have).
 	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
-	// Resize decides whether the node accepts what a pod asks for now, beyond what is allocated to it; nil: ask again in
+	// Resize decides whether the node accepts what a pod asks for now, beyond what is allocated to it; not ok: ask again in
 	// a while. One that is deferred is looked at again when others leave.
-	Resize(p *v1.Pod, allocated *pod.Allocation) *admit.ResizeResult
+	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
 	// Probe fills in what the probes of the pod's containers say, and keeps the set of running probes in step.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
 }

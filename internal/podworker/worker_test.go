@@ -29,9 +29,10 @@ func (*still) LastGrace(types.UID) *int64            { return nil }
 func (s *still) Turn(*Turn)                          {}
 func (s *still) Node(pod.Ref) decide.Node            { return decide.Node{NetworkReady: true, SourcesReady: true} }
 func (s *still) Admit(*v1.Pod) (*decide.Stop, bool)  { return nil, false }
-func (s *still) Resize(*v1.Pod, *pod.Allocation) *admit.ResizeResult {
-	return &admit.ResizeResult{OK: true}
+func (s *still) Resize(*v1.Pod, *pod.Allocation) (admit.ResizeResult, bool) {
+	return admit.ResizeResult{OK: true}, true
 }
+func (s *still) Loaded(types.UID, *pod.Allocation)            {}
 func (s *still) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
 func (s *still) Load(types.UID) (*decide.Memory, error)       { return nil, nil }
 func (s *still) Save(types.UID, *decide.Memory) error         { return nil }

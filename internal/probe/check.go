@@ -102,8 +102,9 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	out := append(append([]byte(nil), stdout...), stderr...)
-	text := string(out[:min(len(out), maxOutput)])
+	out := append([]byte(nil), stdout[:min(len(stdout), maxOutput)]...)
+	out = append(out, stderr[:min(len(stderr), maxOutput-len(out))]...)
+	text := string(out)
 	if code != 0 {
 		return Failure, text
 	}

@@ -10,8 +10,10 @@
 //   - Liveness and readiness probes do not run before the startup probe has succeeded.
 //   - A container is not ready until its readiness probe said so; it is healthy until a probe said otherwise. When
 //     the agent was restarted, what the API said of the same container holds until a probe says otherwise.
-//   - After a failed liveness or startup probe (failureThreshold reached) the container is probed no more: it is
-//     to be restarted.
+//   - After a failed liveness or startup probe (failureThreshold reached) neither of them runs again in this container,
+//     which is to be stopped. Its readiness probe goes on until it has ended.
+//   - In a pod that ends, no liveness or startup probe runs, sidecars' neither: nothing would be restarted for it.
+//     Readiness probes go on until their containers have ended.
 //   - What could not be probed (the runtime did not answer, a port has no such name) is an event, not a result.
 //
 // Before the first regular probe of a container that is not started, or not ready, there are quick ones: "While a

@@ -81,7 +81,8 @@ type Config struct {
 	Dialer Dialer
 	// Notify is told that the state of a container of the pod has changed. Called without locks, concurrently.
 	Notify func(types.UID)
-	// Event is told what users should see; Observe is told of every run. Called without locks, concurrently.
+	// Event is told what users should see; it is called without locks, concurrently. Observe is told of every run, under the lock
+	// that Forget takes, so that no run of a pod is told of after it: it must not block, nor call back.
 	Event   func(Event)
 	Observe func(Measurement)
 	// UserAgent of HTTP probes. Default kube-probe/1.36.
@@ -139,6 +140,7 @@ type Probes struct {
 	pods    map[types.UID]*podEntry
 	timers  timers
 	running int
+	execs   map[types.UID]int // that run, by pod; nothing of a pod without
 	ran     bool
 	wake    chan struct{} // capacity 1
 	wg      sync.WaitGroup
@@ -186,7 +188,7 @@ func New(cfg Config) *Probes {
 		seed = rand.Uint64()
 	}
 	p := &Probes{
-		cfg: cfg, pods: map[types.UID]*podEntry{}, wake: make(chan struct{}, 1),
+		cfg: cfg, pods: map[types.UID]*podEntry{}, execs: map[types.UID]int{}, wake: make(chan struct{}, 1),
 		rand: rand.New(rand.NewPCG(seed, 0)),
 	}
 	p.transport = p.newTransport()
@@ -263,6 +265,14 @@ func (p *Probes) Run(ctx context.Context) error {
 	}
 }
 
+// execsPerPod bounds the commands that run at once for the probes of one pod: each is a process in the pod's containers and a
+// call of the runtime, and a pod with a hundred containers must not take the places of all others. What is over it is tried
+// again after execAgain.
+const (
+	execsPerPod = 8
+	execAgain   = 100 * time.Millisecond
+)
+
 // launch starts the probes that are due and returns how long the next has to wait.
 func (p *Probes) launch(ctx context.Context) time.Duration {
 	p.mu.Lock()
@@ -274,6 +284,14 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 			return wait
 		}
 		heap.Pop(&p.timers)
+		if r.spec.Exec != nil {
+			if p.execs[r.c.ref.UID] >= execsPerPod {
+				r.at = now.Add(execAgain)
+				heap.Push(&p.timers, r)
+				continue
+			}
+			p.execs[r.c.ref.UID]++
+		}
 		p.running++
 		p.wg.Add(1)
 		var probeCtx context.Context

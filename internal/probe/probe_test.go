@@ -289,7 +289,7 @@ func TestTimeoutAndErrors(t *testing.T) {
 		if s, _ := r.Result("u", "c2"); s.Unhealthy {
 			t.Errorf("%+v", s)
 		}
-		if last := r.events[len(r.events)-1]; !strings.HasSuffix(last, "Unhealthy Liveness probe errored: runtime is away") {
+		if last := r.events[len(r.events)-1]; !strings.HasSuffix(last, "Unhealthy Liveness probe errored and resulted in unknown state: runtime is away") {
 			t.Errorf("events %q", r.events)
 		}
 		if last := r.results[len(r.results)-1]; last != "Liveness unknown" {
@@ -308,8 +308,46 @@ func TestRuntimeHangs(t *testing.T) {
 		if s, _ := r.Result("u", "c1"); s != (State{Started: true, Ready: true}) {
 			t.Errorf("%+v", s)
 		}
-		if len(r.events) == 0 || !strings.Contains(r.events[0], "probe errored: the container runtime did not answer within 30s after the command's time was up") {
+		if len(r.events) == 0 || !strings.Contains(r.events[0], "probe errored and resulted in unknown state: the container runtime did not answer within 30s after the command's time was up") {
 			t.Errorf("events %q", r.events)
+		}
+	})
+}
+
+// A container that is stopped for its liveness probe may take its whole grace period to end. Until then its endpoints follow
+// its readiness probe; no liveness probe runs in it.
+func TestReadinessGoesOnAfterALivenessFailure(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.answer = func(at time.Duration, _ string, cmd []string) (int32, error) {
+			if cmd[0] == "alive" && at > 15*time.Second || cmd[0] == "ready" && at > 35*time.Second {
+				return 1, nil
+			}
+			return 0, nil
+		}
+		spec := &v1.Container{LivenessProbe: execProbe("alive", 10, 0, 1), ReadinessProbe: execProbe("ready", 10, 0, 1)}
+		target := Target{ContainerID: "c1", Spec: spec, StartedAt: time.Now()}
+		r.Set(ref, []Target{target})
+		pass(32 * time.Second)
+		if s, _ := r.Result("u", "c1"); !s.Unhealthy || !s.Ready {
+			t.Errorf("after the failure of the liveness probe: %+v", s)
+		}
+		target.Initial = &Initial{Started: true, Ready: true}
+		target.Host = "10.0.0.1"
+		r.Set(ref, []Target{target})
+		pass(30 * time.Second)
+		if s, _ := r.Result("u", "c1"); !s.Unhealthy || s.Ready {
+			t.Errorf("after the failure of the readiness probe: %+v", s)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		alive := 0
+		for _, e := range r.execs {
+			if strings.HasSuffix(e, "alive") {
+				alive++
+			}
+		}
+		if alive != 2 {
+			t.Errorf("%d liveness probes, want 2: %q", alive, r.execs)
 		}
 	})
 }
@@ -494,5 +532,25 @@ func TestNetworkProbes(t *testing.T) {
 		<-webEnded
 		gs.Stop()
 		<-gsEnded
+	})
+}
+
+// Whoever counts the runs of probes forgets a pod after Probes does: no run is told of afterwards, for each is told under the
+// lock that Forget takes.
+func TestNoRunIsToldAfterForget(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, r *rig) {
+		told := 0
+		r.cfg.Observe = func(Measurement) {
+			told++
+			if r.Probes.mu.TryLock() {
+				r.Probes.mu.Unlock()
+				t.Error("a run is told of without the lock: its pod may be forgotten already")
+			}
+		}
+		r.Set(ref, []Target{{ContainerID: "c1", StartedAt: r.began, Spec: &v1.Container{LivenessProbe: execProbe("x", 1, 0, 2)}}})
+		pass(10 * time.Second)
+		if told == 0 {
+			t.Error("no run is told of")
+		}
 	})
 }

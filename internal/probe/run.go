@@ -3,6 +3,8 @@ package probe
 import (
 	"context"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // runtimeSilence is how long after a command's time is up a runtime may be silent before it counts as hanging. A runtime
@@ -20,12 +22,18 @@ func (p *Probes) run(ctx context.Context, r *runner, t Target) {
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, within)
 	outcome, output := p.check(probeCtx, t, r.spec, limit)
+	output = pod.Text(output) // it is logged, becomes an event, and the reason that a container is stopped for
 	cancel()
 	now := time.Now()
 
 	p.mu.Lock()
 	void := ctx.Err() != nil || r.dropped // the agent ends, or the container is gone: it says nothing about it
 	p.running--
+	if r.spec.Exec != nil {
+		if p.execs[r.c.ref.UID]--; p.execs[r.c.ref.UID] == 0 {
+			delete(p.execs, r.c.ref.UID)
+		}
+	}
 	r.cancel()
 	r.cancel = nil
 	var events []Event
@@ -38,6 +46,8 @@ func (p *Probes) run(ctx context.Context, r *runner, t Target) {
 		r.c.take(r, outcome, output, counted)
 		p.next(r, counted, now)
 		changed = r.c.state != before
+		// Under the lock: whoever counts must not hear of a pod after Forget.
+		p.cfg.Observe(Measurement{Pod: r.c.ref, Container: t.Spec.Name, Kind: r.kind, Result: outcome.label(), Took: now.Sub(began)})
 	}
 	state := r.c.state
 	p.nudge() // there is room for another
@@ -50,7 +60,6 @@ func (p *Probes) run(ctx context.Context, r *runner, t Target) {
 		p.cfg.Log.Info("probe changed the state of a container", "pod", r.c.ref.String(), "container", t.Spec.Name,
 			"probe", r.kind, "started", state.Started, "ready", state.Ready, "unhealthy", state.Unhealthy, "output", output)
 	}
-	p.cfg.Observe(Measurement{Pod: r.c.ref, Container: t.Spec.Name, Kind: r.kind, Result: outcome.label(), Took: now.Sub(began)})
 	for _, e := range events {
 		p.cfg.Event(e)
 	}
@@ -63,8 +72,9 @@ func (p *Probes) run(ctx context.Context, r *runner, t Target) {
 func (p *Probes) next(r *runner, counted bool, now time.Time) {
 	c := r.c
 	switch {
-	case c.state.Unhealthy:
-		p.drop(c)
+	case c.state.Unhealthy && r.kind != Readiness: // an exec in a container that is being stopped for it tells nothing new
+		p.halt(c, Liveness)
+		p.halt(c, Startup)
 	case r.kind == Startup && c.state.Started:
 		p.halt(c, Startup)
 		p.begin(c, Liveness, now, now)
@@ -120,7 +130,7 @@ func (c *container) events(k Kind, o Outcome, output string) []Event {
 	case Failure:
 		e.Message = k.String() + " probe failed: " + output
 	case Unknown:
-		e.Message = k.String() + " probe errored: " + output
+		e.Message = k.String() + " probe errored and resulted in unknown state: " + output
 	}
 	return []Event{e}
 }

@@ -22,7 +22,7 @@ const (
 // runner is one probe of one container.
 //
 //	gated ──► in the heap ──► running ──┬─► in the heap
-//	(startup)                           └─► done (startup succeeded, or the container is unhealthy)
+//	(startup)                           └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
 	c    *container
 	kind Kind
@@ -114,6 +114,9 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 
 // learns reports whether an earlier agent knew more of the container than the probes of this one have found out yet.
 func (c *container) learns(i *Initial) bool {
+	if c.state.Unhealthy {
+		return false
+	}
 	for _, r := range c.runners {
 		if r != nil && r.times > 0 {
 			return false

@@ -88,7 +88,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/pods/more", 404, textType, "404 page not found\n"},
 		{"GET", "/runningpods/", 500, textType, "runtime is away\n"},
 		{"GET", "/logs/syslog", 200, textType, "booted\n"},
-		{"GET", "/logs/escape", 500, textType, "..."},
+		{"GET", "/logs/escape", 400, textType, "..."},
 		{"GET", "/logs/none", 404, textType, "404 page not found\n"},
 		{"GET", "/logs/?query=kubelet", 501, textType, "query: node log queries are not supported by this node; read files below /logs/\n"},
 		{"GET", "/debug/pprof/cmdline", 200, textType, "..."},

@@ -34,6 +34,8 @@ type AuthnConfig struct {
 	Tokens TokenReviewer
 	// TokenTTL is how long a review is believed; zero: 2 minutes.
 	TokenTTL time.Duration
+	// Reviews bounds how many requests wait for a review; nil: a bound of its own.
+	Reviews *Reviews
 	// Anonymous lets requests without credentials in as system:anonymous.
 	Anonymous bool
 }
@@ -61,6 +63,9 @@ type authn struct {
 func NewAuthenticator(cfg AuthnConfig) Authenticator {
 	if cfg.TokenTTL == 0 {
 		cfg.TokenTTL = 2 * time.Minute
+	}
+	if cfg.Reviews == nil {
+		cfg.Reviews = NewReviews(0)
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -144,6 +149,11 @@ func (a *authn) review(ctx context.Context, token string) (*authnv1.UserInfo, er
 		user, _ := v.(*authnv1.UserInfo)
 		return remembered(user)
 	}
+	leave, err := a.cfg.Reviews.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	v, err := share(ctx, &a.calls, key, func(ctx context.Context) (any, error) {
 		var got *authnv1.TokenReview
 		err := retry(ctx, func(ctx context.Context) (err error) {

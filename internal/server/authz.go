@@ -30,6 +30,8 @@ type AccessReviewer interface {
 // AuthzConfig is authorization.mode Webhook: the API server decides.
 type AuthzConfig struct {
 	Access AccessReviewer
+	// Reviews bounds how many requests wait for a review; nil: a bound of its own.
+	Reviews *Reviews
 	// AllowedTTL and DeniedTTL are how long an answer is believed; zero: 5 minutes, 30 seconds.
 	AllowedTTL, DeniedTTL time.Duration
 }
@@ -51,6 +53,9 @@ type authz struct {
 func NewAuthorizer(cfg AuthzConfig) Authorizer {
 	if cfg.AllowedTTL == 0 {
 		cfg.AllowedTTL = 5 * time.Minute
+	}
+	if cfg.Reviews == nil {
+		cfg.Reviews = NewReviews(0)
 	}
 	if cfg.DeniedTTL == 0 {
 		cfg.DeniedTTL = 30 * time.Second
@@ -80,6 +85,11 @@ func (a *authz) Authorize(ctx context.Context, at Attributes) (bool, error) {
 		allowed, _ := v.(bool)
 		return allowed, nil
 	}
+	leave, err := a.cfg.Reviews.enter(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
 	v, err := share(ctx, &a.calls, key, func(ctx context.Context) (any, error) {
 		var got *authzv1.SubjectAccessReview
 		err := retry(ctx, func(ctx context.Context) (err error) {

@@ -36,6 +36,13 @@ type Config struct {
 	Sources Sources
 	// Checks are health checks beside ping and log, for example syncloop. The first failing one makes /healthz fail.
 	Checks []Check
+	// StreamingByGet lets those who may get nodes/proxy use exec, attach, run and port-forward by GET (WebSocket), as
+	// upstream's kubelet does. Else they must have the right to create nodes/proxy too, as by POST.
+	StreamingByGet bool
+	// StreamIdle is how long a stream of exec, attach or port-forward may carry nothing; 0: for ever.
+	StreamIdle time.Duration
+	// UnknownConnections bounds the connections of a listener whose clients have not been let in yet; 0: DefaultUnknownConnections.
+	UnknownConnections int
 	// Registerer takes the server's own metrics; nil: they are not counted.
 	Registerer prometheus.Registerer
 	// Dial connects to a streaming URL of the runtime; nil: over TCP, with TLS where the URL says https.
@@ -50,6 +57,8 @@ type Enable struct {
 	SystemLog bool // /logs/
 	Profiling bool // /debug/pprof/
 	Flags     bool // /debug/flags/v
+	Flagz     bool // /flagz: the gate ComponentFlagz
+	Statusz   bool // /statusz: the gate ComponentStatusz
 }
 
 // Pods tells what the node runs. All methods may be called concurrently, and return values that nobody changes.

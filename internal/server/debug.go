@@ -1,12 +1,16 @@
 package server
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/pprof"
-	"os"
 	"strings"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // addDebugging adds the switches' endpoints: what is switched off says so.
@@ -64,17 +68,37 @@ func (s *Server) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "successfully set -v to %s", strings.TrimSpace(string(body)))
 }
 
-// serveSystemLog answers /logs/: the files of the system's log directory. os.Root keeps symlinks from leaving it.
+// serveSystemLog answers /logs/: the regular files of the system's log directory. A pod may have that directory as a volume and
+// put anything there: no link leads out of it, and what is no file is an error at once.
 func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("query") {
 		http.Error(w, "query: node log queries are not supported by this node; read files below /logs/", http.StatusNotImplemented)
 		return
 	}
-	dir, err := os.OpenRoot(s.cfg.Sources.SystemLogDir)
-	if err != nil {
-		http.Error(w, fmt.Sprintf("open log directory: %v", err), http.StatusInternalServerError)
+	files := hostfs.UntrustedFS(s.cfg.Sources.SystemLogDir)
+	if text := whyNot(files, strings.Trim(strings.TrimPrefix(r.URL.Path, "/logs/"), "/")); text != "" {
+		http.Error(w, text, http.StatusBadRequest)
 		return
 	}
-	defer dir.Close() //nolint:errcheck // only read
-	http.StripPrefix("/logs/", http.FileServerFS(dir.FS())).ServeHTTP(w, r)
+	http.StripPrefix("/logs/", http.FileServerFS(files)).ServeHTTP(w, r)
+}
+
+// whyNot says why a path of the log directory cannot be shown at all; of a file that is not there the file server tells.
+func whyNot(files fs.FS, path string) string {
+	f, err := files.Open(cmp.Or(path, "."))
+	if err == nil {
+		defer f.Close() //nolint:errcheck // only opened
+		if dir, ok := f.(fs.ReadDirFile); ok {
+			_, err = dir.ReadDir(-1)
+		}
+	}
+	switch {
+	case errors.Is(err, hostfs.ErrNotRegular):
+		return fmt.Sprintf("%s cannot be read: only files and directories are served, and this is neither", path)
+	case errors.Is(err, hostfs.ErrEscapes):
+		return fmt.Sprintf("%s cannot be read: a symbolic link leads out of the log directory", path)
+	case errors.Is(err, hostfs.ErrTooLarge):
+		return fmt.Sprintf("%s cannot be listed: the directory has too many entries; ask for a file by its name", path)
+	}
+	return ""
 }

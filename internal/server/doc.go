@@ -4,6 +4,10 @@
 // Contract:
 //   - Every request to the handler of Server.Handler is authenticated and authorised before it is routed: unknown
 //     paths too, and health. Who is nobody gets 401, who may not gets 403, and learns nothing else.
+//   - Who may only get nodes/proxy cannot run commands by it, unless Config.StreamingByGet says so. A page of another site
+//     cannot use its visitor's client certificate (crossOrigin).
+//   - Strangers cost a bounded amount: Reviews bounds the requests that wait for the API server's word, the listener the
+//     connections whose clients have not been let in.
 //   - The data belongs to others: pods, runtime, statistics, configuration and metrics come in through Config, as
 //     small interfaces and http.Handlers. The server keeps no state but its own counters.
 //   - exec, attach and port-forward are carried between the client and the URL that the runtime gave: upgraded

@@ -2,10 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
+	"golang.org/x/time/rate"
 	authnv1 "k8s.io/api/authentication/v1"
 )
 
@@ -34,32 +38,109 @@ type Attributes struct {
 // guarded like any other ("nodes/proxy").
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(withPeer(r.Context(), r.RemoteAddr))
 		user, err := s.cfg.Authenticator.Authenticate(r)
+		if errors.Is(err, errBusy) {
+			busy(w, err)
+			return
+		}
 		if err != nil || user == nil {
 			if err != nil {
-				s.cfg.Log.Info("unable to authenticate the request", "path", r.URL.Path, "remote", r.RemoteAddr, "err", err)
+				s.strangers.log(s.cfg.Log, r, err)
 			}
 			deny(w, http.StatusUnauthorized, "Unauthorized")
 			return
 		}
+		if crossOrigin(r) {
+			deny(w, http.StatusForbidden, "Forbidden: the request is of a browser's page from another origin\n")
+			return
+		}
 		a := Attributes{User: user, Verb: verb(r.Method), Node: s.cfg.NodeName}
-		subs := subresources(r.Method, r.URL.Path)
-		for _, a.Subresource = range subs {
-			allowed, err := s.cfg.Authorizer.Authorize(r.Context(), a)
-			if err != nil {
-				s.cfg.Log.Warn("authorization failed", "user", user.Username, "verb", a.Verb, "subresource", a.Subresource, "err", err)
-				deny(w, http.StatusInternalServerError, fmt.Sprintf(
-					"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, a.Verb, a.Subresource))
-				return
-			}
-			if allowed {
-				next.ServeHTTP(w, r)
+		if !s.allowed(w, r, a, subresources(r.Method, r.URL.Path)) {
+			return
+		}
+		if s.needsCreate(r) {
+			a.Verb = verb(http.MethodPost)
+			if !s.allowed(w, r, a, []string{"proxy"}) {
 				return
 			}
 		}
-		deny(w, http.StatusForbidden, fmt.Sprintf(
-			"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Username, a.Verb, subs))
+		known(r.Context())
+		next.ServeHTTP(w, r)
 	})
+}
+
+// allowed reports whether a user has the verb on one of the subresources. It has answered where not.
+func (s *Server) allowed(w http.ResponseWriter, r *http.Request, a Attributes, subs []string) bool {
+	for _, a.Subresource = range subs {
+		allowed, err := s.cfg.Authorizer.Authorize(r.Context(), a)
+		switch {
+		case errors.Is(err, errBusy):
+			busy(w, err)
+			return false
+		case err != nil:
+			s.cfg.Log.Warn("authorization failed", "user", a.User.Username, "verb", a.Verb, "subresource", a.Subresource, "err", err)
+			deny(w, http.StatusInternalServerError, fmt.Sprintf(
+				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", a.User.Username, a.Verb, a.Subresource))
+			return false
+		case allowed:
+			return true
+		}
+	}
+	deny(w, http.StatusForbidden, fmt.Sprintf(
+		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", a.User.Username, a.Verb, subs))
+	return false
+}
+
+// needsCreate reports whether a request runs something in a container by another method than POST. WebSocket clients
+// use GET, so that the right to read through nodes/proxy alone would be the right to run commands in every container.
+func (s *Server) needsCreate(r *http.Request) bool {
+	if s.cfg.StreamingByGet || r.Method == http.MethodPost {
+		return false
+	}
+	switch root(r.URL.Path) {
+	case "exec", "attach", "run", "portForward":
+		return true
+	}
+	return false
+}
+
+// busy answers where the API server has too many questions to answer already.
+func busy(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", "1")
+	deny(w, http.StatusTooManyRequests, err.Error()+"; try again in a second\n")
+}
+
+// The bounds of what the log says of requests whose credentials are bad: anybody can make as many as they like.
+const (
+	strangersPerSecond = 1
+	strangersAtOnce    = 20
+	maxStrangersText   = 256
+)
+
+// strangers logs requests that were not authenticated, some of them where they are many.
+type strangers struct {
+	limit  *rate.Limiter
+	silent atomic.Int64
+}
+
+func newStrangers() *strangers {
+	return &strangers{limit: rate.NewLimiter(strangersPerSecond, strangersAtOnce)}
+}
+
+func (t *strangers) log(log *slog.Logger, r *http.Request, err error) {
+	if !t.limit.Allow() {
+		t.silent.Add(1)
+		return
+	}
+	log.Info("unable to authenticate the request", "path", clip(r.URL.Path), "remote", r.RemoteAddr, "err", clip(err.Error()), "alsoNotLogged", t.silent.Swap(0))
+}
+
+func clip(s string) string {
+	if len(s) > maxStrangersText {
+		return strings.ToValidUTF8(s[:maxStrangersText], "") + "..."
+	}
+	return s
 }
 
 // deny answers without what http.Error adds: clients compare these texts.

@@ -54,6 +54,10 @@ func endpoints() []endpoint {
 		{"GET", "/stats/summary", "get", []string{"stats"}},
 		{"GET", "/containerLogs/ns/web/main", "get", proxy},
 		{"GET", "/exec/ns/web/main?command=ls&output=1", "get", proxy},
+		{"GET", "/attach/ns/web/main?output=1", "get", proxy},
+		{"GET", "/portForward/ns/web/uid-1", "get", proxy},
+		{"GET", "/run/ns/web/main?cmd=ls", "get", proxy},
+		{"OPTIONS", "/run/ns/web/main?cmd=ls", "", proxy},
 		{"POST", "/exec/ns/web/main?command=ls&output=1", "create", proxy},
 		{"POST", "/exec/ns/web/uid-1/main?command=ls&output=1", "create", proxy},
 		{"POST", "/attach/ns/web/main?output=1", "create", proxy},
@@ -123,12 +127,23 @@ func TestMatrix(t *testing.T) {
 		if got.status != http.StatusForbidden || got.body != want {
 			t.Errorf("%s without the right: %d %q, want 403 %q", name, got.status, got.body, want)
 		}
-		// Each right alone is enough; as a certificate once, as a token once.
+		// Each right alone is enough, but to run something by another method than POST; as a certificate once, as a token once.
+		runs := strings.HasPrefix(e.path, "/exec/") || strings.HasPrefix(e.path, "/attach/") || strings.HasPrefix(e.path, "/portForward/") || strings.HasPrefix(e.path, "/run/")
 		for j, sub := range e.subresources {
 			user := fmt.Sprintf("user-%d-%d", i, j)
 			b.access.mu.Lock()
 			b.access.rules[user] = []string{e.verb + " " + sub}
 			b.access.mu.Unlock()
+			if runs && e.method != "POST" {
+				got := b.do(b.client(nil, "token-"+user), e.method, b.url+e.path)
+				if want := fmt.Sprintf("Forbidden (user=%s, verb=create, resource=nodes, subresource(s)=[proxy])\n", user); got.status != http.StatusForbidden || got.body != want {
+					t.Errorf("%s by one who may not create: %d %q, want 403 %q", name, got.status, got.body, want)
+				}
+				user += "-create" // what was answered of the first one is remembered
+				b.access.mu.Lock()
+				b.access.rules[user] = []string{e.verb + " " + sub, "create proxy"}
+				b.access.mu.Unlock()
+			}
 			cert := b.ca.issue(t, user)
 			for kind, c := range map[string]*http.Client{"certificate": b.client(&cert, ""), "token": b.client(nil, "token-"+user)} {
 				got := b.do(c, e.method, b.url+e.path)
@@ -248,6 +263,32 @@ func TestClientCAReload(t *testing.T) {
 	}
 	must(t, os.WriteFile(b.caFile, b.other.pem, 0o600))
 	eventually(t, func() bool { return status(oldClient) == 401 && status(freshClient) == 200 })
+}
+
+// Without the gate ReloadKubeletClientCAFile the authorities that a handshake names stay those of the start.
+func TestFixedClientCAs(t *testing.T) {
+	t.Parallel()
+	const gate = "ReloadKubeletClientCAFile"
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	if _, err := server.FixedClientCAs(path); err == nil {
+		t.Error("no error without the file")
+	}
+	must(t, os.WriteFile(path, newAuthority(t, "first").pem, 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		fixed, err := server.FixedClientCAs(path)
+		must(t, err)
+		reloaded, err := server.LoadClientCAs(path, slog.New(slog.DiscardHandler))
+		must(t, err)
+		before, was := fixed.Pool(), reloaded.Pool()
+		must(t, os.WriteFile(path, newAuthority(t, "second").pem, 0o600))
+		time.Sleep(time.Hour)
+		if fixed.Pool() != before {
+			t.Errorf("%s off: the changed file is in force", gate)
+		}
+		if reloaded.Pool() == was {
+			t.Errorf("%s on: the changed file is not in force", gate)
+		}
+	})
 }
 
 func TestBadClientCAFileChangesNothing(t *testing.T) {

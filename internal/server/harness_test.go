@@ -202,7 +202,7 @@ func newBench(t *testing.T, change func(*server.Config, *bench)) *bench {
 		Authenticator: server.NewAuthenticator(server.AuthnConfig{ClientCAs: cas, Tokens: b.tokens}),
 		Authorizer:    server.NewAuthorizer(server.AuthzConfig{Access: b.access}),
 		Pods:          b.node,
-		Enable:        server.Enable{Debugging: true, SystemLog: true, Profiling: true},
+		Enable:        server.Enable{Debugging: true, SystemLog: true, Profiling: true, Flagz: true, Statusz: true},
 		Log:           log,
 	}
 	if change != nil {
@@ -284,6 +284,11 @@ func (b *bench) do(c *http.Client, method, url string) answer {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), method, url, nil)
 	must(b.t, err)
+	return b.send(c, req)
+}
+
+func (b *bench) send(c *http.Client, req *http.Request) answer {
+	b.t.Helper()
 	resp, err := c.Do(req)
 	must(b.t, err)
 	defer resp.Body.Close()

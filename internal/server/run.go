@@ -31,10 +31,11 @@ const (
 	maxHeaderBytes  = 1 << 20
 	maxHTTP2Streams = 100
 	shutdownTimeout = 3 * time.Second
+	closedTimeout   = time.Second // for a handler to see that its connection is closed
 )
 
 // Run serves until ctx ends or a listener fails. Then streams are cut, other requests get three seconds, and when Run
-// returns nothing of it is left.
+// returns nothing of it is left but handlers that hang in a system call (see Serve).
 func (s *Server) Run(ctx context.Context, l Listeners) error {
 	type port struct {
 		name     string
@@ -65,7 +66,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 			if p.name == "api" {
 				t = l.TLS
 			}
-			if err := Serve(ctx, p.listener, p.handler, ServeOptions{TLS: t, Log: s.cfg.Log}); err != nil {
+			if err := Serve(ctx, p.listener, p.handler, ServeOptions{TLS: t, Log: s.cfg.Log, UnknownConnections: s.cfg.UnknownConnections}); err != nil {
 				errs[i] = fmt.Errorf("serve %s port %s: %w", p.name, p.listener.Addr(), err)
 			}
 		})
@@ -78,19 +79,22 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 type ServeOptions struct {
 	TLS *tls.Config // nil: in the clear
 	Log *slog.Logger
+	// UnknownConnections bounds the connections whose clients no Server has let in yet; 0: DefaultUnknownConnections.
+	UnknownConnections int
 }
 
 // Serve serves a handler on a listener, which it closes, until ctx ends; that is no error. Requests' contexts end with
-// ctx, which cuts streams; what is not a stream may end by itself within three seconds. All handlers have returned
-// when Serve returns. It is what Run does with each port, for those who put many servers behind one listener.
+// ctx, which cuts streams; what is not a stream may end by itself within three seconds. Then connections are closed, and a
+// second later Serve returns even if a handler has not: one that hangs in a system call cannot be ended. All others have
+// returned when Serve returns. It is what Run does with each port, for those who put many servers behind one listener.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) error {
-	var handlers sync.RWMutex // each holds it for reading; a writer that waits lets no other in
+	var handlers inFlight
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if handlers.TryRLock() {
-				defer handlers.RUnlock()
+			if handlers.begin() {
+				defer handlers.end()
 				h.ServeHTTP(w, r)
 			}
 		}),
@@ -99,10 +103,14 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // handshakes that fail, mostly
-		BaseContext:       func(net.Listener) context.Context { return base },
+		// The guard is for every request: net/http would answer "OPTIONS *" before it.
+		DisableGeneralOptionsHandler: true,
+		ConnContext:                  withConn,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
+		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // handshakes that fail, mostly
+		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
+	l = newBoundedListener(l, o.UnknownConnections)
 	ended := make(chan struct{})
 	var stopping sync.WaitGroup
 	stopping.Go(func() {
@@ -116,7 +124,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		defer cancel()
 		if srv.Shutdown(grace) != nil {
 			_ = srv.Close()
+			return
 		}
+		handlers.wait(grace) // Shutdown does not know of connections that a stream has taken over
 	})
 	var err error
 	if o.TLS != nil {
@@ -129,9 +139,57 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 	stopping.Wait()
 	cut()
 	_ = srv.Close()
-	handlers.Lock() //nolint:staticcheck // for ever: nothing is served any more
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closedTimeout)
+	defer cancel()
+	if left := handlers.wait(last); left > 0 {
+		o.Log.Warn("server ends although requests hang; they are left behind", "requests", left)
+	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
+}
+
+// inFlight counts the handlers that run.
+type inFlight struct {
+	mu    sync.Mutex
+	count int
+	idle  chan struct{} // closed when none runs; nil: nobody has waited yet, and handlers may begin
+}
+
+// begin counts a handler in; false: the server ends.
+func (f *inFlight) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.idle != nil {
+		return false
+	}
+	f.count++
+	return true
+}
+
+func (f *inFlight) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.count--; f.count == 0 && f.idle != nil {
+		close(f.idle)
+	}
+}
+
+// wait lets no handler begin any more, waits for those that run until ctx ends, and returns how many still do.
+func (f *inFlight) wait(ctx context.Context) int {
+	f.mu.Lock()
+	if f.idle == nil {
+		if f.idle = make(chan struct{}); f.count == 0 {
+			close(f.idle)
+		}
+	}
+	f.mu.Unlock()
+	select {
+	case <-f.idle:
+	case <-ctx.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count
 }

@@ -7,15 +7,19 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/test/bufconn"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/internal/plant"
 	"github.com/wherry-node/wherry/internal/server"
 )
 
@@ -97,6 +101,80 @@ func TestServeEnds(t *testing.T) {
 		must(t, <-done)
 		c.CloseIdleConnections()
 	})
+}
+
+// A handler that ends neither with its context nor with its connection holds Serve up for its grace and no longer.
+func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 16)
+		ctx, cancel := context.WithCancel(context.Background())
+		begun, stuck := make(chan struct{}), make(chan struct{})
+		h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			close(begun)
+			<-stuck
+		})
+		var told strings.Builder
+		done := make(chan error, 1)
+		go func() {
+			done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.NewTextHandler(&told, nil))})
+		}()
+		c := &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		}}
+		go func() {
+			if resp, err := c.Get("http://node/"); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		<-begun
+		cancel()
+		at := time.Now()
+		must(t, <-done)
+		if took := time.Since(at); took != 4*time.Second {
+			t.Errorf("Serve returned after %v, want 4s", took)
+		}
+		if !contains(told.String(), "requests=1") {
+			t.Errorf("the log does not tell of the handler: %s", told.String())
+		}
+		close(stuck)
+		c.CloseIdleConnections()
+	})
+}
+
+// The same with a handler that really hangs in a system call: it opens a pipe that nobody writes to.
+func TestServeEndsBesideASystemCallThatHangs(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	must(t, unix.Mkfifo(pipe, 0o600))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, ended := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		defer close(ended)
+		close(begun)
+		fd, err := unix.Open(pipe, unix.O_RDONLY, 0)
+		must(t, errors.Join(err, unix.Close(fd)))
+	})
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)}) }()
+	go func() {
+		if resp, err := http.Get("http://" + l.Addr().String()); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-begun
+	cancel()
+	plant.Returns(t, func() { must(t, <-done) })
+	select {
+	case <-ended:
+		t.Error("the handler did not hang: the test shows nothing")
+	default:
+	}
+	w, err := unix.Open(pipe, unix.O_WRONLY, 0) // which lets the reader go
+	must(t, err)
+	<-ended
+	must(t, unix.Close(w))
 }
 
 // A listener that fails ends Run, with its name.

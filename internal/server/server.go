@@ -13,6 +13,8 @@ type Server struct {
 	metrics *metrics
 	checks  []Check
 	dial    dialFunc
+	// strangers are those whose credentials are bad.
+	strangers *strangers
 
 	handler, readOnly, health http.Handler
 }
@@ -27,7 +29,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, metrics: m, dial: dialURL}
+	s := &Server{cfg: cfg, metrics: m, dial: dialURL, strangers: newStrangers()}
 	if cfg.Dial != nil {
 		s.dial = cfg.Dial
 	}
@@ -114,6 +116,7 @@ func (s *Server) guardedRoutes() (routes []route) {
 			routes = append(routes, route{p, h})
 		}
 	}
+	s.addZPages(add)
 	if !s.cfg.Enable.Debugging {
 		add(disabled("Debug endpoints are disabled."), "/run/", "/exec/", "/attach/", "/portForward/",
 			"/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")
@@ -141,7 +144,7 @@ func (s *Server) guardedRoutes() (routes []route) {
 	return routes
 }
 
-// addDescriptions adds what describes the node: configuration, flags, status, what really runs.
+// addDescriptions adds what describes the node: configuration, what really runs.
 func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	src := &s.cfg.Sources
 	if src.RunningPods != nil {
@@ -150,10 +153,16 @@ func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	if src.Configz != nil {
 		add(s.serveConfigz, "/configz")
 	}
-	if src.Flags != nil {
+}
+
+// addZPages adds what says what runs: the flags in effect and the state of the process.
+func (s *Server) addZPages(add func(http.HandlerFunc, ...string)) {
+	if s.cfg.Enable.Flagz && s.cfg.Sources.Flags != nil {
 		add(s.serveFlagz, "GET /flagz")
 	}
-	add(s.serveStatusz, "GET /statusz")
+	if s.cfg.Enable.Statusz {
+		add(s.serveStatusz, "GET /statusz")
+	}
 }
 
 // disabled answers 405 with a reason, as clients of a node with this switched off expect it.

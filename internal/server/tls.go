@@ -17,8 +17,9 @@ import (
 // handshake or request, a second later at most; nothing watches it in between. A file that turned bad or went
 // away leaves the last good one in force. Methods may be called concurrently.
 type ClientCAs struct {
-	path string
-	log  *slog.Logger
+	path  string
+	log   *slog.Logger
+	fixed bool // the file is read once only
 
 	mu      sync.Mutex
 	pool    *x509.CertPool
@@ -39,11 +40,20 @@ func LoadClientCAs(path string, log *slog.Logger) (*ClientCAs, error) {
 	return c, nil
 }
 
+// FixedClientCAs reads the file once: later changes of it are not seen.
+func FixedClientCAs(path string) (*ClientCAs, error) {
+	c := &ClientCAs{path: path, fixed: true}
+	if err := c.read(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // Pool returns the certificates of the file. It is another one only when they changed.
 func (c *ClientCAs) Pool() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.checked) >= recheck {
+	if now := time.Now(); !c.fixed && now.Sub(c.checked) >= recheck {
 		c.checked = now
 		if err := c.read(); err != nil && err.Error() != c.warned {
 			c.warned = err.Error()

@@ -45,7 +45,7 @@ func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
 // upstream is a connection to the runtime's streaming server after its answer.
 type upstream struct {
 	net.Conn
-	in     *bufio.Reader // what comes after the answer
+	in     io.Reader // what comes after the answer
 	answer *http.Response
 }
 
@@ -120,7 +120,10 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	if err := writeSwitch(conn, up.answer.Header); err != nil {
 		return
 	}
-	join(conn, early.Reader, up)
+	used, done := watchIdle(s.cfg.StreamIdle, cancel)
+	defer done()
+	up.in = metered{up.in, meterOf(isWebSocket(r)), used}
+	join(conn, metered{early.Reader, meterOf(isWebSocket(r)), used}, up)
 }
 
 // agreed reports whether the runtime, asked for up, has upgraded the connection; if not, the client has its answer.

@@ -64,8 +64,8 @@ func (s *Server) askSPDY(ctx context.Context, to *url.URL, protocols []string) (
 	})
 }
 
-// accept turns the client's request into a WebSocket. It has answered when it fails. Origins are not looked at: who
-// calls has shown credentials that a browser does not send by itself.
+// accept turns the client's request into a WebSocket. It has answered when it fails. Origins are the guard's affair: see
+// crossOrigin.
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	up := websocket.Upgrader{
 		Subprotocols: []string{protocol}, CheckOrigin: func(*http.Request) bool { return true },
@@ -101,7 +101,10 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 	defer client.Close() //nolint:errcheck // both sides are done with it
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
-	join(client, client, up)
+	used, done := watchIdle(s.cfg.StreamIdle, cancel)
+	defer done()
+	up.in = metered{up.in, meterOf(false), used}
+	join(client, metered{client, meterOf(false), used}, up)
 }
 
 // socketConn is the byte stream in the binary messages of a WebSocket.
@@ -165,6 +168,9 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	}
 	c := newChannels(ws, q.streams)
 	defer c.close()
+	var done func()
+	c.used, done = watchIdle(s.cfg.StreamIdle, cancel)
+	defer done()
 	stop := context.AfterFunc(ctx, func() { _ = ws.Close() })
 	defer stop()
 
@@ -198,6 +204,7 @@ func (g *given) NewConnection(*http.Response) (httpstream.Connection, error) {
 type channels struct {
 	ws      *websocket.Conn
 	streams Streams
+	used    *idle
 	done    chan struct{} // closed by close
 	gone    chan struct{} // closed when the client sends no more
 	once    sync.Once
@@ -269,6 +276,7 @@ func (c *channels) receive() {
 		if kind != websocket.BinaryMessage || len(m) == 0 {
 			continue
 		}
+		c.used.touch()
 		switch data := m[1:]; m[0] {
 		case remoteproto.StreamStdIn:
 			// A command that reads no more has closed the pipe; its end is told by the status.
@@ -277,8 +285,8 @@ func (c *channels) receive() {
 			}
 		case remoteproto.StreamResize:
 			var size remotecommand.TerminalSize
-			if json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
-				continue
+			if !c.streams.TTY || json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
+				continue // without a terminal nobody would take it, and what comes after it would wait
 			}
 			select {
 			case c.sizes <- size:
@@ -306,6 +314,7 @@ func (c *channels) sendUntil(end time.Time, channel byte, data []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	_ = c.ws.SetWriteDeadline(end) // never fails
+	c.used.touch()
 	m, err := c.ws.NextWriter(websocket.BinaryMessage)
 	if err != nil {
 		return err

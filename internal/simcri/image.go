@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,8 @@ type Pull struct {
 	Took time.Duration
 	// Err is the answer, if it fails.
 	Err error
+	// Users are those that the registry gives it to; none: everybody.
+	Users []string
 	// Size of the image in bytes; 0 takes one derived from the name.
 	Size uint64
 	// UID is the user of the image, User its name if it has one; both absent is root.
@@ -138,6 +141,9 @@ func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageReques
 	}
 	if p.Err != nil {
 		return nil, p.Err
+	}
+	if user := req.GetAuth().GetUsername(); len(p.Users) > 0 && !slices.Contains(p.Users, user) {
+		return nil, status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to authorize: pull access denied for user %q", name, user)
 	}
 	r.mu.Lock()
 	i := r.addImage(name, p)

@@ -98,12 +98,8 @@ func checkUpdate(kd *kind, old, obj runtime.Object, sub string) error {
 		if ip := p.Status.PodIP; ip != "" && len(p.Status.PodIPs) > 0 && p.Status.PodIPs[0].IP != ip {
 			p.Status.PodIPs = []v1.PodIP{{IP: ip}}
 		}
-		families := map[bool]int{}
-		for _, ip := range p.Status.PodIPs {
-			families[strings.Contains(ip.IP, ":")]++
-		}
-		if families[true] > 1 || families[false] > 1 {
-			return invalid(field.NewPath("status", "podIPs"), "may specify no more than one IP for each IP family")
+		if errs := checkStatus(was, p); len(errs) > 0 {
+			return apierrors.NewInvalid(kd.gvk.GroupKind(), p.Name, errs)
 		}
 	case "ephemeralcontainers":
 		for i := range was.Spec.EphemeralContainers {

@@ -3,6 +3,7 @@ package simkube
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -48,7 +49,10 @@ func (k *Kube) token(req *request, body []byte) (answer, error) {
 	return raw(http.StatusCreated, encode(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), &tr)), nil
 }
 
-// review allows everything, and knows every token as the user that it names.
+// UnknownToken begins the tokens that are nobody's.
+const UnknownToken = "unknown-"
+
+// review allows everything, and knows every other token as the user that it names.
 func review(kd *kind, body []byte) (answer, error) {
 	obj, err := decode(kd, body)
 	if err != nil {
@@ -56,7 +60,7 @@ func review(kd *kind, body []byte) (answer, error) {
 	}
 	switch r := obj.(type) {
 	case *authenticationv1.TokenReview:
-		r.Status = authenticationv1.TokenReviewStatus{Authenticated: r.Spec.Token != "",
+		r.Status = authenticationv1.TokenReviewStatus{Authenticated: r.Spec.Token != "" && !strings.HasPrefix(r.Spec.Token, UnknownToken),
 			User: authenticationv1.UserInfo{Username: r.Spec.Token, Groups: []string{"system:authenticated"}}, Audiences: r.Spec.Audiences}
 	case *authorizationv1.SubjectAccessReview:
 		r.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "simkube allows everything"}

@@ -263,3 +263,25 @@ func (k *Kube) Events(namespace, name string) []*v1.Event {
 	}
 	return out
 }
+
+// ExpireEvents forgets all events, as API servers do after an hour, and the history with them. No watch is told.
+func (k *Kube) ExpireEvents() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kinds["v1/events"].objects = map[string]*object{}
+	k.log, k.oldest = nil, k.rv
+}
+
+// RemoveNamespace removes a namespace with all that is in it, as its controller does once it is deleted.
+func (k *Kube) RemoveNamespace(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, kd := range k.kinds {
+		for _, o := range selected(kd, &selector{namespace: name, labels: labels.Everything(), fields: fields.Everything()}) {
+			k.commit(kd, o, nil)
+		}
+	}
+	if o := k.kinds["v1/namespaces"].objects[key("", name)]; o != nil {
+		k.commit(k.kinds["v1/namespaces"], o, nil)
+	}
+}

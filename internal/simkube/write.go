@@ -221,6 +221,7 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 			if o.Status.QOSClass == "" {
 				o.Status.QOSClass = b.Status.QOSClass
 			}
+			keepGenerations(&b.Status, &o.Status)
 		case "ephemeralcontainers":
 			spec := *b.Spec.DeepCopy()
 			spec.EphemeralContainers = o.Spec.EphemeralContainers
@@ -248,6 +249,21 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 			o.Spec = b.Spec
 		} else {
 			o.Status = b.Status
+		}
+	}
+}
+
+// keepGenerations keeps the observed generations that a status does not tell.
+func keepGenerations(old, s *v1.PodStatus) {
+	if s.ObservedGeneration == 0 {
+		s.ObservedGeneration = old.ObservedGeneration
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		for _, was := range old.Conditions {
+			if c.ObservedGeneration == 0 && was.Type == c.Type {
+				c.ObservedGeneration = was.ObservedGeneration
+			}
 		}
 	}
 }

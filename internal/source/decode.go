@@ -169,7 +169,7 @@ func (d *decoder) document(doc document) {
 		return
 	}
 	d.tree = &tree
-	if d.duplicates(&tree) {
+	if d.expands(&tree, maxExpansion*len(doc.text)) || d.duplicates(&tree) {
 		return
 	}
 	text, err := yaml.YAMLToJSON(doc.text)
@@ -242,6 +242,46 @@ func (d *decoder) syntax(err error) {
 		text = text[:m[0]] + text[m[1]:]
 	}
 	d.fail(line, "", "", "not YAML or JSON: "+text+"; the document is left out")
+}
+
+// maxExpansion is how many times its own text a document may have once its aliases are replaced by what they name.
+const maxExpansion = 10
+
+// expands reports a document that has more than limit bytes without its aliases. It measures the tree before anything
+// copies it: a few thousand aliases of one long text would fill the memory.
+func (d *decoder) expands(tree *yamlv3.Node, limit int) bool {
+	const open = -1 // its size is being computed: an alias that leads here has no end
+	sizes := map[*yamlv3.Node]int{}
+	var size func(n *yamlv3.Node) int
+	size = func(n *yamlv3.Node) int {
+		if n.Kind == yamlv3.AliasNode {
+			n = n.Alias
+		}
+		if n.Anchor != "" {
+			if known, ok := sizes[n]; ok && known != open {
+				return known
+			} else if ok {
+				return limit + 1
+			}
+			sizes[n] = open
+		}
+		sum := 1 + len(n.Value)
+		for _, c := range n.Content {
+			if sum += size(c); sum > limit {
+				sum = limit + 1
+				break
+			}
+		}
+		if n.Anchor != "" {
+			sizes[n] = sum
+		}
+		return sum
+	}
+	if size(tree) <= limit {
+		return false
+	}
+	d.fail(0, "", "", fmt.Sprintf("its aliases expand it to more than %d times its text; write out what they name, or use fewer; the document is left out", maxExpansion))
+	return true
 }
 
 // duplicates reports keys that one mapping has twice.

@@ -3,10 +3,11 @@ package source
 import (
 	"maps"
 
-	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/crispec"
 )
 
 // ownFields drops what only an API server writes, so that what `kubectl get -o yaml` prints can be a manifest.
@@ -38,7 +39,7 @@ func SetDefaults(p *v1.Pod) {
 }
 
 func defaultContainer(c *v1.Container, hostNetwork bool) {
-	orElse(&c.ImagePullPolicy, pullPolicyOf(c.Image))
+	orElse(&c.ImagePullPolicy, crispec.DefaultPullPolicy(c.Image))
 	orElse(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
 	orElse(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
 	for i := range c.Ports {
@@ -128,7 +129,7 @@ func defaultVolume(v *v1.Volume) {
 	case v.HostPath != nil:
 		orPointer(&v.HostPath.Type, v1.HostPathUnset)
 	case v.Image != nil:
-		orElse(&v.Image.PullPolicy, pullPolicyOf(v.Image.Reference))
+		orElse(&v.Image.PullPolicy, crispec.DefaultPullPolicy(v.Image.Reference))
 	case v.ISCSI != nil:
 		orElse(&v.ISCSI.ISCSIInterface, "default")
 	case v.Projected != nil:
@@ -147,18 +148,6 @@ func defaultFieldRefs(items []v1.DownwardAPIVolumeFile) {
 			orElse(&items[i].FieldRef.APIVersion, "v1")
 		}
 	}
-}
-
-// pullPolicyOf: "Always if :latest tag is specified, or IfNotPresent otherwise"; no tag and no digest is latest.
-func pullPolicyOf(image string) v1.PullPolicy {
-	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil {
-		return v1.PullIfNotPresent
-	}
-	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {
-		return v1.PullAlways
-	}
-	return v1.PullIfNotPresent
 }
 
 // defaultSecret has stringData go where it is looked for: "values in stringData overwrite those in data".

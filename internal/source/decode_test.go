@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,23 @@ items:
 	}
 }
 
+// A mirror pod must not lend a node's identity to resource claims that were not allocated to it, so that a static pod has none.
+func TestCVE20254563StaticPodHasNoResourceClaims(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []string{
+		"resourceClaims: [{name: a, resourceClaimName: gpu}]", "resourceClaims: [{name: a, resourceClaimTemplateName: gpu}]",
+	} {
+		m := Decode("f.yaml", []byte(strings.Replace(web, "spec:\n", "spec:\n  "+spec+"\n", 1)))
+		if len(m.Pods) != 0 || len(m.Errors) == 0 || !strings.Contains(m.Err().Error(), "spec.resourceClaims: Forbidden") {
+			t.Errorf("%s: %d pods, %v", spec, len(m.Pods), m.Err())
+		}
+	}
+	m := Decode("f.yaml", []byte(web+"    resources: {claims: [{name: a}]}\n"))
+	if len(m.Pods) != 0 || !strings.Contains(m.Err().Error(), "resources.claims: Forbidden") {
+		t.Errorf("claims of a container: %d pods, %v", len(m.Pods), m.Err())
+	}
+}
+
 // Each is one line put into a good pod; the error names the field, the line and the way out.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
@@ -136,6 +154,12 @@ func TestDecodeRefuses(t *testing.T) {
 		{"serviceAccountName: x", "", `:6: document 1, Pod default/web: spec.serviceAccountName: Forbidden: a pod of a node has no service account`},
 		{"ephemeralContainers: [{name: d, image: i}]", "", `spec.ephemeralContainers: Forbidden`},
 		{"volumes: [{name: d, persistentVolumeClaim: {claimName: x}}]", "", `spec.volumes[0].persistentVolumeClaim: Forbidden: claims are bound through the API server; use hostPath`},
+		{"serviceAccount: x", "", `spec.serviceAccount: Forbidden: a pod of a node has no service account`},
+		{"volumes: [{name: d, ephemeral: {volumeClaimTemplate: {spec: {}}}}]", "", `spec.volumes[0].ephemeral: Forbidden`},
+		{"volumes: [{name: d, projected: {sources: [{clusterTrustBundle: {name: x, path: f}}]}}]", "", `clusterTrustBundle: Forbidden`},
+		{"volumes: [{name: d, projected: {sources: [{podCertificate: {signerName: x/y}}]}}]", "", `podCertificate: Forbidden`},
+		{"volumes: [{name: d, csi: {driver: x, nodePublishSecretRef: {name: s}}}]", "", `spec.volumes[0]: Forbidden: a volume of this kind reads its Secret from the API server`},
+		{"volumes: [{name: d, azureFile: {secretName: s, shareName: x}}]", "", `spec.volumes[0]: Forbidden: a volume of this kind reads its Secret from the API server`},
 		{"volumes: [{name: d, emptyDir: {}, hostPath: {path: /x}}]", "", `spec.volumes[0]: Forbidden: a volume is of one kind, this one is hostPath and emptyDir`},
 		{"volumes: [{name: d}, {name: d}]", "", `spec.volumes[1].name: Duplicate value: "d"`},
 		{"volumes: [{name: d, hostPath: {path: /a/../b}}]", "", `spec.volumes[0].hostPath.path: Invalid value`},
@@ -274,6 +298,38 @@ func TestStaticIdentity(t *testing.T) {
 	given := of(strings.Replace(web, "  name: web\n", "  name: web\n  uid: mine\n", 1), origin)
 	if given.UID != "mine" {
 		t.Errorf("UID %s, the manifest says mine", given.UID)
+	}
+}
+
+// Aliases of one long text make gigabytes of a small manifest: it is refused before anything copies it.
+func TestAliasesExpandTenTimesAtMost(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 20_000)
+	bomb := func(aliases int) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: big}\ndata:\n  a: &a " + long + "\n" +
+			func() (b string) {
+				for i := range aliases {
+					b += fmt.Sprintf("  k%d: *a\n", i)
+				}
+				return b
+			}()
+	}
+	if m := Decode("few", []byte(bomb(5))); m.Err() != nil || len(m.ConfigMaps) != 1 || m.ConfigMaps[0].Data["k4"] != long {
+		t.Errorf("five aliases: %v, %d config maps", m.Err(), len(m.ConfigMaps))
+	}
+	for name, text := range map[string]string{
+		"many":    bomb(10_000),
+		"nested":  "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: [*c,*c,*c,*c,*c,*c,*c,*c]\n",
+		"endless": "a: &a [*a]\n",
+		"merged":  "a: &a {x: " + long + "}\nb:\n" + strings.Repeat("- {<<: *a, y: 1}\n", 1000),
+	} {
+		m := Decode(name, []byte(text))
+		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "more than 10 times its text") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(m.Pods)+len(m.ConfigMaps) > 0 {
+			t.Errorf("%s: it was taken", name)
+		}
 	}
 }
 

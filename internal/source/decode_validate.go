@@ -127,6 +127,7 @@ func (v *validator) static(s *v1.PodSpec, at *field.Path) {
 	for i := range s.Volumes {
 		src, vol := &s.Volumes[i].VolumeSource, at.Child("volumes").Index(i)
 		refuse(src.PersistentVolumeClaim != nil, vol.Child("persistentVolumeClaim"), "claims are bound through the API server; use hostPath")
+		refuse(secretOf(src), vol, "a volume of this kind reads its Secret from the API server; use another kind, or remove the reference")
 		refuse(src.Ephemeral != nil, vol.Child("ephemeral"), "claims are bound through the API server; use emptyDir")
 		if src.Projected == nil {
 			continue
@@ -138,6 +139,31 @@ func (v *validator) static(s *v1.PodSpec, at *field.Path) {
 			refuse(ps.PodCertificate != nil, from.Child("podCertificate"), "certificates come from the API server; use a secret")
 		}
 	}
+}
+
+// secretOf reports whether a volume of a kind that storage drivers mount refers to a Secret.
+func secretOf(v *v1.VolumeSource) bool {
+	switch {
+	case v.AzureFile != nil:
+		return v.AzureFile.SecretName != ""
+	case v.CSI != nil:
+		return v.CSI.NodePublishSecretRef != nil
+	case v.CephFS != nil:
+		return v.CephFS.SecretRef != nil
+	case v.Cinder != nil:
+		return v.Cinder.SecretRef != nil
+	case v.FlexVolume != nil:
+		return v.FlexVolume.SecretRef != nil
+	case v.ISCSI != nil:
+		return v.ISCSI.SecretRef != nil
+	case v.RBD != nil:
+		return v.RBD.SecretRef != nil
+	case v.ScaleIO != nil:
+		return v.ScaleIO.SecretRef != nil
+	case v.StorageOS != nil:
+		return v.StorageOS.SecretRef != nil
+	}
+	return false
 }
 
 func (v *validator) volume(vol *v1.Volume, at *field.Path) {

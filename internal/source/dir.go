@@ -96,7 +96,7 @@ type scan struct {
 	held     *manifests
 	taken    map[string]text // what counts
 	coming   map[string]sighting
-	passed   map[string]bool // files that were said to be passed over
+	passed   map[string]bool // files that are there and were said to be passed over
 	answered bool
 	absent   bool // the path is not there, and that was said
 	broken   bool // something could not be read, and that was said
@@ -137,7 +137,7 @@ func (s *scan) look() (unsettled bool) {
 		s.broken = false
 		s.Log.Info("the static pods' path is read again", "path", s.Path)
 	}
-	if changed || (!s.answered && !unsettled) {
+	if changed || (!s.answered && !unsettled) || s.held.satisfied() {
 		whole := s.answered || (!unsettled && !failed)
 		s.held.publish(whole)
 		s.answered = whole
@@ -193,6 +193,7 @@ func (s *scan) list() ([]string, error) {
 		return nil, err
 	}
 	var out []string
+	passed := map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, ".") || e.IsDir() {
@@ -202,12 +203,13 @@ func (s *scan) list() ([]string, error) {
 		case ".yaml", ".yml", ".json":
 			out = append(out, filepath.Join(s.Path, name))
 		default:
+			passed[name] = true
 			if !s.passed[name] {
-				s.passed[name] = true
 				s.Log.Info("file is not a manifest by its name (.yaml, .yml, .json) and is passed over", "path", filepath.Join(s.Path, name))
 			}
 		}
 	}
+	s.passed = passed
 	return out, nil
 }
 

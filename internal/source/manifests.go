@@ -4,9 +4,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -24,6 +26,10 @@ type Config struct {
 	Objects Objects
 	// Wrong, when set, is told of everything that is wrong in manifests, once, beside the log.
 	Wrong func(err error)
+	// Missing, when set, names what a pod refers to and no manifest of this node has, after Objects was told. Such a pod is
+	// refused: what it means could only be in the API server, and with the node's identity it would read there what whoever
+	// wrote the manifest may not. nil: pods wait for what is missing.
+	Missing func(p *v1.Pod) []string
 	// Doubt, when set, is told before each answer whether something is wrong that was never read right: what the same
 	// manifests said to the agent before this one may be in it.
 	Doubt func(src pod.Source, doubt bool)
@@ -35,8 +41,10 @@ type manifests struct {
 	cfg    Config
 	source pod.Source
 	parts  map[string]*part
-	said   map[string]bool // what is wrong and was told
-	whole  bool            // it has answered
+	said   map[string]bool    // what is wrong and was told
+	whole  bool               // it has answered
+	given  map[types.UID]bool // the pods that were handed on last
+	misses []*v1.Pod          // the pods that were refused last, for what is missing
 }
 
 // part is one file, with the objects that were good when they were last read.
@@ -45,6 +53,7 @@ type part struct {
 	kept   bool // some of it is from an earlier reading
 	doubt  bool // it was there when the source first answered, and was never read right
 	wrongs []error
+	misses bool // as doubt, for a pod that was refused ever since for what is missing
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
@@ -113,54 +122,31 @@ func (m *manifests) wrong(name string, err error) {
 // drop: the part is gone.
 func (m *manifests) drop(name string) { delete(m.parts, name) }
 
+// satisfied reports whether a pod that was refused has now all that it refers to: another source may have brought it.
+func (m *manifests) satisfied() bool {
+	return slices.ContainsFunc(m.misses, func(p *v1.Pod) bool { return len(m.cfg.Missing(p)) == 0 })
+}
+
 // publish hands on what there is. Of two pods of one name the one in the first part counts. whole says that there is no
 // more than this: what the source had before and has no more is gone.
 func (m *manifests) publish(whole bool) {
-	var pods []*v1.Pod
-	var configMaps []*v1.ConfigMap
-	var secrets []*v1.Secret
-	wrongs := map[string]bool{}
-	said := func(err error, kept bool) {
-		wrongs[err.Error()] = true
-		if m.said[err.Error()] {
-			return
+	if m.cfg.Objects != nil {
+		var configMaps []*v1.ConfigMap
+		var secrets []*v1.Secret
+		for _, name := range slices.Sorted(maps.Keys(m.parts)) {
+			configMaps = append(configMaps, m.parts[name].out.ConfigMaps...)
+			secrets = append(secrets, m.parts[name].out.Secrets...)
 		}
-		m.cfg.Log.Error("manifest is wrong", "err", err, "lastGoodKept", kept)
-		if m.cfg.Wrong != nil {
-			m.cfg.Wrong(err)
-		}
+		m.cfg.Objects.Replace(m.source, configMaps, secrets)
 	}
-	doubt, names, uids := false, map[string]string{}, map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(m.parts)) {
-		p := m.parts[name]
-		p.doubt = p.doubt || !m.whole && len(p.wrongs) > 0
-		doubt = doubt || p.doubt
-		for _, e := range p.wrongs {
-			said(e, p.kept)
-		}
-		for _, o := range p.out.Pods {
-			full := o.Namespace + "/" + o.Name
-			other, twice := names[full]
-			if !twice {
-				other, twice = uids[string(o.UID)]
-			}
-			if twice {
-				said(&ManifestError{Manifest: m.label(name), Document: 1, Object: "Pod " + full,
-					Detail: "a pod of this name or UID is in " + other + " already, which counts; rename one of them"}, false)
-				continue
-			}
-			names[full], uids[string(o.UID)] = m.label(name), m.label(name)
-			pods = append(pods, o)
-		}
-		configMaps = append(configMaps, p.out.ConfigMaps...)
-		secrets = append(secrets, p.out.Secrets...)
-	}
-	m.said, m.whole = wrongs, m.whole || whole
+	pods, doubt := m.judge()
+	m.whole = m.whole || whole
 	if m.cfg.Doubt != nil {
 		m.cfg.Doubt(m.source, doubt)
 	}
-	if m.cfg.Objects != nil {
-		m.cfg.Objects.Replace(m.source, configMaps, secrets)
+	m.given = map[types.UID]bool{}
+	for _, p := range pods {
+		m.given[p.UID] = true
 	}
 	if whole {
 		m.cfg.Target.Replace(m.source, pods)
@@ -168,6 +154,70 @@ func (m *manifests) publish(whole bool) {
 	}
 	for _, p := range pods {
 		m.cfg.Target.Upsert(m.source, p)
+	}
+}
+
+// judge returns the pods that count, tells what is wrong, and says whether something is wrong that was never read right.
+func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
+	wrongs := map[string]bool{}
+	names, uids := map[string]string{}, map[string]string{}
+	m.misses = nil
+	for _, name := range slices.Sorted(maps.Keys(m.parts)) {
+		p := m.parts[name]
+		p.doubt = p.doubt || !m.whole && len(p.wrongs) > 0
+		for _, e := range p.wrongs {
+			m.say(wrongs, e, p.kept)
+		}
+		refused := false
+		for _, o := range p.out.Pods {
+			full := o.Namespace + "/" + o.Name
+			other, twice := names[full]
+			if !twice {
+				other, twice = uids[string(o.UID)]
+			}
+			if twice {
+				m.say(wrongs, &ManifestError{Manifest: m.label(name), Document: 1, Object: "Pod " + full,
+					Detail: "a pod of this name or UID is in " + other + " already, which counts; rename one of them"}, false)
+				continue
+			}
+			names[full], uids[string(o.UID)] = m.label(name), m.label(name)
+			if missing := m.missing(o); len(missing) > 0 {
+				refused, m.misses = true, append(m.misses, o)
+				m.say(wrongs, &ManifestError{Manifest: m.label(name), Document: 1, Object: "Pod " + full, Detail: refersTo(missing)}, false)
+				continue
+			}
+			pods = append(pods, o)
+		}
+		p.misses = refused && (p.misses || !m.whole)
+		doubt = doubt || p.doubt || p.misses
+	}
+	m.said = wrongs
+	return pods, doubt
+}
+
+// missing is what a pod lacks that was not handed on before. One that was goes on without.
+func (m *manifests) missing(p *v1.Pod) []string {
+	if m.cfg.Missing == nil || m.given[p.UID] {
+		return nil
+	}
+	return m.cfg.Missing(p)
+}
+
+// refersTo is why a pod is refused that refers to what no manifest has.
+func refersTo(missing []string) string {
+	return "it refers to " + strings.Join(missing, ", ") + ", which no manifest of this node has, and static pods may not refer to objects of the API server: " +
+		"put it beside the pod's manifest, or remove the reference"
+}
+
+// say tells once, until it is right again, what is wrong.
+func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
+	wrongs[err.Error()] = true
+	if m.said[err.Error()] {
+		return
+	}
+	m.cfg.Log.Error("manifest is wrong", "err", err, "lastGoodKept", kept)
+	if m.cfg.Wrong != nil {
+		m.cfg.Wrong(err)
 	}
 }
 

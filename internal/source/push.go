@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ type PushConfig struct {
 	Suffix   bool
 	Target   Target
 	Objects  LocalObjects
+	// Missing, when set, names what a pod refers to and no manifest of this node has: a pod that lacks something is refused.
+	Missing func(p *v1.Pod) []string
 	// Others returns the source that wants another pod of this name, or pod.SourceNone. It is called with no lock held
 	// that Target takes.
 	Others func(namespace, name string) pod.Source
@@ -193,10 +196,12 @@ func (p *Push) forget(uid types.UID) {
 	delete(p.ended, uid)
 }
 
-// takeOut drops the pods that were leaving and have ended.
+// takeOut drops the pods that were leaving and have ended, and forgets the end of pods that are not here: a turn that began
+// before its pod was dropped tells of its end once more.
 func (p *Push) takeOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.forgetOthers()
 	for _, r := range p.sorted(kindPod) {
 		if leaving(r.Pod) && p.hasEnded(r.Pod.UID) {
 			if err := p.drop(r); err != nil {
@@ -204,6 +209,19 @@ func (p *Push) takeOut() {
 			}
 		}
 	}
+}
+
+// forgetOthers is called with the lock held.
+func (p *Push) forgetOthers() {
+	here := make(map[types.UID]bool, len(p.records))
+	for _, r := range p.records {
+		if r.Pod != nil {
+			here[r.Pod.UID] = true
+		}
+	}
+	p.endedMu.Lock()
+	defer p.endedMu.Unlock()
+	maps.DeleteFunc(p.ended, func(uid types.UID, _ bool) bool { return !here[uid] })
 }
 
 // leaving and stopped tell the states of a pod with a deletion timestamp apart.
@@ -299,6 +317,11 @@ type Pushed struct {
 type errOther struct{ text string }
 
 func (e errOther) Error() string { return e.text }
+
+// errMissing is a pod that refers to what no manifest has.
+type errMissing struct{ text string }
+
+func (e errMissing) Error() string { return e.text }
 
 // put takes in what a manifest has, objects first, and says what became of each. It stops at the first that could not be
 // kept: what stands before it in the answer has been done.
@@ -415,6 +438,11 @@ func (p *Push) putPod(n *v1.Pod, finished func(types.UID) bool) (Pushed, error) 
 			result = PushRestarted
 		default:
 			return Pushed{kindPod, n.Namespace, n.Name, old.Pod.UID, PushUnchanged}, nil
+		}
+	}
+	if p.cfg.Missing != nil {
+		if missing := p.cfg.Missing(n); len(missing) > 0 {
+			return Pushed{}, errMissing{fmt.Sprintf("pod %s/%s: %s", n.Namespace, n.Name, refersTo(missing))}
 		}
 	}
 	if err := p.store.save(r); err != nil {

@@ -197,7 +197,10 @@ func (p *Push) serveDeleteObject(w http.ResponseWriter, r *http.Request, kind st
 // statusOf is how HTTP says that something could not be kept.
 func statusOf(err error) int {
 	var other errOther
+	var missing errMissing
 	switch {
+	case errors.As(err, &missing):
+		return http.StatusUnprocessableEntity
 	case errors.As(err, &other):
 		return http.StatusConflict
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -53,7 +54,7 @@ func (s store) load(log *slog.Logger) ([]*record, error) {
 	var out []*record
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
-		if strings.HasSuffix(path, unfinished) {
+		if strings.HasSuffix(path, hostfs.Unfinished) {
 			_ = os.Remove(path) // of an agent that ended while it wrote: nobody was told that it is kept
 			continue
 		}
@@ -89,15 +90,13 @@ func decodeRecord(raw []byte) (*record, error) {
 	return r, nil
 }
 
-const unfinished = ".new"
-
 // save writes a record in place of the old one, which stays whole until the new one is.
 func (s store) save(r *record) error {
 	if s.dir == "" {
 		return nil
 	}
 	path := s.file(r)
-	if err := writeWhole(path, encodeRecord(r)); err != nil {
+	if err := hostfs.WriteFile(path, encodeRecord(r), 0o600); err != nil {
 		return fmt.Errorf("keep %s %s/%s: %w", strings.ToLower(r.kind()), r.meta().Namespace, r.meta().Name, err)
 	}
 	return nil
@@ -110,36 +109,5 @@ func (s store) remove(r *record) error {
 	if err := os.Remove(s.file(r)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return syncDir(s.dir)
-}
-
-// writeWhole makes path hold data, on disk, or leaves it as it was.
-func writeWhole(path string, data []byte) (err error) {
-	tmp := path + unfinished
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp) // a full disk: leave no torn file
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes names in a directory last.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return hostfs.SyncDir(s.dir)
 }

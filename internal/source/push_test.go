@@ -322,6 +322,23 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
+// A pushed pod that refers to what no manifest has is refused where it could look in the API server.
+func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
+	t.Parallel()
+	b := newPushBench(t, t.TempDir())
+	b.cfg.Missing = func(p *v1.Pod) []string {
+		if len(b.objects.names) == 0 {
+			return []string{"configmap default/settings"}
+		}
+		return nil
+	}
+	code, a := b.send("POST", "/pods", podOf("a:1"))
+	if code != 422 || len(a.Errors) != 1 || !strings.Contains(a.Errors[0].Message, "pod default/web: it refers to configmap default/settings") {
+		t.Errorf("without the ConfigMap: %d %+v", code, a)
+	}
+	b.is("with it", b.push(strings.ReplaceAll(configMapOf, "VALUE", "one")+podOf("a:1")), "settings created, web created")
+}
+
 // What cannot be kept is refused, and nothing is lost by it.
 func TestPushThatCannotBeKept(t *testing.T) {
 	t.Parallel()
@@ -405,4 +422,20 @@ func filesIn(t *testing.T, dir string) []string {
 		out = append(out, e.Name())
 	}
 	return out
+}
+
+// Nothing is kept of the ends of pods that are not here: those of other sources, and of pods that have been dropped.
+func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
+	t.Parallel()
+	b := newPushBench(t, t.TempDir())
+	b.push(podOf("i"))
+	web := b.uid("web")
+	b.Ended(web)
+	for i := range 1000 {
+		b.Ended(types.UID(fmt.Sprint("other-", i)))
+		b.takeOut()
+	}
+	if len(b.ended) != 1 || !b.hasEnded(web) {
+		t.Errorf("%d ends are kept, want that of the one pod", len(b.ended))
+	}
 }

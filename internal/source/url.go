@@ -30,7 +30,7 @@ type URL struct {
 // Run asks until ctx ends. The first answer may take as long as the server does: until then nothing is known of what this
 // source wants, and nothing is stopped for being unwanted.
 func (u *URL) Run(ctx context.Context) error {
-	s := &poll{URL: u, held: newManifests(u.Config, pod.SourceURL), client: &http.Client{Transport: u.Transport, Timeout: urlTimeout}}
+	s := &poll{URL: u, held: newManifests(u.Config, pod.SourceURL), client: &http.Client{Transport: u.Transport, Timeout: urlTimeout, CheckRedirect: u.redirect}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -40,8 +40,32 @@ func (u *URL) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		s.ask(ctx)
+		if s.held.satisfied() {
+			s.held.publish(s.whole)
+		}
 		timer.Reset(u.Period)
 	}
+}
+
+// maxRedirects bounds the redirects of one request.
+const maxRedirects = 10
+
+// redirect lets a redirect pass. net/http sends the headers of the first request along; they may be credentials, so another
+// host, another port and plain HTTP after HTTPS do not get them, nor the address that they came from.
+func (u *URL) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return fmt.Errorf("the server redirects more than %d times", maxRedirects)
+	}
+	if first := via[0].URL; req.URL.Scheme == first.Scheme && req.URL.Host == first.Host {
+		return nil
+	}
+	for name := range u.Header {
+		req.Header.Del(name)
+	}
+	for _, name := range []string{"Authorization", "Cookie", "Referer"} {
+		req.Header.Del(name)
+	}
+	return nil
 }
 
 type poll struct {

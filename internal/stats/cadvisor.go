@@ -24,7 +24,7 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 	disks := s.disks(ctx, r.at)
 	node := scene{f: f, out: out, r: r, disks: disks}
 	if s.cfg.PodsGroup != "" {
-		node.group("/", &r.node, labels{1: "/"}, s.cfg.Machine.BootTime)
+		node.group("/", &r.node, labels{1: "/"}, s.machine().BootTime)
 		node.network(r.network, labels{1: "/"})
 		node.rootDisk(labels{1: "/"})
 		node.group(s.cfg.PodsGroup, &r.allPods, labels{1: s.cfg.PodsGroup}, time.Time{})
@@ -42,7 +42,7 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 }
 
 func (s *Stats) machineMetrics(f *cadvisorFamilies, out sink) {
-	m := &s.cfg.Machine
+	m := s.machine()
 	ids := []string{m.BootID, m.MachineID, m.SystemUUID}
 	known := m.CPUs > 0 && m.MemoryBytes > 0
 	if !known {

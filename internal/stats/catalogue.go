@@ -24,6 +24,8 @@ type MetricsConfig struct {
 	Pods Pods
 	// Process adds process_* and go_*, which speak of the whole process: once per process.
 	Process bool
+	// PullRecords counts, when the metrics are read, the intents and records of image pulls that are on disk; nil: they are absent.
+	PullRecords func() (intents, records int)
 }
 
 // Metrics is the agent's own account, under the names that the field's dashboards and alerts know. Its methods may be
@@ -44,6 +46,7 @@ type Metrics struct {
 	startedContainers, startedContainerErrs *prometheus.CounterVec
 	endedContainers                         *prometheus.CounterVec
 	pull                                    *prometheus.HistogramVec
+	ensured, verified                       *prometheus.CounterVec // images
 	evictions, rejections, restarted        *prometheus.CounterVec
 }
 
@@ -55,10 +58,13 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
-		m.startedContainerErrs, m.endedContainers, m.pull, m.evictions, m.rejections, m.restarted, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
+	}
+	if cfg.PullRecords != nil {
+		all = append(all, collector{func(out sink) { countPullRecords(cfg.PullRecords, out) }})
 	}
 	if cfg.Process {
 		all = append(all, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
@@ -87,6 +93,8 @@ func (m *Metrics) makePods() {
 	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
 	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds of an image pull, by size of the image",
 		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
+	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for by pods, by pull policy and by what came of it", "pull_policy", "present_locally", "pull_required")
+	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Times that it was asked whether a pod may use an image that is present", "result")
 	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
 	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came again under the UID of one that had just ended", "static")
@@ -132,6 +140,12 @@ func buildInfo(version string) prometheus.Collector {
 	minor, _, _ := strings.Cut(rest, ".")
 	g.WithLabelValues(major, minor, version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 	return g
+}
+
+func countPullRecords(count func() (intents, records int), out sink) {
+	intents, records := count()
+	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pullintents", "Image pulls on disk that have begun and not ended"), time.Time{}, float64(intents))
+	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pulledrecords", "Images on disk whose pulls are recorded"), time.Time{}, float64(records))
 }
 
 // countRunning counts when asked, so nothing has to be kept in step.
@@ -229,17 +243,51 @@ func (m *Metrics) ContainerStarted(kind string, own bool, reason string) {
 	}
 }
 
-// ContainerEnded notes a container that ended, with the reason that its status has, such as Completed or OOMKilled.
+// ContainerEnded notes a container that ended, with the reason that its status has, such as Completed or OOMKilled. Codes that
+// no process can end with and reasons that are a runtime's own count as other: each pair of them is a series, for as long as
+// the agent lives.
 func (m *Metrics) ContainerEnded(kind string, exitCode int32, reason string) {
-	if m != nil {
-		m.endedContainers.WithLabelValues(kind, strconv.Itoa(int(exitCode)), reason).Inc()
+	if m == nil {
+		return
 	}
+	code := other
+	if exitCode >= 0 && exitCode <= 255 {
+		code = strconv.Itoa(int(exitCode))
+	}
+	m.endedContainers.WithLabelValues(kind, code, endReason(reason)).Inc()
+}
+
+// other is the label of what has none of its own.
+const other = "other"
+
+// endReason is the label of a reason that a container ended for: those of Kubernetes and of the common runtimes are kept.
+func endReason(reason string) string {
+	switch reason {
+	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted",
+		"RestartingAllContainers", "StartError", "Unknown", "seccomp killed":
+		return reason
+	}
+	return other
 }
 
 // ImagePulled notes a pull; bytes is the image's size.
 func (m *Metrics) ImagePulled(bytes uint64, took time.Duration) {
 	if m != nil {
 		m.pull.WithLabelValues(sizeBucket(bytes)).Observe(took.Seconds())
+	}
+}
+
+// ImageEnsured notes an image that a pod asked for: whether it was present and had to be pulled, as true, false or unknown.
+func (m *Metrics) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
+	if m != nil {
+		m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pulled).Inc()
+	}
+}
+
+// ImageVerified notes what came of asking whether a pod may use an image that is present.
+func (m *Metrics) ImageVerified(result string) {
+	if m != nil {
+		m.verified.WithLabelValues(result).Inc()
 	}
 }
 

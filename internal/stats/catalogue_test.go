@@ -2,6 +2,7 @@ package stats
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod()})
+	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(),
+		PullRecords: func() (int, int) { return 1, 2 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +32,8 @@ func TestCatalogue(t *testing.T) {
 		use.ContainerStarted("container", true, "CreateContainerError")
 		use.ContainerEnded("init_container", 137, "OOMKilled")
 		use.ImagePulled(20<<20, time.Second)
+		use.ImageEnsured("IfNotPresent", "true", "false")
+		use.ImageVerified("credentialRecordFound")
 		use.Evicted("memory.available")
 		use.Rejected("OutOfcpu")
 		use.Rejected("OutOfexample.com/gpu")
@@ -90,5 +94,33 @@ func TestOperationNames(t *testing.T) {
 		if got := sizeBucket(bytes); got != want {
 			t.Errorf("%d bytes are %s, want %s", bytes, got, want)
 		}
+	}
+}
+
+// What containers, runtimes and clusters choose does not make series without end.
+func TestLabelsOfStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	m, err := NewMetrics(MetricsConfig{Registerer: reg, NodeName: "n1", Version: "v1.36.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5000 {
+		m.ContainerEnded("container", int32(i-1000), "Error")
+		m.ContainerEnded("container", 1, fmt.Sprint("Reason", i))
+		m.Rejected(fmt.Sprint("OutOfexample.com/device-", i))
+	}
+	m.ContainerEnded("container", 137, "OOMKilled")
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string]int{}
+	for _, f := range families {
+		series[f.GetName()] = len(f.GetMetric())
+	}
+	// Each code of a process and all others with Error, one for all reasons of runtimes, and OOMKilled.
+	if ended, refused := series["kubelet_terminated_containers_total"], series["kubelet_admission_rejections_total"]; ended != 256+1+1+1 || refused != 1 {
+		t.Errorf("%d series of ends and %d of refusals", ended, refused)
 	}
 }

@@ -246,8 +246,8 @@ func (s *Stats) readNode(r *reading, want level) {
 		r.allPods = r.node
 		r.node.cpu, r.node.memory = ptr(*r.node.cpu), ptr(*r.node.memory)
 	}
-	if m := r.node.memory; m != nil && m.workingSet != nil && s.cfg.Machine.MemoryBytes > 0 {
-		m.available = ptr(less(s.cfg.Machine.MemoryBytes, *m.workingSet))
+	if m := r.node.memory; m != nil && m.workingSet != nil && s.machine().MemoryBytes > 0 {
+		m.available = ptr(less(s.machine().MemoryBytes, *m.workingSet))
 	}
 }
 
@@ -264,7 +264,7 @@ func (s *Stats) rate(r *reading) {
 			u.cpu.rate = &rate
 		}
 	}
-	one("node", &r.node, s.cfg.Machine.BootTime)
+	one("node", &r.node, s.machine().BootTime)
 	one("pods", &r.allPods, time.Time{})
 	for name, u := range r.system {
 		one("system/"+name, &u, time.Time{})

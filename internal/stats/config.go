@@ -36,13 +36,16 @@ type Images interface {
 type Disk interface {
 	// DiskSpace is what the file system at path has in all, and what is left: bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// DiskUsage sums up what a directory takes.
-	DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error)
+	// UntrustedDiskUsage sums up what a directory takes that a container may have replaced, as it may the last depth
+	// directories of its path.
+	UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error)
 }
 
 // Volumes tells how full the volumes of a pod are. Walks that take long are remembered by the implementation.
 type Volumes interface {
 	VolumeUsage(ctx context.Context, uid types.UID) ([]Volume, error)
+	// FilesUsage is what the files take that the agent gives a pod's containers: hosts, termination messages.
+	FilesUsage(uid types.UID) (bytes, inodes uint64, err error)
 }
 
 // Volume is how full one volume is.
@@ -74,12 +77,13 @@ type Machine struct {
 type Config struct {
 	NodeName string
 	Version  string // of the agent, for cadvisor_version_info
-	Machine  Machine
-	Pods     Pods
-	Runtime  Runtime
-	Images   Images
-	Disk     Disk
-	Volumes  Volumes
+	// Machine is asked whenever something is measured; nil: nothing is known of it.
+	Machine func() Machine
+	Pods    Pods
+	Runtime Runtime
+	Images  Images
+	Disk    Disk
+	Volumes Volumes
 
 	// PodsGroup is the control group of all pods, below the mount point: /kubepods or /kubepods.slice, with the
 	// configured cgroupRoot before it. Empty: this node has no control groups (simulated).
@@ -93,6 +97,13 @@ type Config struct {
 
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger
+}
+
+func (s *Stats) machine() Machine {
+	if s.cfg.Machine == nil {
+		return Machine{}
+	}
+	return s.cfg.Machine()
 }
 
 // Stats answers. Its handlers may be called concurrently.

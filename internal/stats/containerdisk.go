@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -53,7 +54,7 @@ func (s *Stats) ContainerDisks(ctx context.Context, uid types.UID) ([]ContainerD
 		c := &p.containers[i]
 		one := ContainerDisk{Name: c.name, Layer: layers[c.id]}
 		if s.cfg.LogDir != "" {
-			if one.Logs, _, err = s.cfg.Disk.DiskUsage(ctx, c.logDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if one.Logs, _, err = s.cfg.Disk.UntrustedDiskUsage(ctx, c.logDir, crispec.LogDepth-1); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/wherry-node/wherry/internal/crispec"
 )
 
 // diskReader measures the filesystems for one summary, each once.
@@ -22,6 +24,9 @@ type diskReader struct {
 	at     time.Time
 	spaces map[string]*statsapi.FsStats
 }
+
+// diskWithin bounds the measuring for one summary.
+const diskWithin = 2 * time.Minute
 
 func (s *Stats) disks(ctx context.Context, at time.Time) *diskReader {
 	return &diskReader{s: s, ctx: ctx, at: at, spaces: map[string]*statsapi.FsStats{}}
@@ -98,6 +103,7 @@ func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 		add(c.Rootfs)
 		add(c.Logs)
 	}
+	add(d.files(p))
 	for _, v := range d.volumes(p) {
 		one := statsapi.VolumeStats{Name: v.Name, FsStats: statsapi.FsStats{
 			Time: metav1.NewTime(v.Time), CapacityBytes: &v.CapacityBytes, AvailableBytes: &v.AvailableBytes, UsedBytes: &v.UsedBytes,
@@ -124,7 +130,7 @@ func (d *diskReader) logs(dir string) *statsapi.FsStats {
 	if out == nil {
 		return nil
 	}
-	bytes, inodes, err := d.s.cfg.Disk.DiskUsage(d.ctx, dir)
+	bytes, inodes, err := d.s.cfg.Disk.UntrustedDiskUsage(d.ctx, dir, crispec.LogDepth-1)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			d.s.cfg.Log.Warn("stats are incomplete: " + err.Error())
@@ -133,6 +139,18 @@ func (d *diskReader) logs(dir string) *statsapi.FsStats {
 	}
 	out.UsedBytes, out.InodesUsed = &bytes, &inodes
 	return out
+}
+
+// files are the hosts file and the termination messages of the pod: containers write to them.
+func (d *diskReader) files(p *podReading) *statsapi.FsStats {
+	if d.s.cfg.Volumes == nil {
+		return nil
+	}
+	bytes, inodes, err := d.s.cfg.Volumes.FilesUsage(p.ref.UID)
+	if err != nil {
+		d.s.cfg.Log.Warn("stats are incomplete: measure files of pod " + p.ref.String() + ": " + err.Error())
+	}
+	return &statsapi.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}
 }
 
 func (d *diskReader) volumes(p *podReading) []Volume {

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"context"
+	"flag"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -209,7 +210,7 @@ func (disk) DiskSpace(path string) (uint64, uint64, uint64, uint64, error) {
 	return 1000, 400, 100, 40, nil
 }
 
-func (disk) DiskUsage(_ context.Context, dir string) (uint64, uint64, error) {
+func (disk) UntrustedDiskUsage(_ context.Context, dir string, _ int) (uint64, uint64, error) {
 	if !strings.HasSuffix(dir, "/default_web_"+string(webUID)+"/main") {
 		return 0, 0, fs.ErrNotExist
 	}
@@ -223,12 +224,16 @@ func (disk) VolumeUsage(_ context.Context, uid types.UID) ([]Volume, error) {
 	}, nil
 }
 
+func (disk) FilesUsage(uid types.UID) (uint64, uint64, error) { return 7000, 3, nil }
+
 func newStats(t *testing.T, change func(*Config)) *Stats {
 	t.Helper()
 	cfg := Config{
 		NodeName: "n1", Version: "v1.36.3+wherry.0.1.0", Pods: onePod(), Disk: disk{}, Volumes: disk{}, LogDir: "/var/log/pods", RootDir: "/var/lib/kubelet-of-no-machine",
-		Machine: Machine{CPUs: 4, MemoryBytes: 16384000, SwapBytes: 1024, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
-			KernelVersion: "6.1", OSImage: "Debian", MaxPID: 1000, Tasks: func() (int64, error) { return 77, nil }},
+		Machine: func() Machine {
+			return Machine{CPUs: 4, MemoryBytes: 16384000, SwapBytes: 1024, BootTime: at(-1000), MachineID: "m", SystemUUID: "s", BootID: "b",
+				KernelVersion: "6.1", OSImage: "Debian", MaxPID: 1000, Tasks: func() (int64, error) { return 77, nil }}
+		},
 		Now: func() time.Time { return at(0) }, Log: slog.New(slog.DiscardHandler),
 	}
 	change(&cfg)
@@ -250,10 +255,12 @@ func get(t *testing.T, h http.Handler, target string) string {
 	return string(body)
 }
 
+var update = flag.Bool("update", false, "rewrite the expected answers in testdata")
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
-	if os.Getenv("GOLDEN") != "" {
+	if *update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -266,6 +273,6 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (GOLDEN=1 rewrites it):\n%s", file, diff)
+		t.Errorf("%s (-update rewrites it):\n%s", file, diff)
 	}
 }

@@ -28,7 +28,7 @@ func (s *Stats) Signals(ctx context.Context) (pressure.Signals, error) {
 			errs = append(errs, s.diskSignals(out, containers, now, pressure.ContainerfsAvailable, pressure.ContainerfsInodesFree))
 		}
 	}
-	if m := &s.cfg.Machine; m.Tasks != nil && m.MaxPID > 0 {
+	if m := s.machine(); m.Tasks != nil && m.MaxPID > 0 {
 		tasks, err := m.Tasks()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("count tasks: %w", err))
@@ -42,8 +42,8 @@ func (s *Stats) Signals(ctx context.Context) (pressure.Signals, error) {
 // memorySignals: available is capacity less working set, of the node and of the group of all pods.
 func (s *Stats) memorySignals(out pressure.Signals, now time.Time) {
 	t := openTree(s.cfg.HostRoot)
-	if u, ok := t.read("/", now, usageOnly); ok && u.memory != nil && s.cfg.Machine.MemoryBytes > 0 {
-		out[pressure.MemoryAvailable] = observe(less(s.cfg.Machine.MemoryBytes, *u.memory.workingSet), s.cfg.Machine.MemoryBytes, now)
+	if u, ok := t.read("/", now, usageOnly); ok && u.memory != nil && s.machine().MemoryBytes > 0 {
+		out[pressure.MemoryAvailable] = observe(less(s.machine().MemoryBytes, *u.memory.workingSet), s.machine().MemoryBytes, now)
 	}
 	if u, ok := t.read(s.cfg.PodsGroup, now, cpuAndMemory); ok && u.memory != nil {
 		if left := u.memory.available; left != nil { // only with a limit: node allocatable enforced

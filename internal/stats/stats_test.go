@@ -245,7 +245,9 @@ func TestSignalsThatCannotBeReadAreAbsent(t *testing.T) {
 	t.Parallel()
 	s := newStats(t, func(c *Config) {
 		c.HostRoot, c.PodsGroup, c.Disk = t.TempDir(), "/kubepods", brokenDisk{}
-		c.Machine.Tasks = func() (int64, error) { return 0, errors.New("no /proc") }
+		m := c.Machine()
+		m.Tasks = func() (int64, error) { return 0, errors.New("no /proc") }
+		c.Machine = func() Machine { return m }
 	})
 	got, err := s.Signals(t.Context())
 	if len(got) != 0 || err == nil || !strings.Contains(err.Error(), "no /proc") || !strings.Contains(err.Error(), "no disk") {

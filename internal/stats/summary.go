@@ -45,10 +45,12 @@ func (s *Stats) summarize(ctx context.Context, want level) *statsapi.Summary {
 		s.cfg.Log.Warn("stats are incomplete: " + err.Error())
 	}
 	out := &statsapi.Summary{Node: statsapi.NodeStats{
-		NodeName: s.cfg.NodeName, StartTime: metav1.NewTime(s.cfg.Machine.BootTime),
+		NodeName: s.cfg.NodeName, StartTime: metav1.NewTime(s.machine().BootTime),
 		CPU: cpuStats(&r.node), Memory: memoryStats(&r.node), Swap: swapStats(&r.node),
 		SystemContainers: systemContainers(r),
 	}}
+	ctx, cancel := context.WithTimeout(ctx, diskWithin)
+	defer cancel()
 	disks := s.disks(ctx, r.at)
 	if want == everything {
 		out.Node.IO = ioStats(&r.node)
@@ -178,15 +180,15 @@ func networkStats(devices []device, at time.Time) *statsapi.NetworkStats {
 }
 
 func (s *Stats) rlimit(at time.Time) *statsapi.RlimitStats {
-	if s.cfg.Machine.Tasks == nil || s.cfg.Machine.MaxPID == 0 {
+	if s.machine().Tasks == nil || s.machine().MaxPID == 0 {
 		return nil
 	}
-	tasks, err := s.cfg.Machine.Tasks()
+	tasks, err := s.machine().Tasks()
 	if err != nil {
 		s.cfg.Log.Warn("stats are incomplete: count tasks: " + err.Error())
 		return nil
 	}
-	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: ptr(s.cfg.Machine.MaxPID), NumOfRunningProcesses: &tasks}
+	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: ptr(s.machine().MaxPID), NumOfRunningProcesses: &tasks}
 }
 
 // imageFs asks the runtime where images and writable layers lie.

@@ -9,7 +9,9 @@
 //   - One request in flight per pod, up to Parallel pods at once. No goroutine and no timer for a pod at rest.
 //   - No GET before a PATCH. The base of the patch is the newer of the last answer and the watched object.
 //   - A patch carries the UID: it never changes another pod of the same name. NotFound or a UID conflict ends the
-//     pod's writer; a status conflict or a validation error costs one GET and is named in the log.
+//     pod's writer; a status conflict costs one GET and another try.
+//   - A status that the API server finds invalid costs one GET, is named in the log once, and is told again only when it or
+//     the pod has changed. It does not hold up the deletion of a pod that has ended.
 //   - Conditions of other owners are never sent. Lists of IPs are sent whole.
 //   - A terminal phase in the API is never left, and never turned into the other terminal phase.
 //   - The delete (grace 0, UID precondition) comes after the final status has been acknowledged.

@@ -34,6 +34,7 @@ type answer struct {
 	err     error
 	fresh   *v1.Pod // read after a refusal
 	refused bool    // the API will not take this content, or a precondition failed
+	invalid bool    // it is the content: the same will be refused again
 }
 
 // turn sends one request for e, which nobody else touches meanwhile, and says what comes next.
@@ -98,7 +99,7 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
 		return answer{err: err}
 	}
-	a := answer{err: err, refused: true}
+	a := answer{err: err, refused: true, invalid: apierrors.IsInvalid(err)}
 	p, getErr := w.cfg.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(getErr):
@@ -142,6 +143,7 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	default:
 		w.schedule(e, now)
 	}
+	w.tellFirst(j.ref.UID, e)
 	w.mu.Unlock()
 
 	switch {
@@ -201,12 +203,27 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 		return
 	}
 	delay := min(retryInitial<<(e.failures-1), rejectMax)
+	if a.invalid && a.fresh != nil {
+		w.refuse(e, j, a, now.Add(delay))
+		return
+	}
 	if e.rejected != j.version {
 		e.rejected = j.version
 		w.cfg.Log.Warn("the API server refused a pod status, will retry",
 			"pod", j.ref.String(), "phase", j.want.Phase, "retryIn", delay, "err", a.err)
 	}
 	w.wait(e, now.Add(delay))
+}
+
+// refuse puts a status aside that the API server found invalid: it would do so again. It is tried once more when the status
+// or the pod in the API has changed, and does not hold up the deletion of a pod that has ended.
+func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
+	if e.rejected != j.version {
+		w.cfg.Log.Error("the API server refuses a pod status: it is told again when the status or the pod changes",
+			"pod", j.ref.String(), "phase", j.want.Phase, "err", a.err)
+	}
+	e.rejected, e.refused, e.notUntil = j.version, e.base.ResourceVersion, until
+	w.schedule(e, time.Now())
 }
 
 // recovered ends the back-off of pods that wait for the API server: it answers again.

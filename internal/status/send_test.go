@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -110,9 +111,10 @@ func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := len(a.requests()); n > 60 {
-			t.Errorf("%d requests in an hour for a status that is refused", n)
-		}
+		r.expect(t, "PATCH a failed", "GET a") // and nothing more in an hour
+		r.Observe(a.change("a", func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }))
+		time.Sleep(time.Minute)
+		r.expect(t, "PATCH a failed", "GET a", "PATCH a failed", "GET a") // the pod has changed: once more
 		if n := strings.Count(r.log.String(), "\n"); n != 1 {
 			t.Errorf("logged %d times, want 1", n)
 		}
@@ -124,6 +126,50 @@ func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
 		if got := describe(&a.get("a").Status); got != "Running ready=True changed" {
 			t.Errorf("status is %s", got)
 		}
+	})
+}
+
+// A pod that changes all the time does not have a refused status sent as often.
+func TestRefusedStatusOfAPodThatChangesAllTheTimeBacksOff(t *testing.T) {
+	p := aPod("a")
+	a := newAPI(p)
+	a.fail = func(method, name string) error {
+		if method == http.MethodPatch {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: running("True", "")})
+		for i := range 3600 {
+			time.Sleep(time.Second)
+			r.Observe(a.change("a", func(p *v1.Pod) { p.Labels = map[string]string{"x": fmt.Sprint(i)} }))
+		}
+		if n := len(a.requests()); n > 60 {
+			t.Errorf("%d requests in an hour for a status that is refused", n)
+		}
+		if n := strings.Count(r.log.String(), "\n"); n != 1 {
+			t.Errorf("logged %d times, want 1", n)
+		}
+	})
+}
+
+// A final status that is refused does not keep a deleted pod in the API for ever.
+func TestRefusedFinalStatusDoesNotHoldUpTheDeletion(t *testing.T) {
+	p := aPod("a")
+	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, new(int64(30))
+	a := newAPI(p)
+	a.fail = func(method, name string) error {
+		if method == http.MethodPatch {
+			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+		}
+		return nil
+	}
+	inBubble(t, a, 4, func(t *testing.T, r *rig) {
+		r.Set(Desired{Pod: p, Status: v1.PodStatus{Phase: v1.PodSucceeded}, Final: true})
+		time.Sleep(time.Minute)
+		r.expect(t, "PATCH a failed", "GET a", "DELETE a")
 	})
 }
 

@@ -84,6 +84,7 @@ type Writer struct {
 	// workers are goroutines; inFlight of them hold a pod.
 	workers, inFlight int
 	outage            bool // the last request failed for reasons that have nothing to do with its pod
+	firsts            map[types.UID]*first
 	running           bool
 	ctx               context.Context
 	wake              chan struct{} // capacity 1: the first of waiting has changed
@@ -108,8 +109,10 @@ type entry struct {
 
 	version  uint32 // of want: counts Set calls that changed it
 	acked    uint32 // version that the API acknowledged
-	rejected uint32 // version that the API refused as invalid
-	failures uint8  // in a row, as far as the back-off grows
+	rejected uint32 // version that the API refused as invalid, and the pod's resource version at which it did
+	refused  string
+	notUntil time.Time // a refused version is not sent before, whatever changes
+	failures uint8     // in a row, as far as the back-off grows
 	final    bool
 	queued   bool
 	inFlight bool
@@ -144,7 +147,7 @@ func New(cfg Config) *Writer {
 	if cfg.Synced == nil {
 		cfg.Synced = func(time.Duration) {}
 	}
-	return &Writer{cfg: cfg, pods: map[types.UID]*entry{}, wake: make(chan struct{}, 1)}
+	return &Writer{cfg: cfg, pods: map[types.UID]*entry{}, firsts: map[types.UID]*first{}, wake: make(chan struct{}, 1)}
 }
 
 // Run sends until ctx ends, then waits for the requests in flight. It may be called once.
@@ -212,6 +215,7 @@ func (w *Writer) Set(d Desired) {
 	}
 	e.queued = d.Queued
 	w.schedule(e, now)
+	w.tellFirst(d.Pod.UID, e)
 }
 
 // Observe tells of an object that the watch has seen. If another component changed what the Writer had written,
@@ -224,6 +228,7 @@ func (w *Writer) Observe(p *v1.Pod) {
 		return
 	}
 	w.schedule(e, time.Now())
+	w.tellFirst(p.UID, e)
 }
 
 // Forget drops all that is known of a pod. A request in flight runs to its end, without effect here.
@@ -232,6 +237,7 @@ func (w *Writer) Forget(uid types.UID) {
 	defer w.mu.Unlock()
 	if e := w.pods[uid]; e != nil {
 		w.end(e)
+		w.tellFirst(uid, e)
 		delete(w.pods, uid)
 	}
 }
@@ -286,6 +292,9 @@ func (e *entry) dirty() bool {
 // needsPatch: an acknowledged status that nobody changed since is not sent again, even where the API server kept
 // less than it was told.
 func (e *entry) needsPatch() bool {
+	if e.rejected == e.version && e.refused == e.base.ResourceVersion {
+		return false // nothing has changed since: it would be refused again
+	}
 	if e.acked == e.version && e.echo != nil &&
 		(e.echo == &e.base.Status || equality.Semantic.DeepEqual(*e.echo, e.base.Status)) {
 		return false
@@ -305,7 +314,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	}
 	if !e.dirty() {
 		w.remove(e)
-		if e.acked != e.version && e.want != nil { // the API says it already
+		if e.acked != e.version && e.want != nil && e.rejected != e.version { // the API says it already
 			e.acked, e.echo = e.version, &e.base.Status
 		}
 		return
@@ -314,13 +323,21 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		return // the back-off runs
 	}
 	w.remove(e)
+	if e.rejected == e.version && e.needsPatch() && now.Before(e.notUntil) {
+		w.wait(e, e.notUntil) // someone changes the pod again and again
+		return
+	}
 	repair := e.acked == e.version && !e.needsDelete()
 	if repair && now.Sub(e.wrote) < repairAfter {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
 	if !repair && e.since.Add(lateWithin).After(now) { // nothing waits longer
-		if at := e.since.Add(e.patience()); at.After(now) {
+		at := e.since.Add(e.patience())
+		if f := w.firsts[e.base.UID]; f != nil && f.at.Before(at) {
+			at = f.at
+		}
+		if at.After(now) {
 			w.wait(e, at)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
@@ -16,17 +17,25 @@ import (
 // Admit decides about a pod that the node has never run. A critical pod may have to wait until others, which are told
 // to end, have made room.
 func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
+	l.refresh()
 	l.admission.Lock()
 	defer l.admission.Unlock()
 	if l.cfg.NodeKnown != nil && !pod.IsStatic(p) && !l.cfg.NodeKnown() {
 		return nil, true // a static pod runs whatever the API has to say of the Node
 	}
-	r := l.cfg.Admit(p, l.admitted(p.UID))
-	if !r.OK && len(r.Preempt) > 0 {
-		l.preempt(p, r.Preempt)
+	others, unread := l.holders(p.UID)
+	if unread {
+		l.askLater(p.UID)
 		return nil, true
 	}
-	if !r.OK && (r.Reason == admit.ReasonNodeAffinity || r.Reason == admit.ReasonTaint) && l.awaitsNode(p.UID) {
+	newer := pod.IsStatic(p) || l.newerNode(p.UID) // before it is judged: the Node may be read meanwhile
+	r := l.cfg.Admit(p, others)
+	if r.ByNode() && !newer {
+		l.askForNode(p.UID)
+		return nil, true
+	}
+	if !r.OK && len(r.Preempt) > 0 {
+		l.preempt(p, r.Preempt)
 		return nil, true
 	}
 	if !r.OK {
@@ -43,26 +52,36 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	return nil, false
 }
 
-// newerNodeWithin is how long a refused pod waits for a newer Node.
-const newerNodeWithin = 10 * time.Second
-
-// awaitsNode reports whether a pod must not be refused yet for labels or taints: the scheduler may have known a newer Node.
-func (l *Loop) awaitsNode(uid types.UID) bool {
+// newerNode reports whether the Node has been read since it first spoke against the pod. Whoever bound the pod may have known
+// a newer Node than the one that the pod was judged by: a refusal is final, so the API is asked before.
+func (l *Loop) newerNode(uid types.UID) bool {
 	if l.cfg.NodeSince == nil {
-		return false
+		return true
 	}
+	l.mu.Lock()
+	m := l.workers[uid]
+	since := (*time.Time)(nil)
+	if m != nil {
+		since = m.refused
+	}
+	l.mu.Unlock()
+	return m == nil || since != nil && l.cfg.NodeSince(*since)
+}
+
+// askForNode has the Node read anew; the pod waits for it, as long as the API server does not answer.
+func (l *Loop) askForNode(uid types.UID) {
 	l.mu.Lock()
 	m := l.workers[uid]
 	if m == nil {
 		l.mu.Unlock()
-		return false
+		return
 	}
 	if m.refused == nil {
 		m.refused = new(time.Now())
 	}
 	since := *m.refused
 	l.mu.Unlock()
-	return !l.cfg.NodeSince(since) && time.Since(since) < newerNodeWithin
+	l.cfg.NodeSince(since)
 }
 
 // preempt ends pods to make room for a critical one, which is looked at again when they have.
@@ -97,17 +116,26 @@ func (l *Loop) makeRoom(victims []*v1.Pod) {
 
 // holdsChanged says that the pods which hold a part of the node are others now.
 func (l *Loop) holdsChanged() {
-	select {
-	case l.holds <- struct{}{}:
-	default:
+	if l.cfg.Holds != nil {
+		l.holding.ask()
 	}
 }
+
+func (l *Loop) tellHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
 // admitted are the pods that hold a part of the node: admitted by this agent, or by an earlier one that reported
 // a start time.
 func (l *Loop) admitted(but types.UID) []*v1.Pod {
-	pods := l.cfg.Pods.List()
+	pods, _ := l.holders(but)
+	return pods
+}
+
+// holders are the same with the resources that count: what was allocated to each pod, or granted since. unread says that
+// what an earlier agent allocated to one of them is not known yet.
+func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
+	pods = l.cfg.Pods.List()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool {
 		if p.UID == but || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 			return true
@@ -118,9 +146,63 @@ func (l *Loop) admitted(but types.UID) []*v1.Pod {
 		}
 		return !(m != nil && m.admitted) && p.Status.StartTime == nil
 	})
-	l.mu.Unlock()
-	for i := range pods {
-		pods[i] = l.allocated(pods[i])
+	for i, p := range pods {
+		m := l.workers[p.UID]
+		unread = unread || (m == nil || m.awaited()) && crispec.QOS(p) != v1.PodQOSBestEffort
+		switch {
+		case m == nil:
+		case m.resize != nil && m.resize.result.OK:
+			pods[i] = m.resize.pod
+		default:
+			pods[i] = m.allocated.Apply(p)
+		}
 	}
-	return pods
+	return pods, unread
+}
+
+// readWithin is how long pods wait for the checkpoints of others. After that the spec of a pod says what it holds: a disk
+// that hangs for one pod must not keep all others from the node.
+const readWithin = 10 * time.Second
+
+// awaited reports whether what the pod holds will be known in a moment. It is called with the lock held.
+func (m *member) awaited() bool { return !m.known && m.made != nil && time.Since(*m.made) < readWithin }
+
+// Loaded notes what an earlier agent allocated to a pod. Each worker reads its own checkpoint, all at the same time and none
+// under a lock; those that ask for a part of the node wait until all have.
+func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
+	var waiting []*member
+	l.mu.Lock()
+	if m := l.workers[uid]; m != nil && !m.known {
+		m.known, m.allocated = true, allocated
+		l.reading--
+	}
+	if l.reading == 0 {
+		for _, m := range l.workers {
+			if m.asks {
+				m.asks = false
+				waiting = append(waiting, m)
+			}
+		}
+	}
+	l.mu.Unlock()
+	for _, m := range waiting {
+		m.Look("what the others hold is known")
+	}
+}
+
+// askLater makes the pod's worker look again when the checkpoints have been read. Where that takes too long, the worker asks
+// again by itself.
+func (l *Loop) askLater(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m := l.workers[uid]; m != nil {
+		m.asks = true
+	}
+}
+
+// refresh reads what pods are judged by, before any lock is taken.
+func (l *Loop) refresh() {
+	if l.cfg.Refresh != nil {
+		l.cfg.Refresh(l.worker.Context)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/volume"
 )
 
 // Pods are what the sources want.
@@ -99,7 +100,10 @@ type Config struct {
 	Objects Objects
 	Policy  *decide.Policy
 	Hash    func(p *v1.Pod, c *v1.Container) string
-	// Admit judges a pod against those that the node holds.
+	// Refresh brings what Admit and Resize judge by up to date; nil: it always is. Each worker calls it before it waits for
+	// the lock of all admissions, so it may do IO.
+	Refresh func(ctx context.Context)
+	// Admit judges a pod against those that the node holds. It is called under that lock, as is Resize: no IO.
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
 	// Resize judges what a pod asks for beyond what is allocated to it against the pods that the node holds. Nil: the node
 	// accepts everything.
@@ -112,12 +116,14 @@ type Config struct {
 	// Leftovers lists pods that left directories or cgroups and that known does not know.
 	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
 	// Holds is told the pods that hold a part of the node, when they have changed and now and then: the weights of
-	// cgroups above pods follow them. Nil: nobody cares.
+	// cgroups above pods follow them. One call at a time, which may take its time. Nil: nobody cares.
 	Holds func(ctx context.Context, pods []*v1.Pod)
 	// StartPlaces bounds the pods that are being started at once.
 	StartPlaces int
 	// Storage measures what a pod takes on disk; nil: limits of that are not enforced. It may take its time.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
+	// PodFiles measures, and keeps within bounds, the files that the agent itself gives a pod's containers; nil: there are none.
+	PodFiles func(uid types.UID) (volume.FilesUsage, error)
 	// MaxDeadContainers is how many dead containers that have been replaced the node keeps altogether; nil: no limit.
 	MaxDeadContainers *int
 	// Housekeeping is how often leftovers and dead containers are looked for (1 min).
@@ -131,7 +137,7 @@ type Loop struct {
 	gate   *podworker.Gate
 	worker podworker.Config // its Context is set by Run
 
-	admission sync.Mutex // held while one pod is being admitted
+	admission sync.Mutex // held while one pod is being judged: never over IO
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -139,12 +145,14 @@ type Loop struct {
 	names   map[string]int // how many workers have a full name
 	seq     int
 	network Network
+	reading int                  // workers that have not read their checkpoint yet
 	early   map[types.UID]string // looks that came before Run
 	met     bool                 // every pod of the runtime's first listing has its worker
 
 	excess map[types.UID][]string // dead containers that must go, by pod
 
-	holds chan struct{} // the pods that hold a part of the node have changed
+	sweeping *errand // looks for leftovers
+	holding  *errand // tells who holds a part of the node
 }
 
 // member is a worker with what the loop itself must know of it.
@@ -159,6 +167,7 @@ type member struct {
 	told     bool // to make room, or to go for what it holds
 	met      bool // those of its name that the runtime has
 	known    bool // allocated is what its checkpoint says
+	asks     bool // again, when the checkpoints have been read
 
 	allocated *pod.Allocation // as of its last turn
 	resize    *resize         // that it asked for; nil: none
@@ -175,7 +184,8 @@ func New(cfg Config) *Loop {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, holds: make(chan struct{}, 1)}
+	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}}
+	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.tellHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
 		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
@@ -184,7 +194,7 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run lets the workers work until ctx ends, then waits for all that they began.
+// Run lets the workers work until ctx ends, then waits for all that they began. Its own goroutine does no IO.
 func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.worker.Context = ctx
@@ -201,7 +211,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	t := time.NewTicker(l.cfg.Housekeeping)
 	defer t.Stop()
-	if l.cfg.Storage != nil {
+	if l.cfg.Storage != nil || l.cfg.PodFiles != nil {
 		var storage sync.WaitGroup
 		defer storage.Wait()
 		storage.Go(func() { l.watchStorage(ctx) })
@@ -212,20 +222,18 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.close()
 			return nil
 		case <-t.C:
-			l.sweep()
+			l.sweeping.ask()
 			l.limitDead()
 			l.holdsChanged()
 			l.retryResizes()
-		case <-l.holds:
-			if l.cfg.Holds != nil {
-				l.cfg.Holds(ctx, l.admitted(""))
-			}
 		}
 	}
 }
 
 // close waits for all that the workers began. None begins anything afterwards.
 func (l *Loop) close() {
+	l.sweeping.close()
+	l.holding.close()
 	l.mu.Lock()
 	workers := make([]*member, 0, len(l.workers))
 	for _, m := range l.workers {
@@ -270,6 +278,7 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	m := l.workers[ref.UID]
 	if m == nil && wanted && l.worker.Context.Err() == nil {
 		l.seq++
+		l.reading++
 		now := time.Now()
 		m = &member{Worker: podworker.New(&l.worker, ref), seq: l.seq, made: &now}
 		l.workers[ref.UID] = m
@@ -308,12 +317,13 @@ func (l *Loop) lookAll(cause string) {
 	for _, uid := range uids {
 		l.look(pod.Ref{UID: uid}, cause, false)
 	}
-	if l.cfg.Pods.Ready() && l.cfg.Cache.Synced() {
-		l.sweep()
+	if l.cfg.Pods.Ready() && synced {
+		l.sweeping.ask()
 	}
 }
 
-// sweep makes workers for pods that are neither wanted nor in the runtime but left something on the node.
+// sweep makes workers for pods that are neither wanted nor in the runtime but left something on the node. It reads
+// directories: see errand.
 func (l *Loop) sweep() {
 	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
 		return

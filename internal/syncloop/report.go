@@ -35,12 +35,14 @@ type ReportConfig struct {
 	HostIPs     func() []string
 	// RecursiveReadOnly: the runtime handler of the pod supports it.
 	RecursiveReadOnly func(p *v1.Pod) bool
+	// Omit are the parts of a status that feature gates leave out.
+	Omit podstatus.Omit
 	// Started, when set, is told how long a pod took from its first sight to running.
 	Started func(p *v1.Pod, took time.Duration)
 	// ContainerEnded, when set, is told of each end of a container that a status shows, once: its kind (crispec.Kind)
 	// and what its status says of the end. It must not block.
 	ContainerEnded func(kind string, exitCode int32, reason string)
-	// Ended, when set, is told, again with each turn, that nothing runs any more of a pod with a deletion timestamp. It
+	// Ended, when set, is told, again with each turn, that nothing runs any more of a pushed pod with a deletion timestamp. It
 	// must not block.
 	Ended func(uid types.UID)
 }
@@ -80,7 +82,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	r.mu.Unlock()
 	st := podstatus.Derive(podstatus.Input{
 		Pod: t.Pod, Old: old, Observed: t.Observed, Memory: t.Memory, Plan: t.Plan,
-		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Now: t.Now,
+		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Omit: r.cfg.Omit, Now: t.Now,
 	})
 	r.mu.Lock()
 	rep.status, r.pods[t.Ref.UID] = &st, rep
@@ -107,7 +109,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	if r.cfg.Started != nil && st.Phase == v1.PodRunning && (old == nil && t.Pod.Status.Phase == v1.PodPending || old != nil && old.Phase == v1.PodPending) {
 		r.cfg.Started(t.Pod, t.Now.Sub(t.Memory.StartTime))
 	}
-	if r.cfg.Ended != nil && t.Pod.DeletionTimestamp != nil && t.Plan.Phase >= decide.PhaseStopped {
+	if r.cfg.Ended != nil && t.Source == pod.SourcePush && t.Pod.DeletionTimestamp != nil && t.Plan.Phase >= decide.PhaseStopped {
 		r.cfg.Ended(t.Ref.UID)
 	}
 	if r.cfg.Writer == nil {
@@ -191,6 +193,9 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			continue
 		}
 		r.cfg.Recorder.Event(t.Pod, c.Name, eventType, reason, message)
+	}
+	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // it stands in the plan of one turn
+		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
 	}
 	const network = "\x00network"
 	waits := t.Plan.Phase == decide.PhaseActive && !t.Node.NetworkReady && !t.Pod.Spec.HostNetwork && len(t.Observed.Sandboxes) == 0 && t.Node.NetworkMessage != ""

@@ -3,9 +3,17 @@ package syncloop
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podworker"
 )
 
 func TestEndsAreCountedOnce(t *testing.T) {
@@ -40,5 +48,39 @@ func TestEndsAreCountedOnce(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// The end of a pod is told to the source of pushed pods only where that has the pod: a node of a cluster sees the ends of many
+// others.
+func TestOnlyEndsOfPushedPodsAreTold(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[pod.Source]int{pod.SourceAPI: 0, pod.SourceFile: 0, pod.SourcePush: 1} {
+		told := 0
+		r := NewReport(ReportConfig{Recorder: &bare{}, Mirror: func(*v1.Pod) *v1.Pod { return nil }, RuntimeName: func() string { return "" },
+			HostIPs: func() []string { return nil }, RecursiveReadOnly: func(*v1.Pod) bool { return false }, Ended: func(types.UID) { told++ }})
+		p := named("web")
+		p.DeletionTimestamp = new(metav1.Now())
+		r.Turn(&podworker.Turn{Ref: pod.RefOf(p), Pod: p, Desired: p, Source: source, Observed: &pod.Observed{}, Memory: &decide.Memory{},
+			Plan: &decide.Plan{Phase: decide.PhaseStopped}, Now: time.Now()})
+		if told != want {
+			t.Errorf("%v: told %d times, want %d", source, told, want)
+		}
+	}
+}
+
+func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
+	t.Parallel()
+	b := &bare{}
+	r := NewReport(ReportConfig{Recorder: b, Mirror: func(*v1.Pod) *v1.Pod { return nil }, RuntimeName: func() string { return "" },
+		HostIPs: func() []string { return nil }, RecursiveReadOnly: func(*v1.Pod) bool { return false }})
+	turn := func(stop *decide.Stop) {
+		r.Turn(&podworker.Turn{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}, Observed: &pod.Observed{}, Memory: &decide.Memory{}, Plan: &decide.Plan{Stop: stop}, Now: time.Unix(1, 0)})
+	}
+	turn(&decide.Stop{Reason: "Evicted", Message: "the node is low on memory"}) // others say this one
+	turn(&decide.Stop{Reason: decide.ReasonDeadlineExceeded, Message: decide.MessageDeadlineExceeded})
+	turn(nil)
+	if len(b.events) != 1 || !strings.Contains(b.events[0], "DeadlineExceeded") {
+		t.Errorf("events %q, want one of DeadlineExceeded", b.events)
 	}
 }

@@ -20,28 +20,32 @@ type resize struct {
 	result         admit.ResizeResult
 }
 
-// Resize decides whether the node accepts what a pod asks for now: nil while the node cannot say. All resizes that wait
+// Resize decides whether the node accepts what a pod asks for now: not ok while the node cannot say. All resizes that wait
 // are judged together, in order, so that whoever asks just when room has come does not take it from one that goes before.
-func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) *admit.ResizeResult {
+func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool) {
+	if l.cfg.Resize == nil {
+		return admit.ResizeResult{OK: true}, true
+	}
+	l.refresh()
 	l.admission.Lock()
 	defer l.admission.Unlock()
-	if l.cfg.Resize == nil {
-		return &admit.ResizeResult{OK: true}
-	}
 	if l.cfg.NodeKnown != nil && !l.cfg.NodeKnown() || !l.cfg.Pods.Ready() {
-		return nil
+		return r, false
+	}
+	if _, unread := l.holders(p.UID); unread {
+		return r, false
 	}
 	l.mu.Lock()
 	m := l.workers[p.UID]
 	if m == nil {
 		l.mu.Unlock()
-		return nil
+		return r, false
 	}
 	if allocated.Covers(p) {
 		m.resize = nil
 		l.mu.Unlock()
 		l.grant("")
-		return &admit.ResizeResult{OK: true}
+		return admit.ResizeResult{OK: true}, true
 	}
 	since := time.Now()
 	granted := false
@@ -52,19 +56,21 @@ func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) *admit.ResizeResult 
 	if !granted {
 		m.resize = &resize{pod: p, allocated: allocated.Apply(p), since: since}
 	}
-	r := m.resize
+	mine := m.resize
 	l.mu.Unlock()
 	if !granted {
 		l.grant(p.UID)
 	}
-	if !r.result.OK {
-		return &r.result
-	}
 	l.mu.Lock()
-	m.allocated, m.resize = pod.AllocationOf(p), nil
+	r = mine.result // a copy: another worker's turn may judge it again as soon as the locks are free
+	if r.OK {
+		m.allocated, m.resize = pod.AllocationOf(p), nil
+	}
 	l.mu.Unlock()
-	l.holdsChanged()
-	return &r.result
+	if r.OK {
+		l.holdsChanged()
+	}
+	return r, true
 }
 
 // retryResizes looks again at the resizes that wait, since room may have come. It never waits for IO.
@@ -131,27 +137,4 @@ func inOrder(a, b *resize) int {
 	ag, ac, ap := rank(a)
 	bg, bc, bp := rank(b)
 	return cmp.Or(cmp.Compare(ag, bg), cmp.Compare(bp, ap), cmp.Compare(ac, bc), a.since.Compare(b.since))
-}
-
-// allocated is a pod with the resources that count for others: what was allocated to it, or granted since. Of a pod whose
-// worker has not looked yet, the checkpoint says it.
-func (l *Loop) allocated(p *v1.Pod) *v1.Pod {
-	l.mu.Lock()
-	m := l.workers[p.UID]
-	if m != nil && m.resize != nil && m.resize.result.OK {
-		defer l.mu.Unlock()
-		return m.resize.pod
-	}
-	known := m != nil && m.known
-	var a *pod.Allocation
-	if known {
-		a = m.allocated
-	}
-	l.mu.Unlock()
-	if !known && crispec.QOS(p) != v1.PodQOSBestEffort {
-		if kept, err := l.cfg.Checkpoints.Load(p.UID); err == nil && kept != nil {
-			a = kept.Allocated
-		}
-	}
-	return a.Apply(p)
 }

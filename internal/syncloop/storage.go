@@ -2,7 +2,10 @@ package syncloop
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,18 +15,35 @@ import (
 	"github.com/wherry-node/wherry/internal/admit"
 	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/volume"
 )
 
-// storageEvery is how often pods with a limit are looked at. How often a volume is measured is up to who measures.
-const storageEvery = 10 * time.Second
+const (
+	// storageEvery is how often pods with a limit are looked at. How often a volume is measured is up to who measures.
+	storageEvery = 10 * time.Second
+	// filesEvery is how many of these looks go by before the files of pods without a limit are looked at.
+	filesEvery = 3
+	// storageWithin bounds one measuring: the other pods wait for it. What was found until then counts.
+	storageWithin = time.Minute
+)
 
-// watchStorage ends pods that take more of the disk than their emptyDirs and containers may, until ctx ends: one timer for
-// the node, and only pods with such a limit are measured.
+// Bounds of the files that the agent itself gives containers, in bytes on disk. They hold without any limit in the pod.
+const (
+	// maxHosts is more than the longest lists of hosts that people share take. The file cannot be cut back under a container
+	// that uses it, so the pod ends.
+	maxHosts = 10 << 20
+	// maxMessages: termination messages are cut back when they are looked at. A container that has written so much since
+	// then fills the disk faster than that.
+	maxMessages = 100 << 20
+)
+
+// watchStorage ends pods that take more of the disk than they may, until ctx ends: one timer for the node. Only pods with
+// such a limit are measured; of the others only the files that the agent made for them.
 func (l *Loop) watchStorage(ctx context.Context) {
 	t := time.NewTicker(storageEvery)
 	defer t.Stop()
-	for {
+	for look := 0; ; look++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -33,17 +53,46 @@ func (l *Loop) watchStorage(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			if _, limited := storageLimit(p); !limited && !limitsVolumes(p) || crispec.IsCritical(p) {
+			_, limited := storageLimit(p)
+			limited = limited || limitsVolumes(p)
+			if !limited && look%filesEvery != 0 {
 				continue
 			}
-			use, err := l.cfg.Storage(ctx, p)
-			if err != nil { // the rest was measured
-				l.cfg.Log.Debug("storage not measured", "pod", p.Namespace+"/"+p.Name, "err", err)
-			}
-			if signal, why := overLimit(p, &use); why != "" {
-				l.evict(p, signal, why)
-			}
+			l.lookAtStorage(ctx, p, limited)
 		}
+	}
+}
+
+// lookAtStorage measures one pod and ends it where it is over a limit.
+func (l *Loop) lookAtStorage(ctx context.Context, p *v1.Pod, limited bool) {
+	var use StorageUse
+	var err, filesErr error
+	if l.cfg.PodFiles != nil {
+		use.Files, filesErr = l.cfg.PodFiles(p.UID)
+	}
+	if crispec.IsCritical(p) {
+		return
+	}
+	if limited && l.cfg.Storage != nil {
+		files := use.Files
+		bounded, cancel := context.WithTimeout(ctx, storageWithin)
+		use, err = l.cfg.Storage(bounded, p)
+		cancel()
+		use.Files = files
+	}
+	if err := errors.Join(filesErr, err); err != nil { // the rest was measured
+		l.cfg.Log.Debug("storage not measured", "pod", p.Namespace+"/"+p.Name, "err", err)
+	}
+	signal, why := overFiles(&use.Files)
+	switch {
+	case why != "" || l.cfg.Storage == nil:
+	case errors.Is(err, hostfs.ErrTooDeep):
+		signal, why = signalVolume, "The pod's volumes cannot be measured, and it has limits of storage: "+hostfs.ErrTooDeep.Error()+". "
+	default:
+		signal, why = overLimit(p, &use)
+	}
+	if why != "" {
+		l.evict(p, signal, why)
 	}
 }
 
@@ -51,6 +100,8 @@ func (l *Loop) watchStorage(ctx context.Context) {
 type StorageUse struct {
 	Volumes    []volume.Usage
 	Containers []ContainerUse
+	// Files are those that the agent itself gives containers: hosts, termination messages.
+	Files volume.FilesUsage
 	// LayersApart: writable layers have a file system of their own, and do not count against the limit of a container.
 	LayersApart bool
 }
@@ -104,11 +155,12 @@ func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 	for _, c := range use.Containers {
 		total += c.Layer + c.Logs
 	}
+	total += use.Files.Bytes()
 	if total > uint64(limit.Value()) {
 		return signalPod, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for _, c := range use.Containers {
-		used := c.Logs
+		used := c.Logs + use.Files.Messages[c.Name]
 		if !use.LayersApart {
 			used += c.Layer
 		}
@@ -120,6 +172,23 @@ func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 		}
 	}
 	return "", ""
+}
+
+// overFiles says which of the files that the agent gives containers has grown too large; "" when none.
+func overFiles(u *volume.FilesUsage) (signal, why string) {
+	if u.Hosts > maxHosts {
+		return signalPod, fmt.Sprintf("The pod's hosts file takes %s on disk, more than %s. ", size(u.Hosts), size(maxHosts))
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.Messages)) {
+		if m := u.Messages[name]; m > maxMessages {
+			return signalContainer, fmt.Sprintf("Termination messages of container %s take %s on disk, more than %s. ", name, size(m), size(maxMessages))
+		}
+	}
+	return "", ""
+}
+
+func size(bytes uint64) string {
+	return resource.NewQuantity(int64(min(bytes>>20, 1<<42))<<20, resource.BinarySI).String()
 }
 
 // volumeOverLimit: "sizeLimit is the total amount of local storage required for this EmptyDir volume".

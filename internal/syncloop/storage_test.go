@@ -1,11 +1,20 @@
 package syncloop
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/hostfs"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podset"
 	"github.com/wherry-node/wherry/internal/volume"
 )
 
@@ -62,5 +71,107 @@ func TestOverLimitOfContainers(t *testing.T) {
 		if _, got := overLimit(c.pod, &c.use); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// The hosts file and the termination logs of a pod count against its limits of ephemeral storage, as what else it writes.
+func TestCVE20208557HostsFileCountsAgainstTheLimit(t *testing.T) {
+	t.Parallel()
+	limit := v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: limit}}}}
+	two := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: limit}, {Name: "b", Resources: limit}}}}
+	const ofPod = "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. "
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		use  StorageUse
+		want string
+	}{
+		"hosts":                 {p, StorageUse{Files: volume.FilesUsage{Hosts: 1<<20 + 1}}, ofPod},
+		"hosts, just as much":   {p, StorageUse{Files: volume.FilesUsage{Hosts: 1 << 20}}, ""},
+		"hosts and logs":        {p, StorageUse{Files: volume.FilesUsage{Hosts: 1 << 19}, Containers: []ContainerUse{{Name: "a", Logs: 1<<19 + 1}}}, ofPod},
+		"termination log":       {p, StorageUse{Files: volume.FilesUsage{Messages: map[string]uint64{"a": 1<<20 + 1}}}, ofPod},
+		"a container's own log": {two, StorageUse{Files: volume.FilesUsage{Messages: map[string]uint64{"b": 1<<20 + 1}}, Containers: []ContainerUse{{Name: "b"}}}, `Container b exceeded its local ephemeral storage limit "1Mi". `},
+	} {
+		if _, got := overLimit(c.pod, &c.use); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A pod without any limit that fills its hosts file, or its termination log faster than it is cut back, is evicted; one
+// that keeps within bounds, and a critical one, is not.
+func TestHostsFileAndTerminationLogHaveABoundWithoutALimit(t *testing.T) {
+	t.Parallel()
+	const mi = 1 << 20
+	for name, c := range map[string]struct {
+		files    volume.FilesUsage
+		critical bool
+		want     int
+	}{
+		"within bounds":   {volume.FilesUsage{Hosts: 10 * mi, Messages: map[string]uint64{"a": 100 * mi}}, false, 0},
+		"hosts":           {volume.FilesUsage{Hosts: 10*mi + 1}, false, 1},
+		"termination log": {volume.FilesUsage{Messages: map[string]uint64{"a": 100*mi + 1}}, false, 1},
+		"critical":        {volume.FilesUsage{Hosts: 10*mi + 1}, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
+			looks := 0
+			b.files = func(types.UID) (volume.FilesUsage, error) { looks++; return c.files, nil }
+			p := named("web")
+			if c.critical {
+				p.Spec.Priority = new(int32(2_000_000_000))
+			}
+			run(t, b, func(set *podset.Set) {
+				set.Replace(pod.SourceAPI, []*v1.Pod{p})
+				time.Sleep(2 * time.Minute)
+				if n := b.count(&b.events, admit.ReasonEvicted+" web"); n != c.want {
+					t.Errorf("%d evictions, want %d: events %q", n, c.want, b.events)
+				}
+				if looks == 0 || looks > 5 {
+					t.Errorf("%d looks in 2 minutes at a pod without a limit", looks)
+				}
+			})
+		})
+	}
+}
+
+// A pod that has a limit does not escape it by a tree that cannot be measured: what was found until the time was up counts, and
+// a tree that is too deep to be walked ends the pod.
+func TestAVolumeThatCannotBeMeasuredIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		disk func(context.Context, *v1.Pod) (StorageUse, error)
+		want int
+	}{
+		"too deep": {func(context.Context, *v1.Pod) (StorageUse, error) {
+			return StorageUse{}, fmt.Errorf("volume %q: %w", "v", hostfs.ErrTooDeep)
+		}, 1},
+		"takes for ever, over the limit": {func(ctx context.Context, _ *v1.Pod) (StorageUse, error) {
+			<-ctx.Done()
+			return StorageUse{Volumes: []volume.Usage{{Name: "v", UsedBytes: 2 << 20}}}, ctx.Err()
+		}, 1},
+		"takes for ever, within it": {func(ctx context.Context, _ *v1.Pod) (StorageUse, error) {
+			<-ctx.Done()
+			return StorageUse{Volumes: []volume.Usage{{Name: "v", UsedBytes: 1}}}, ctx.Err()
+		}, 0},
+		"another error": {func(context.Context, *v1.Pod) (StorageUse, error) {
+			return StorageUse{}, fmt.Errorf("measure: %w", os.ErrPermission)
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }, disk: c.disk}
+			p := named("web")
+			limit := resource.MustParse("1Mi")
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+			run(t, b, func(set *podset.Set) {
+				set.Replace(pod.SourceAPI, []*v1.Pod{p})
+				time.Sleep(3 * time.Minute)
+				if n := b.count(&b.events, admit.ReasonEvicted+" web"); n != c.want {
+					t.Errorf("%d evictions, want %d: events %q", n, c.want, b.events)
+				}
+			})
+		})
 	}
 }

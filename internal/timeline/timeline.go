@@ -3,7 +3,8 @@ package timeline
 import (
 	"sync"
 	"time"
-	"unicode/utf8"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // Size bounds: a ring holds at most maxRecords records, each with at most maxText bytes of any one text.
@@ -65,14 +66,5 @@ func (r *Ring) Records() ([]Record, int) {
 	return append(out, r.records[:oldest]...), r.dropped
 }
 
-// clip cuts at the start of a character: the record becomes JSON.
-func clip(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	end := maxText - 3
-	for end > maxText-6 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "..."
-}
+// clip bounds a text; what a container said in it must not command the terminal of who reads it.
+func clip(s string) string { return pod.TextMax(s, maxText) }

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // fileName is the file in a pod's directory.
@@ -25,7 +28,8 @@ type Config struct {
 	RootDir string
 	// Length is userNamespaces.idsPerPod; DefaultLength when 0.
 	Length uint32
-	// Pool finds the IDs that the node may give to pods; nil: all but the first Length. It is called once, by Load.
+	// Pool finds the IDs that the node may give to pods; nil: all but the first Length. It is called by Load, and again while
+	// that fails.
 	Pool func() (Pool, error)
 }
 
@@ -38,6 +42,8 @@ type Pool struct {
 // Ranges are the ranges of one node's pods.
 type Ranges struct {
 	cfg Config
+
+	failing atomic.Pointer[error] // the last error of load
 
 	mu    sync.Mutex
 	pool  Pool
@@ -61,18 +67,36 @@ func New(cfg Config) *Ranges {
 }
 
 // Load finds the node's IDs and the ranges that pods on disk have. An error does not keep the agent from running: pods
-// that need a range are told, again and again, until it is mended and the agent is started anew.
+// that need a range are told, and each time one asks, Range looks again.
 func (r *Ranges) Load() error {
-	pool, err := r.findPool()
-	found, bad, lerr := r.find()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.load()
+}
+
+// Failing is why no range can be given; nil when they can. It never waits for the disk.
+func (r *Ranges) Failing() error {
+	if err := r.failing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// load is Load with the lock held: a range that is given meanwhile must not be lost.
+func (r *Ranges) load() error {
+	pool, err := r.findPool()
+	found, bad, lerr := r.find()
 	r.pool, r.err, r.taken, r.bad = pool, errors.Join(err, lerr), found, bad
 	errs := []error{r.err}
 	for _, e := range bad {
 		errs = append(errs, e)
 	}
-	return errors.Join(errs...)
+	err = errors.Join(errs...)
+	r.failing.Store(nil)
+	if err != nil {
+		r.failing.Store(&err)
+	}
+	return err
 }
 
 func (r *Ranges) findPool() (Pool, error) {
@@ -128,11 +152,13 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	if s, ok := r.taken[uid]; ok {
 		return uint32(s.from), uint32(s.to - s.from), nil
 	}
+	if r.cfg.RootDir != "" && (r.err != nil || len(r.bad) > 0) {
+		if err := r.load(); err != nil {
+			return 0, 0, fmt.Errorf("no user ID range is given while one is unknown: %w", err)
+		}
+	}
 	if r.err != nil {
 		return 0, 0, r.err
-	}
-	for _, err := range r.bad {
-		return 0, 0, fmt.Errorf("no user ID range is given while one is unknown: %w", err)
 	}
 	s, ok := r.free()
 	if !ok {
@@ -192,6 +218,9 @@ func (r *Ranges) Release(uid types.UID) error {
 	}
 	delete(r.taken, uid)
 	delete(r.bad, uid)
+	if len(r.bad) == 0 && r.err == nil {
+		r.failing.Store(nil)
+	}
 	return nil
 }
 
@@ -246,22 +275,5 @@ func write(path string, s span) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return hostfs.WriteFile(path, data, 0o600)
 }

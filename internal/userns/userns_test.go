@@ -201,3 +201,30 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// A file that could not be read keeps pods from their ranges only until it can be: nobody has to start the agent anew. Until
+// then it is said why.
+func TestAnUnreadableFileIsReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := root(t, "a", "b")
+	path := filepath.Join(dir, "pods", "a", "userns")
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // torn by a power cut
+		t.Fatal(err)
+	}
+	r := New(Config{RootDir: dir})
+	if err := r.Load(); err == nil || r.Failing() == nil {
+		t.Fatalf("loaded an empty file: %v, failing: %v", err, r.Failing())
+	}
+	if _, _, err := r.Range("b"); err == nil {
+		t.Error("a range was given while one is unknown")
+	}
+	if err := write(path, span{65536, 131072}); err != nil {
+		t.Fatal(err)
+	}
+	if b := first(t, r, "b"); b != 131072 {
+		t.Errorf("b got the range from %d", b)
+	}
+	if err := r.Failing(); err != nil {
+		t.Errorf("mended, and it still says %v", err)
+	}
+}

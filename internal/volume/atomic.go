@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // file is one file of a volume. UID and the writer's group are set on it; a negative UID leaves root.
@@ -219,7 +221,7 @@ func (w *writer) same(path string, d fs.DirEntry, f file) bool {
 			return false
 		}
 	}
-	data, err := os.ReadFile(path)
+	data, err := hostfs.ReadUntrusted(path, 1, info.Size())
 	return err == nil && bytes.Equal(data, f.Data)
 }
 

@@ -25,7 +25,7 @@ func (v *Volumes) setUpEmptyDir(p Pod, vol *v1.Volume) error {
 	case src.Medium == v1.StorageMediumDefault:
 		return makeOpenDir(dir, group)
 	case src.Medium == v1.StorageMediumMemory:
-		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group)
+		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // programs may be put there and run
 	case strings.HasPrefix(string(src.Medium), string(v1.StorageMediumHugePages)):
 		return v.setUpHugePages(dir, p.Pod, src.Medium, group)
 	}

@@ -90,6 +90,12 @@ func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 // Usage is empty: nothing takes any room.
 func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
 
+// FilesUsage is empty: no file is written.
+func (m *InMemory) FilesUsage(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
+
+// BoundFiles has nothing to bound.
+func (m *InMemory) BoundFiles(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
+
 // ReadFile finds nothing: no container of a simulated node writes into a volume.
 func (m *InMemory) ReadFile(_ *v1.Pod, volume, path string) ([]byte, error) {
 	return nil, fmt.Errorf("read %s of volume %s: %w", path, volume, fs.ErrNotExist)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -114,7 +115,7 @@ func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind)
 	if k == kindConfigMap {
 		err = ensureDir(dir)
 	} else { // secrets, tokens and pod metadata stay in memory
-		err = v.ensureTmpfs(dir, memorySize(p, nil), group)
+		err = v.ensureTmpfs(dir, memorySize(p, nil), group, secretFlags(vol))
 	}
 	if err != nil {
 		return err
@@ -138,8 +139,60 @@ func ensureDir(dir string) error {
 	return nil
 }
 
+// secretFlags are the mount flags of a volume that is only read. Devices and setuid programs have no place there. Nor have
+// programs, unless the pod gives a file an execute bit: some run scripts out of a Secret. Without such a bit noexec changes
+// nothing that a container sees.
+func secretFlags(vol *v1.Volume) uintptr {
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	for _, mode := range fileModes(vol) {
+		if mode != nil && *mode&0o111 != 0 {
+			return flags
+		}
+	}
+	return flags | unix.MS_NOEXEC
+}
+
+// fileModes are all modes that a volume of files from the API names.
+func fileModes(vol *v1.Volume) (modes []*int32) {
+	keys := func(items []v1.KeyToPath) {
+		for i := range items {
+			modes = append(modes, items[i].Mode)
+		}
+	}
+	fields := func(items []v1.DownwardAPIVolumeFile) {
+		for i := range items {
+			modes = append(modes, items[i].Mode)
+		}
+	}
+	if s := vol.Secret; s != nil {
+		modes = append(modes, s.DefaultMode)
+		keys(s.Items)
+	}
+	if d := vol.DownwardAPI; d != nil {
+		modes = append(modes, d.DefaultMode)
+		fields(d.Items)
+	}
+	if vol.Projected == nil {
+		return modes
+	}
+	modes = append(modes, vol.Projected.DefaultMode)
+	for i := range vol.Projected.Sources {
+		s := &vol.Projected.Sources[i]
+		if s.Secret != nil {
+			keys(s.Secret.Items)
+		}
+		if s.ConfigMap != nil {
+			keys(s.ConfigMap.Items)
+		}
+		if s.DownwardAPI != nil {
+			fields(s.DownwardAPI.Items)
+		}
+	}
+	return modes
+}
+
 // ensureTmpfs makes dir a tmpfs unless it is one. The root gets the tmpfs' usual mode 1777, and the group.
-func (v *Volumes) ensureTmpfs(dir string, size int64, group int) error {
+func (v *Volumes) ensureTmpfs(dir string, size int64, group int, flags uintptr) error {
 	if err := ensureDir(dir); err != nil {
 		return err
 	}
@@ -151,5 +204,12 @@ func (v *Volumes) ensureTmpfs(dir string, size int64, group int) error {
 	if group >= 0 {
 		mode |= os.ModeSetgid
 	}
-	return v.cfg.Host.MountTmpfs(dir, size, mode, group)
+	maySwap, err := v.cfg.Host.MountTmpfs(dir, size, mode, group, flags)
+	if maySwap {
+		v.swaps.Do(func() {
+			v.cfg.Log.Warn("secrets of pods may be written to swap space: this kernel cannot keep a tmpfs out of it (noswap, Linux 6.4)",
+				"do", "use a newer kernel, encrypted swap space, or none")
+		})
+	}
+	return err
 }

@@ -256,3 +256,121 @@ func TestInMemoryWritesNothing(t *testing.T) {
 		t.Errorf("written: %v", left)
 	}
 }
+
+// grow fills a file, as a container does that has it mounted.
+func grow(t *testing.T, path string, bytes int) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.Write(make([]byte, bytes))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a container writes to its hosts file is known, by what it takes on disk: a sparse file of 4 TiB takes nothing.
+func TestCVE20208557HostsFileIsMeasured(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := aPod()
+	setUp(t, f, p)
+	hosts := filepath.Join(f.root, "pods", string(p.UID), "etc-hosts")
+	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before, err := f.FilesUsage(p.UID)
+	if err != nil || before.Hosts > 64<<10 || before.Inodes != 1 || before.Bytes() != before.Hosts {
+		t.Errorf("%+v, %v", before, err)
+	}
+	if err := os.Truncate(hosts, 1<<42); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := f.FilesUsage(p.UID); err != nil || u.Hosts > 64<<10 {
+		t.Errorf("a sparse file: %+v, %v", u, err)
+	}
+	if err := os.Truncate(hosts, 0); err != nil {
+		t.Fatal(err)
+	}
+	grow(t, hosts, 8<<20)
+	u, err := f.BoundFiles(p.UID)
+	if err != nil || u.Hosts < 8<<20 || u.Bytes() != u.Hosts {
+		t.Errorf("8 MiB written: %+v, %v", u, err)
+	}
+	if info, err := os.Stat(hosts); err != nil || info.Size() != 8<<20 {
+		t.Errorf("the hosts file was cut under its container: %v, %v", info.Size(), err)
+	}
+	if u, err := f.FilesUsage("nobody"); err != nil || u.Bytes() != 0 {
+		t.Errorf("a pod that has nothing: %+v, %v", u, err)
+	}
+	if _, err := f.FilesUsage("../.."); err == nil {
+		t.Error("a UID that is no file name")
+	}
+}
+
+// A termination log that a container fills (kubernetes#122224) is counted and then cut back: its end, of which the message is
+// read, and its length stay, and a container that appends to it goes on where it was.
+func TestTerminationLogIsBoundedOnDisk(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := aPod()
+	setUp(t, f, p)
+	in := volume.MountInput{Pod: p, Container: &v1.Container{Name: "c", TerminationMessagePath: "/dev/termination-log"}}
+	mounts, err := f.Mounts(t.Context(), in)
+	if err != nil || len(mounts) != 1 {
+		t.Fatal(mounts, err)
+	}
+	path := mounts[0].GetHostPath()
+	grow(t, path, 16<<20)
+	container, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer container.Close()
+	if _, err := container.WriteString("the last words"); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := f.FilesUsage(p.UID); err != nil || u.Messages["c"] < 16<<20 {
+		t.Errorf("16 MiB written: %+v, %v", u, err)
+	}
+	if u, err := f.BoundFiles(p.UID); err != nil || u.Messages["c"] < 16<<20 {
+		t.Errorf("what was there before it was cut: %+v, %v", u, err)
+	}
+	u, err := f.BoundFiles(p.UID)
+	if err != nil || u.Messages["c"] > 128<<10 {
+		t.Errorf("cut back: %+v, %v", u, err)
+	}
+	if _, err := container.WriteString(", and more"); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	const words = "the last words, and more"
+	if err != nil || len(data) != 16<<20+len(words) || string(data[16<<20:]) != words {
+		t.Errorf("%d bytes, %v, ending with %q", len(data), err, data[max(0, len(data)-40):])
+	}
+}
+
+// A link or a pipe that somebody put in the place of a message is not followed, and holds nobody up.
+func TestWhatIsNoTerminationLogIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := aPod()
+	setUp(t, f, p)
+	at := filepath.Join(f.root, "pods", string(p.UID), "containers", "c")
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(precious, make([]byte, 2<<20), 0o644), os.Symlink(precious, filepath.Join(at, "link")), unix.Mkfifo(filepath.Join(at, "pipe"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := f.BoundFiles(p.UID); err != nil || u.Bytes() > 64<<10 || u.Inodes != 2 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if u, err := blocks(precious); err != nil || u < 2<<20 {
+		t.Errorf("cut through a link: %d, %v", u, err)
+	}
+}
+
+func blocks(path string) (int64, error) {
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	return st.Blocks * 512, err
+}

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // keptMessages is how many termination message files of one container stay: those of containers that may still be
@@ -30,7 +31,7 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 	if in.Hosts != nil && !taken(hostsPath) {
 		path := v.layout.hosts(in.Pod.UID)
 		v.hosts.Lock()
-		err := writeInPlace(path, in.Hosts)
+		err := hostfs.OverwriteUntrusted(path, in.Hosts, 0o644)
 		v.hosts.Unlock()
 		if err != nil {
 			return nil, fmt.Errorf("write hosts file: %w", err)
@@ -45,25 +46,6 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: absolute(path), HostPath: file, SelinuxRelabel: true})
 	}
 	return mounts, nil
-}
-
-// writeInPlace writes a file that containers have mounted: its inode stays, and at no moment is it empty.
-func writeInPlace(path string, content []byte) error {
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.WriteAt(content, 0); err != nil {
-		return err
-	}
-	if err := f.Truncate(int64(len(content))); err != nil {
-		return err
-	}
-	return f.Chmod(0o644)
 }
 
 // messageFile makes the file for the termination message of the next attempt, writable for any user.

@@ -3,13 +3,12 @@ package volume
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
-	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // maxReadFile bounds a file that the agent reads from a pod's volume.
@@ -36,18 +35,14 @@ func (v *Volumes) ReadFile(p *v1.Pod, volume, path string) ([]byte, error) {
 		return nil, fmt.Errorf("file %q of volume %q: cannot be opened inside of the volume", path, volume)
 	}
 	defer found.Close()
-	info, err := found.Stat()
-	if err != nil || !info.Mode().IsRegular() {
+	data, err := hostfs.ReadPinned(found, maxReadFile)
+	switch {
+	case errors.Is(err, hostfs.ErrNotRegular):
 		return nil, fmt.Errorf("file %q of volume %q is not a regular file", path, volume)
-	}
-	if info.Size() > maxReadFile {
-		return nil, fmt.Errorf("file %q of volume %q has %d bytes, more than %d", path, volume, info.Size(), maxReadFile)
-	}
-	// What was found is an O_PATH descriptor: the same file, opened for reading.
-	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(found.Fd())))
-	if err != nil {
+	case errors.Is(err, hostfs.ErrTooLarge):
+		return nil, fmt.Errorf("file %q of volume %q has more than %d bytes", path, volume, maxReadFile)
+	case err != nil:
 		return nil, fmt.Errorf("file %q of volume %q: cannot be read", path, volume)
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxReadFile))
+	return data, nil
 }

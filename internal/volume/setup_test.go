@@ -53,7 +53,7 @@ func (a *api) ServiceAccountToken(context.Context, *v1.Pod, string, *int64) (str
 // directories then.
 type dirHost struct{ hostfs.Host }
 
-func (dirHost) MountTmpfs(string, int64, fs.FileMode, int) error { return nil }
+func (dirHost) MountTmpfs(string, int64, fs.FileMode, int, uintptr) (bool, error) { return false, nil }
 
 func host(t *testing.T) volume.Host {
 	t.Helper()
@@ -65,7 +65,11 @@ func host(t *testing.T) volume.Host {
 
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
+	switch {
+	case os.Geteuid() == 0:
+	case os.Getenv("CI") == "true":
+		t.Fatal("needs root: mounts")
+	default:
 		t.Skip("needs root: mounts")
 	}
 }
@@ -300,5 +304,16 @@ func TestUnsupportedKindsAreNamed(t *testing.T) {
 		if !errors.Is(err, volume.ErrUnsupported) {
 			t.Errorf("%s: not ErrUnsupported: %v", want, err)
 		}
+	}
+}
+
+// A gitRepo volume is refused by name (CVE-2025-1767 too): the agent runs no git.
+func TestCVE202410220GitRepoIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	err := f.SetUp(t.Context(), volume.Pod{Pod: aPod(vol("v", v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "."}}))})
+	wantError(t, err, "v", "gitRepo")
+	if !errors.Is(err, volume.ErrUnsupported) {
+		t.Errorf("not ErrUnsupported: %v", err)
 	}
 }

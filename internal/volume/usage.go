@@ -16,7 +16,7 @@ import (
 type Meter interface {
 	// DiskSpace is what the file system at path has in all, and what is left: bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// DiskUsage walks dir and sums up what it takes; it stops when ctx ends.
+	// DiskUsage walks dir and sums up what it takes; it stops when ctx ends. What it found before an error is returned with it.
 	DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error)
 }
 
@@ -48,8 +48,8 @@ type walked struct {
 }
 
 // Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. A walk through a large
-// volume is not repeated within a minute; one that ctx cuts short gives its last result, if there is one. Volumes
-// that are not there yet are left out. The error joins what could not be measured; the rest is returned with it.
+// volume is not repeated within a minute; one that fails gives what it found, or its last result where that is more: at
+// least so much is there. Volumes that are not there yet are left out. The error joins what could not be measured as a whole.
 func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	var errs []error
@@ -60,10 +60,10 @@ func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 		}
 		u, err := v.usage(ctx, p.UID, vol.Name, v.layout.volume(p.UID, k, vol.Name))
 		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, fmt.Errorf("volume %q: %w", vol.Name, err))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
 			}
-			continue
+			errs = append(errs, fmt.Errorf("volume %q: %w", vol.Name, err))
 		}
 		all = append(all, u)
 	}
@@ -91,6 +91,9 @@ func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string) (U
 func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, error) {
 	v.walks.mu.Lock()
 	last, known := v.walks.pods[uid][dir]
+	if v.walks.pods[uid] == nil {
+		v.walks.pods[uid] = map[string]walked{}
+	}
 	v.walks.mu.Unlock()
 	now := time.Now()
 	if known && now.Sub(last.at) < usageTTL {
@@ -98,18 +101,17 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, 
 	}
 	bytes, inodes, err := v.cfg.Host.DiskUsage(ctx, dir)
 	if err != nil {
-		if known && ctx.Err() != nil {
-			return last, nil
+		if known && last.bytes >= bytes {
+			return last, err
 		}
-		return walked{}, err
+		return walked{bytes: bytes, inodes: inodes, at: now}, err
 	}
 	w := walked{bytes: bytes, inodes: inodes, at: now}
 	v.walks.mu.Lock()
 	defer v.walks.mu.Unlock()
-	if v.walks.pods[uid] == nil {
-		v.walks.pods[uid] = map[string]walked{}
+	if dirs := v.walks.pods[uid]; dirs != nil { // else the pod was removed meanwhile: nobody would forget it again
+		dirs[dir] = w
 	}
-	v.walks.pods[uid][dir] = w
 	return w, nil
 }
 

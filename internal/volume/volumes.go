@@ -23,8 +23,9 @@ type Mounter interface {
 	MountPoints(dir string) ([]string, error)
 	// IsMountPoint reports whether a file system of its own is mounted on dir; false when dir does not exist.
 	IsMountPoint(dir string) (bool, error)
-	// MountTmpfs mounts a tmpfs; size 0 is the kernel's default, gid negative is root's.
-	MountTmpfs(target string, size int64, mode fs.FileMode, gid int) error
+	// MountTmpfs mounts a tmpfs with the flags of mount(2); size 0 is the kernel's default, gid negative is root's. maySwap: this
+	// machine swaps, and the kernel cannot keep the tmpfs out of that.
+	MountTmpfs(target string, size int64, mode fs.FileMode, gid int, flags uintptr) (maySwap bool, err error)
 	// Mount mounts any other file system.
 	Mount(source, target, fstype, options string) error
 	// Unmount takes the topmost mount off target, detaching a busy one; no mount there is no error.
@@ -74,6 +75,7 @@ type Volumes struct {
 	cfg    Config
 	layout layout
 	walks  walks
+	swaps  sync.Once  // said that secrets may be swapped out
 	hosts  sync.Mutex // one hosts file is written at a time: containers of one pod share theirs
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -23,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/wherry-node/wherry/internal/config"
 )
 
 // prefix begins the name of every directory and cgroup that a run makes; the process id follows.
@@ -89,6 +92,7 @@ func run(m *testing.M) int {
 		_ = f.Value.Set("8") // tests wait far more than they compute
 	}
 	sweep(e.bin)
+	defer keepKernel()()
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -344,4 +348,26 @@ func freePort() (int, error) {
 		}
 	}
 	return 0, errors.New("none of 500 TCP ports is free")
+}
+
+// keepKernel remembers the settings of the kernel that nodes set at their start, and returns what puts them back.
+func keepKernel() (restore func()) {
+	before := map[string][]byte{}
+	for _, s := range config.KernelSettings() {
+		file := s.File("/proc/sys")
+		if value, err := os.ReadFile(file); err == nil {
+			before[file] = value
+		}
+	}
+	return func() {
+		for file, value := range before {
+			now, err := os.ReadFile(file)
+			if err == nil && !bytes.Equal(now, value) {
+				err = os.WriteFile(file, value, 0o644)
+			}
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "%s is not put back to %s: %v\n", file, bytes.TrimSpace(value), err)
+			}
+		}
+	}
 }

@@ -48,6 +48,7 @@ podLogsDir: %[4]s/logs
 port: %[5]d
 healthzPort: %[6]d
 allowedUnsafeSysctls: ["net.core.somaxconn"]
+makeIPTablesUtilChains: false
 podPidsLimit: 300
 containerLogMaxSize: 256Ki
 containerLogMaxFiles: 3

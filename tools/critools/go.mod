@@ -2,6 +2,8 @@ module github.com/wherry-node/wherry/tools/critools
 
 go 1.26.2
 
+toolchain go1.26.8
+
 tool (
 	sigs.k8s.io/cri-tools/cmd/crictl
 	sigs.k8s.io/cri-tools/cmd/critest

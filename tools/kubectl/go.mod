@@ -2,6 +2,8 @@ module github.com/wherry-node/wherry/tools/kubectl
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	k8s.io/client-go v0.36.3
 	k8s.io/component-base v0.36.3

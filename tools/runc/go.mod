@@ -2,6 +2,8 @@ module github.com/wherry-node/wherry/tools/runc
 
 go 1.26.0
 
+toolchain go1.26.8
+
 tool github.com/opencontainers/runc
 
 require (

@@ -17,6 +17,8 @@ import (
 type Program struct {
 	Name string   // of the arm and, with "bench-" before it, of its node
 	Args []string // program and its first arguments
+	// Config has further lines of its KubeletConfiguration.
+	Config string
 }
 
 // Agent is a node agent that runs, or has run and may be started again.
@@ -54,7 +56,7 @@ failCgroupV1: false
 failSwapOn: false
 makeIPTablesUtilChains: false
 maxPods: 300
-`))
+{{.More}}`))
 
 // NewAgent prepares a node agent; Start starts it.
 func (r *Rig) NewAgent(p Program) (*Agent, error) {
@@ -83,7 +85,7 @@ func (a *Agent) cgroup() string { return Cgroup(a.prog.Name) }
 func (a *Agent) Start(socket string) error {
 	var b bytes.Buffer
 	if err := agentConfig.Execute(&b, map[string]any{
-		"Socket": socket, "Port": a.port, "CA": a.rig.path("cp", "ca.crt"), "Dir": a.path(), "Cgroup": a.cgroup(),
+		"Socket": socket, "Port": a.port, "CA": a.rig.path("cp", "ca.crt"), "Dir": a.path(), "Cgroup": a.cgroup(), "More": a.prog.Config,
 	}); err != nil {
 		return err
 	}
@@ -140,6 +142,13 @@ func (a *Agent) Stop() {
 		_ = a.cmd.Process.Kill()
 		<-a.done
 	}
+	a.cmd = nil
+}
+
+// Kill ends the agent as a crash does.
+func (a *Agent) Kill() {
+	_ = a.cmd.Process.Kill()
+	<-a.done
 	a.cmd = nil
 }
 

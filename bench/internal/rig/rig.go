@@ -51,7 +51,7 @@ rules:
 - level: None
 `
 
-// Open starts the control plane and the runtime in dir. The flavor is one of `wherry-dev runtime`.
+// Open starts the control plane and the runtime in dir. The flavor is one of `wherry-dev runtime`; "" starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
 	r = &Rig{Bin: bin, Dir: dir, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
 	defer func() {
@@ -65,6 +65,9 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 	r.recordSysctls()
 	if err := r.startPlane(ctx); err != nil {
 		return r, fmt.Errorf("start control plane: %w", err)
+	}
+	if flavor == "" {
+		return r, r.prepareAPI(ctx)
 	}
 	r.runtime = true
 	out, err := exec.CommandContext(ctx, filepath.Join(bin, "wherry-dev"), "runtime", "up", "--dir", filepath.Dir(r.Socket), "--pod-subnet", subnet(), "--flavor", flavor).CombinedOutput()
@@ -122,6 +125,7 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	}
 	// The benchmark's own client must not be what is measured.
 	cfg.QPS, cfg.ContentType = -1, "application/vnd.kubernetes.protobuf"
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	r.admin = cfg
 	if r.Client, err = kubernetes.NewForConfig(cfg); err != nil {
 		return err

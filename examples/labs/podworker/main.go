@@ -82,9 +82,10 @@ type node struct{ out io.Writer }
 
 func (node) Node(pod.Ref) decide.Node           { return decide.Node{NetworkReady: true, SourcesReady: true} }
 func (node) Admit(*v1.Pod) (*decide.Stop, bool) { return nil, false }
-func (node) Resize(*v1.Pod, *pod.Allocation) *admit.ResizeResult {
-	return &admit.ResizeResult{OK: true}
+func (node) Resize(*v1.Pod, *pod.Allocation) (admit.ResizeResult, bool) {
+	return admit.ResizeResult{OK: true}, true
 }
+func (node) Loaded(types.UID, *pod.Allocation)            {}
 func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
 func (node) Turn(*podworker.Turn)                         {}
 func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {

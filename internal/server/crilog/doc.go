@@ -15,5 +15,8 @@
 //     are one too many: it goes on with the newest file.
 //   - Following polls (20 ms after activity, up to 500 ms at rest). An inotify instance for each reader would
 //     meet the limit of 128 instances a user has by default, long before anything else ends.
+//   - What is no regular file in the place of the log is an error at once, and so is a link in the place of the file or of the
+//     two directories above it: a pod that has /var/log as a volume could make it lead to another pod's log. (A runtime that
+//     makes its logs links, as the one for Docker does, does not write this format either.)
 //   - A line that is not in the format is skipped; a file that has no line in the format is an error.
 package crilog

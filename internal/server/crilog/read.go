@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/internal/crispec"
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // Options says what to read: the fields of PodLogOptions that are about the file.
@@ -95,7 +98,7 @@ func (r *reader) run(ctx context.Context) error {
 	if r.left <= 0 {
 		return nil
 	}
-	if err := r.seek(); err != nil {
+	if err := r.seek(ctx); err != nil {
 		return err
 	}
 	r.buf = make([]byte, block)
@@ -133,7 +136,7 @@ func (r *reader) run(ctx context.Context) error {
 // open opens the log; a follower waits for it while its container runs, for the runtime makes it a moment later.
 func (r *reader) open(ctx context.Context) error {
 	for {
-		f, err := os.Open(r.path)
+		f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
 		if err == nil {
 			r.file = f
 			return nil
@@ -148,7 +151,7 @@ func (r *reader) open(ctx context.Context) error {
 }
 
 // seek goes to the tail.
-func (r *reader) seek() error {
+func (r *reader) seek(ctx context.Context) error {
 	if r.opts.Tail == nil {
 		return nil
 	}
@@ -156,7 +159,7 @@ func (r *reader) seek() error {
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
-	at, err := tailOffset(r.file, st.Size(), *r.opts.Tail, &r.opts)
+	at, err := tailOffset(ctx, r.file, st.Size(), &r.opts)
 	if err != nil {
 		return err
 	}
@@ -197,7 +200,7 @@ func (r *reader) again(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read log: %w", err)
 	}
-	named, err := os.Stat(r.path)
+	named, err := os.Lstat(r.path)
 	if err != nil || os.SameFile(held, named) {
 		r.turned = time.Time{}
 		// Renamed and not yet made again: the runtime still writes to the file that is held.
@@ -231,7 +234,7 @@ func (r *reader) written() bool {
 
 // turn goes over to the file that is in the place of the held one, which is complete now.
 func (r *reader) turn(ctx context.Context) (bool, error) {
-	f, err := os.Open(r.path)
+	f, err := hostfs.OpenUntrusted(r.path, crispec.LogDepth)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // rotated again meanwhile: the next round sees it
 	}

@@ -2,6 +2,7 @@ package crilog
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 )
@@ -9,19 +10,23 @@ import (
 // block is how much of a file is read at once when looking for its tail.
 const block = 64 << 10
 
-// tailOffset returns where the last n lines of the wanted streams begin in a file of this size. A line is what
+// tailOffset returns where the last o.Tail lines of the wanted streams begin in a file of this size. A line is what
 // the container wrote up to its newline: the pieces of one that the runtime split (tag P) count once, by the
 // piece that ends it. A last line without an end counts too.
-func tailOffset(r io.ReaderAt, size, n int64, o *Options) (int64, error) {
-	if n == 0 {
+func tailOffset(ctx context.Context, r io.ReaderAt, size int64, o *Options) (int64, error) {
+	if *o.Tail == 0 {
 		return size, nil
 	}
-	t := tail{opts: o, left: n, start: size}
+	t := tail{opts: o, left: *o.Tail, start: size}
 	// rest is the beginning of what is known of a line whose own beginning lies before pos. Only the head of a
 	// line matters, so it is kept short however long the line is.
 	var rest []byte
 	buf := make([]byte, block)
 	for pos := size; pos > 0; {
+		// A sparse file of some TiB that has no line keeps the search busy for hours.
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		k := min(int64(block), pos)
 		pos -= k
 		if _, err := r.ReadAt(buf[:k], pos); err != nil && err != io.EOF {

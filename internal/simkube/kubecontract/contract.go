@@ -50,6 +50,12 @@ func Cases() []Case {
 		{"an ephemeral container is added and never taken away", ephemeral},
 		{"a watch from a version that is forgotten tells that it has expired", watchTooOld},
 		{"a watch of one object by its name", watchOne},
+		{"an end is left only where the restart policy starts the container again", finalEnds},
+		{"of an init container and an ephemeral one, too", finalInitEnds},
+		{"where a rule may restart all containers every end may be left", endsOfRestartAll},
+		{"a status whose class, addresses, users or generations cannot be is invalid", invalidStatus},
+		{"an observed generation that is not told stays", generationsStay},
+		{"a restart count may fall, and a phase be left", unchecked},
 		{"of a pod's spec only the image, the deadline and tolerations change", immutableSpec},
 	}
 }

@@ -22,6 +22,21 @@ func buildCommand() *cobra.Command {
 	}
 }
 
+func releaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "release",
+		Short: "Build the commit twice, compare, and make dist/: the agent, its bill of materials and checksums",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := checkout()
+			if err != nil {
+				return err
+			}
+			return build.Release(cmd.Context(), root, cmd.ErrOrStderr())
+		},
+	}
+}
+
 func imagesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "images",

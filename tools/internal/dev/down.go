@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -137,9 +138,26 @@ func (e *Env) removeData(context.Context, *state) error {
 	for _, log := range logs {
 		keepLog(e.path("controlplane", "logs", log.Name()), e.path("logs", log.Name()))
 	}
-	var errs []error
+	errs := []error{removeLogLinks("/var/log/containers", e.path("node", "pod-logs"))}
 	for _, name := range []string{"controlplane", "node", "containerd", "admin.kubeconfig", "run"} {
 		errs = append(errs, os.RemoveAll(e.path(name)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeLogLinks removes the links in dir that lead below logs: they are for log collectors, and those of containers that
+// ended with the runtime are left.
+func removeLogLinks(dir, logs string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, entry := range entries {
+		link := filepath.Join(dir, entry.Name())
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, logs+"/") {
+			errs = append(errs, os.Remove(link))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -28,6 +28,7 @@ rotateCertificates: true
 clusterDomain: cluster.local
 podLogsDir: "{{.PodLogs}}"
 volumePluginDir: "{{.VolumePlugins}}"
+makeIPTablesUtilChains: false
 {{- if .Simulated}}
 enforceNodeAllocatable: []
 cgroupsPerQOS: false

@@ -208,7 +208,7 @@ func files() ([]string, error) {
 		"/etc/cni", "/etc/cni/*", "/etc/containerd", "/etc/kubernetes", "/etc/kubernetes/*", "/opt/cni", "/opt/containerd", "/run/cni", "/run/containerd",
 		"/run/containerd/*", "/run/containerd/s/*", "/run/netns/*", "/run/nri", "/run/runc", "/run/runc/*", "/run/xtables.lock", "/usr/libexec/kubernetes",
 		"/var/lib/cni", "/var/lib/cni/*/*", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/kubelet/*",
-		"/var/log/containers", "/var/log/pods", "/var/log/pods/*", "/var/run/kubernetes",
+		"/var/log/containers/*", "/var/log/pods", "/var/log/pods/*", "/var/run/kubernetes",
 	} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil {

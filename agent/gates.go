@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podstatus"
+	"github.com/wherry-node/wherry/internal/source"
+)
+
+// podGates are the feature gates that stand for fields of a pod, each with what takes its fields out. A pod that comes from
+// any source has no field of a feature that is off, so nothing behind the sources asks for a gate.
+var podGates = []struct {
+	gate string
+	drop func(p *v1.Pod)
+}{
+	{"ContainerRestartRules", func(p *v1.Pod) {
+		eachContainer(p, func(c *v1.Container, sidecar bool) {
+			c.RestartPolicyRules = nil
+			if !sidecar {
+				c.RestartPolicy = nil
+			}
+		})
+	}},
+	{"RestartAllContainersOnContainerExits", func(p *v1.Pod) {
+		eachContainer(p, func(c *v1.Container, _ bool) {
+			c.RestartPolicyRules = slices.DeleteFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+				return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+			})
+		})
+	}},
+	{"EnvFiles", func(p *v1.Pod) {
+		eachContainer(p, func(c *v1.Container, _ bool) {
+			for i := range c.Env {
+				if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+					c.Env[i].ValueFrom = nil
+				}
+			}
+		})
+	}},
+	{"HostnameOverride", func(p *v1.Pod) { p.Spec.HostnameOverride = nil }},
+	{"PodLevelResources", func(p *v1.Pod) { p.Spec.Resources = nil }},
+}
+
+func eachContainer(p *v1.Pod, do func(c *v1.Container, sidecar bool)) {
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		do(c, c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
+	}
+	for i := range p.Spec.Containers {
+		do(&p.Spec.Containers[i], false)
+	}
+}
+
+// gates answers for the feature gates of a node.
+func gates(cfg *Config) config.Gates {
+	g, _ := config.NewGates(cfg.Kubelet.FeatureGates) // checked when the configuration was read
+	return g
+}
+
+// omitted are the parts of a pod's status that belong to features whose gates are off.
+func omitted(cfg *Config) podstatus.Omit {
+	g := gates(cfg)
+	return podstatus.Omit{ReadyToStart: !g.Enabled("PodReadyToStartContainersCondition"), PodResources: !g.Enabled("InPlacePodLevelResourcesVerticalScaling")}
+}
+
+// resizeGates are the features without which a part of a pod keeps its resources.
+func resizeGates(cfg *Config) admit.ResizeGates {
+	g := gates(cfg)
+	return admit.ResizeGates{NoPodLevel: !g.Enabled("InPlacePodLevelResourcesVerticalScaling"), NoInitContainers: !g.Enabled("InPlacePodVerticalScalingInitContainers")}
+}
+
+// target is where the sources put their pods.
+func (a *Agent) target() source.Target {
+	gates := gates(&a.cfg)
+	t := gatedPods{Target: a.pods}
+	for _, g := range podGates {
+		if !gates.Enabled(g.gate) {
+			t.drops = append(t.drops, g.drop)
+		}
+	}
+	if t.drops == nil {
+		return a.pods
+	}
+	return t
+}
+
+// gatedPods takes the fields of features that are off out of copies of the pods.
+type gatedPods struct {
+	source.Target
+	drops []func(p *v1.Pod)
+}
+
+// Replace puts the whole state of the source.
+func (g gatedPods) Replace(src pod.Source, pods []*v1.Pod) {
+	out := make([]*v1.Pod, len(pods))
+	for i, p := range pods {
+		out[i] = g.without(p)
+	}
+	g.Target.Replace(src, out)
+}
+
+// Upsert puts one pod.
+func (g gatedPods) Upsert(src pod.Source, p *v1.Pod) { g.Target.Upsert(src, g.without(p)) }
+
+func (g gatedPods) without(p *v1.Pod) *v1.Pod {
+	p = p.DeepCopy()
+	for _, drop := range g.drops {
+		drop(p)
+	}
+	return p
+}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/wherry-node/wherry/internal/admit"
+	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/podset"
+	"github.com/wherry-node/wherry/internal/podstatus"
+	"github.com/wherry-node/wherry/internal/source"
+)
+
+// taken is a place for pods that remembers the last.
+type taken struct {
+	source.Target
+	pods []*v1.Pod
+}
+
+func (t *taken) Replace(_ pod.Source, pods []*v1.Pod) { t.pods = pods }
+func (t *taken) Upsert(_ pod.Source, p *v1.Pod)       { t.pods = []*v1.Pod{p} }
+
+// A feature whose gate is off has no effect: a pod that asks for it is the pod without the question. The pod that the source
+// has stays as it is, and with all gates on nothing stands between.
+func TestGatesTakeFieldsOut(t *testing.T) {
+	t.Parallel()
+	rules := []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart}, {Action: v1.ContainerRestartRuleActionRestartAllContainers}}
+	whole := &v1.Pod{Spec: v1.PodSpec{
+		HostnameOverride: ptr.To("other"), Resources: &v1.ResourceRequirements{},
+		InitContainers: []v1.Container{{Name: "sidecar", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways)}},
+		Containers: []v1.Container{{
+			Name: "c", RestartPolicy: ptr.To(v1.ContainerRestartPolicyNever), RestartPolicyRules: rules,
+			Env: []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{Key: "k"}}}, {Name: "B", Value: "b"}},
+		}},
+	}}
+	for gate, edit := range map[string]func(p *v1.Pod){
+		"ContainerRestartRules": func(p *v1.Pod) {
+			p.Spec.Containers[0].RestartPolicy, p.Spec.Containers[0].RestartPolicyRules = nil, nil
+		},
+		"RestartAllContainersOnContainerExits": func(p *v1.Pod) { p.Spec.Containers[0].RestartPolicyRules = rules[:1] },
+		"EnvFiles":                             func(p *v1.Pod) { p.Spec.Containers[0].Env[0].ValueFrom = nil },
+		"HostnameOverride":                     func(p *v1.Pod) { p.Spec.HostnameOverride = nil },
+		"PodLevelResources":                    func(p *v1.Pod) { p.Spec.Resources = nil },
+	} {
+		a := &Agent{pods: &podset.Set{}}
+		if _, plain := a.target().(*podset.Set); !plain {
+			t.Error("with the default gates something stands between the sources and the pods")
+		}
+		a.cfg.Kubelet.FeatureGates = map[string]bool{gate: false}
+		g, gated := a.target().(gatedPods)
+		if !gated {
+			t.Fatalf("%s off: nothing takes fields out", gate)
+		}
+		to := &taken{}
+		g.Target = to
+		want, given := whole.DeepCopy(), whole.DeepCopy()
+		edit(want)
+		g.Upsert(pod.SourceAPI, given)
+		if diff := cmp.Diff(want, to.pods[0]); diff != "" {
+			t.Errorf("%s off, one pod (-want +got):\n%s", gate, diff)
+		}
+		g.Replace(pod.SourceAPI, []*v1.Pod{given})
+		if diff := cmp.Diff(want, to.pods[0]); diff != "" {
+			t.Errorf("%s off, all pods (-want +got):\n%s", gate, diff)
+		}
+		if diff := cmp.Diff(whole, given); diff != "" {
+			t.Errorf("%s off: the source's own pod is changed (-was +is):\n%s", gate, diff)
+		}
+	}
+}
+
+// Each gate turns off its own part of statuses and resizes, and the node no longer declares the feature.
+func TestGatesReachTheirParts(t *testing.T) {
+	t.Parallel()
+	type parts struct {
+		omit     podstatus.Omit
+		resize   admit.ResizeGates
+		declared bool // the gate is a declared feature while it is on
+	}
+	of := func(set map[string]bool, gate string) parts {
+		cfg := &Config{Kubelet: DefaultConfiguration()}
+		cfg.Kubelet.FeatureGates = set
+		return parts{omitted(cfg), resizeGates(cfg), slices.Contains(declaredFeatures(cfg), gate)}
+	}
+	for gate, want := range map[string]parts{
+		"PodReadyToStartContainersCondition":      {omit: podstatus.Omit{ReadyToStart: true}},
+		"InPlacePodLevelResourcesVerticalScaling": {omit: podstatus.Omit{PodResources: true}, resize: admit.ResizeGates{NoPodLevel: true}},
+		"InPlacePodVerticalScalingInitContainers": {resize: admit.ResizeGates{NoInitContainers: true}},
+	} {
+		if got := of(map[string]bool{gate: false}, gate); got != want {
+			t.Errorf("%s off: %+v, want %+v", gate, got, want)
+		}
+		on := parts{declared: strings.HasPrefix(gate, "InPlace")}
+		if got := of(nil, gate); got != on {
+			t.Errorf("%s on: %+v, want %+v", gate, got, on)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// answering is a container behind a connection in memory.
+type answering func(conn net.Conn)
+
+func (f answering) DialContext(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	go f(far)
+	return near, nil
+}
+
+// An httpGet hook may take its whole grace period: connections are drained until the container answers, or the time is over.
+func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		grace, takes time.Duration
+		ends         time.Duration
+		fails        bool
+	}{
+		{5 * time.Minute, 2 * time.Minute, 2 * time.Minute, false},
+		{5 * time.Minute, time.Hour, 5 * time.Minute, true},
+		{30 * time.Second, 2 * time.Minute, 30 * time.Second, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.grace)
+			defer cancel()
+			client := hookClient(answering(func(conn net.Conn) {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+					return
+				}
+				time.Sleep(c.takes)
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			}))
+			began := time.Now()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://pod/drain", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.Do(req)
+			if took := time.Since(began); took != c.ends || (err != nil) != c.fails {
+				t.Errorf("grace %s, a hook of %s: ended after %s with %v", c.grace, c.takes, took, err)
+			}
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			time.Sleep(c.takes) // until the container is done too
+		})
+	}
+}
+
+// An answer without end holds nobody up, and headers without end are an error; a redirect is an answer like any other.
+func TestHooksTakeAnyAnswer(t *testing.T) {
+	t.Parallel()
+	endless := func(start, again string) answering {
+		return func(conn net.Conn) {
+			defer conn.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+				return
+			}
+			for _, err := io.WriteString(conn, start); err == nil; {
+				_, err = io.WriteString(conn, again)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		dialer answering
+		status int
+	}{
+		"body":    {endless("HTTP/1.1 200 OK\r\n\r\n", "0123456789abcdef"), 200},
+		"headers": {endless("HTTP/1.1 200 OK\r\n", "X: 0123456789abcdef\r\n"), 0},
+		"redirect": {func(conn net.Conn) {
+			defer conn.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n")
+			}
+		}, 302},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://pod/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := hookClient(c.dialer).Do(req)
+			if c.status == 0 {
+				if err == nil {
+					t.Errorf("%s: no error", name)
+				}
+				return
+			}
+			if err != nil || resp.StatusCode != c.status {
+				t.Errorf("%s: %v %v", name, resp, err)
+				return
+			}
+			_ = resp.Body.Close() // as perform does: what is not read is not taken
+		})
+	}
+}

@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pleg"
+	"github.com/wherry-node/wherry/internal/pod"
+)
+
+// EventInspectionHangs is the event on the node when the runtime does not answer for some pods.
+const EventInspectionHangs = "PodInspectionHangs"
+
+// hung says which pods the runtime does not answer for. The node stays ready: others start and run.
+func (a *Agent) hung(pods []pod.Ref) {
+	if len(pods) == 0 {
+		a.log.Info("the runtime answers for all pods again")
+		return
+	}
+	const named = 5
+	names := make([]string, 0, named)
+	for _, ref := range pods[:min(named, len(pods))] {
+		names = append(names, ref.Namespace+"/"+ref.Name)
+	}
+	what := strings.Join(names, ", ")
+	if more := len(pods) - named; more > 0 {
+		what += fmt.Sprintf(" and %d more", more)
+	}
+	a.log.Warn("the runtime does not answer for some pods: nothing is started or reported of them", "pods", what)
+	a.events.NodeEvent(v1.EventTypeWarning, EventInspectionHangs,
+		fmt.Sprintf("the runtime has not answered for %v what runs of %d pods (%s); look at their runtime class, or try crictl inspectp", pleg.HungFor, len(pods), what))
+}

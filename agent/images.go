@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/image"
+	"github.com/wherry-node/wherry/internal/pullaccess"
+	"github.com/wherry-node/wherry/internal/pullrecord"
+)
+
+// pacedImages pulls no more often than registryPullQPS and registryBurst allow; a pull beyond that waits its turn.
+type pacedImages struct {
+	runtimeapi.ImageServiceClient
+	rate *rate.Limiter
+}
+
+// PullImage waits for its turn and pulls.
+func (p pacedImages) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+	if err := p.rate.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("wait for registryPullQPS: %w", err)
+	}
+	return p.ImageServiceClient.PullImage(ctx, in, opts...)
+}
+
+func pullRate(cfg *Config) *rate.Limiter {
+	k := &cfg.Kubelet
+	if k.RegistryPullQPS == nil || *k.RegistryPullQPS <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst)))
+}
+
+// buildImages wires how images come to the node, and who may use them.
+func (a *Agent) buildImages(g *ground) error {
+	cfg := image.Config{
+		Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Meter: imageMeter{a}, Log: a.log,
+	}
+	if dir := a.pullRecordDir(); dir != "" {
+		var err error
+		if cfg.Access, err = pullAccess(&a.cfg.Kubelet); err != nil {
+			return err
+		}
+		store := pullrecord.New(dir, a.log)
+		cfg.Records, cfg.Listed = store, func() []*runtimeapi.Image { return a.runtime.Store().Images }
+		g.pulls = &pullSettler{store: store, log: a.log, lists: make(chan imageList, 1)}
+	}
+	g.images = image.New(cfg)
+	return nil
+}
+
+// pullRecordDir is where it is kept who pulled which image; "" where every pod may use every image.
+func (a *Agent) pullRecordDir() string {
+	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
+	switch {
+	case !gates.Enabled("KubeletEnsureSecretPulledImages"):
+		return ""
+	case a.deps.Machine.real:
+		return a.cfg.RootDir
+	}
+	return a.deps.Machine.shape.PullRecords
+}
+
+// pullAccess translates configuration for package pullaccess.
+func pullAccess(k *kubelet.KubeletConfiguration) (pullaccess.Policy, error) {
+	p := pullaccess.Policy{Verify: k.ImagePullCredentialsVerificationPolicy}
+	if p.Verify == "" {
+		p.Verify = kubelet.NeverVerifyPreloadedImages
+	}
+	var err error
+	if p.Allowlist, err = pullaccess.ParseAllowlist(k.PreloadedImagesVerificationAllowlist); err != nil {
+		return p, fmt.Errorf("preloadedImagesVerificationAllowlist: %w", err)
+	}
+	return p, nil
+}
+
+// imageMeter counts in the agent's metrics, which are made after it.
+type imageMeter struct{ a *Agent }
+
+func (m imageMeter) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
+	m.a.metrics.ImageEnsured(policy, present, pulled)
+}
+
+func (m imageMeter) ImageVerified(result string) { m.a.metrics.ImageVerified(result) }
+
+// imageList is what images the runtime had, at the earliest when it was asked.
+type imageList struct {
+	began  time.Time
+	images []*runtimeapi.Image
+}
+
+// pullSettler compares what is recorded of pulls with each list of the runtime's images, in a goroutine of its own: a disk
+// that hangs must not hold up what the runtime is asked.
+type pullSettler struct {
+	store *pullrecord.Store
+	log   *slog.Logger
+	lists chan imageList // of one
+}
+
+// listed takes a list; while the one before is not looked at, it is dropped: another follows.
+func (s *pullSettler) listed(began time.Time, images []*runtimeapi.Image) {
+	select {
+	case s.lists <- imageList{began, images}:
+	default:
+	}
+}
+
+// Run settles until ctx ends.
+func (s *pullSettler) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case l := <-s.lists:
+			if err := s.store.Settle(l.began, l.images); err != nil {
+				s.log.Warn("records of image pulls are not brought up to date; it is tried again with the next list of images", "err", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// poorListener answers with the errors first.
+type poorListener struct {
+	net.Listener
+	errs []error
+}
+
+func (l *poorListener) Accept() (net.Conn, error) {
+	if len(l.errs) > 0 {
+		err := l.errs[0]
+		l.errs = l.errs[1:]
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept", err)}
+	}
+	return l.Listener.Accept()
+}
+
+// What keeps one connection from being accepted does not end the port, and with it the agent. That the listener is closed does.
+func TestAPortOutlivesAConnectionThatCannotBeAccepted(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{log: slog.New(slog.DiscardHandler)}
+	l := a.lasting(t.Context(), &poorListener{inner, []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM}})
+	client, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := a.lasting(ended, &poorListener{inner, []error{syscall.ENOMEM}}).Accept(); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("after the agent's end: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if a.lasting(t.Context(), nil) != nil {
+		t.Error("no listener became one")
+	}
+}

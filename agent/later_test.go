@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/simcri"
+	"k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// What the agent reads of its configuration after it is built, each time that it needs it.
+func TestFieldsThatAreReadLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rotates := func(a *Agent) any {
+		c := a.logRotation()
+		return []any{c.MaxSize, c.MaxFiles, c.Workers, c.Interval}
+	}
+	admits := func(a *Agent) any {
+		p := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "1"}}}}}
+		return a.admit(p, nil)
+	}
+	spec := func(a *Agent) any { return a.specPolicy(&v1.Node{}) }
+	for field, c := range map[string]struct {
+		set  func(k *kubelet.KubeletConfiguration)
+		seen func(a *Agent) any
+	}{
+		"memorySwap.swapBehavior":     {func(k *kubelet.KubeletConfiguration) { k.MemorySwap.SwapBehavior = "LimitedSwap" }, spec},
+		"singleProcessOOMKill":        {func(k *kubelet.KubeletConfiguration) { *k.SingleProcessOOMKill = true }, spec},
+		"seccompDefault":              {func(k *kubelet.KubeletConfiguration) { *k.SeccompDefault = true }, spec},
+		"allowedUnsafeSysctls":        {func(k *kubelet.KubeletConfiguration) { k.AllowedUnsafeSysctls = []string{"net.*"} }, admits},
+		"clusterDNS":                  {func(k *kubelet.KubeletConfiguration) { k.ClusterDNS = []string{"10.7.7.7"} }, func(a *Agent) any { return a.performFacts().ClusterDNS }},
+		"containerLogMaxSize":         {func(k *kubelet.KubeletConfiguration) { k.ContainerLogMaxSize = "7Mi" }, rotates},
+		"containerLogMaxFiles":        {func(k *kubelet.KubeletConfiguration) { *k.ContainerLogMaxFiles = 7 }, rotates},
+		"containerLogMaxWorkers":      {func(k *kubelet.KubeletConfiguration) { *k.ContainerLogMaxWorkers = 7 }, rotates},
+		"containerLogMonitorInterval": {func(k *kubelet.KubeletConfiguration) { k.ContainerLogMonitorInterval.Duration *= 2 }, rotates},
+		"fileCheckFrequency":          {func(k *kubelet.KubeletConfiguration) { k.FileCheckFrequency.Duration *= 2 }, func(a *Agent) any { return a.manifestDir().Period }},
+		"httpCheckFrequency":          {func(k *kubelet.KubeletConfiguration) { k.HTTPCheckFrequency.Duration *= 2 }, func(a *Agent) any { return a.manifestURL().Period }},
+		"staticPodURLHeader":          {func(k *kubelet.KubeletConfiguration) { k.StaticPodURLHeader = map[string][]string{"A": {"b"}} }, func(a *Agent) any { return a.manifestURL().Header }},
+	} {
+		see := func(set func(k *kubelet.KubeletConfiguration)) any {
+			r := simcri.New(simcri.Config{})
+			defer r.Close()
+			cfg := Config{NodeName: "n", RootDir: dir, Kubelet: DefaultConfiguration()}
+			no := false
+			cfg.Kubelet.SingleProcessOOMKill, cfg.Kubelet.StaticPodPath, cfg.Kubelet.StaticPodURL = &no, "/manifests", "http://127.0.0.1:1/"
+			set(&cfg.Kubelet)
+			deps := Deps{Machine: RealMachine(), Log: slog.New(slog.DiscardHandler)}
+			deps.Runtime, deps.Images = r.Clients()
+			a, err := New(cfg, deps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.seen(a)
+		}
+		if _, works := config.Honoured()[field]; !works {
+			t.Errorf("%s is not honoured", field)
+		}
+		usual, set := fmt.Sprintf("%+v", see(func(*kubelet.KubeletConfiguration) {})), fmt.Sprintf("%+v", see(c.set))
+		if again := fmt.Sprintf("%+v", see(func(*kubelet.KubeletConfiguration) {})); usual != again {
+			t.Fatalf("%s: what is compared differs without a change: %s, %s", field, usual, again)
+		}
+		if usual == set {
+			t.Errorf("%s changes nothing: %s", field, set)
+		}
+	}
+}

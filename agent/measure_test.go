@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/stats"
+)
+
+// A /proc that could not be read when the agent began does not leave the metrics without the machine for good.
+func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	reads, broken := 0, true
+	m := &machineFacts{log: slog.New(slog.NewTextHandler(&said, nil)), read: func() (stats.Machine, error) {
+		reads++
+		if broken {
+			return stats.Machine{}, errors.New("no /proc")
+		}
+		return stats.Machine{CPUs: 4}, nil
+	}}
+	for range 2 {
+		if n := m.get().CPUs; n != 0 {
+			t.Errorf("%d CPUs out of nothing", n)
+		}
+	}
+	broken = false
+	for range 2 {
+		if n := m.get().CPUs; n != 4 {
+			t.Errorf("%d CPUs, want 4", n)
+		}
+	}
+	if reads != 3 {
+		t.Errorf("%d reads, want one for each failure and one that goes well", reads)
+	}
+	if n := strings.Count(said.String(), "no /proc"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+}

@@ -1,0 +1,146 @@
+// Command wherry-differential runs the same pods on upstream's kubelet and on Wherry and prints what the two do differently.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/wherry-node/wherry/bench/internal/differ"
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+type options struct {
+	n, specs, statics int
+	restarts          int
+	seed              uint64
+	atOnce            int
+	perSecond         float64
+	again             int
+	show              int
+	shrink            time.Duration
+	keep, file        string
+	dir               string
+	upstream, wherry  string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.n, "n", 100, "how many lives of pods")
+	flag.IntVar(&o.specs, "specs", 0, "how many pods with many fields, whose configuration is compared")
+	flag.IntVar(&o.statics, "statics", 0, "how many lives of static pods")
+	flag.IntVar(&o.restarts, "restarts", 0, "how many lives during which both agents are restarted: first asked to end, then as many killed")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first case of each kind")
+	flag.IntVar(&o.atOnce, "at-once", 150, "how many cases run at once")
+	flag.Float64Var(&o.perSecond, "per-second", 2, "how many cases begin in a second")
+	flag.IntVar(&o.again, "again", 1, "how often a case with a difference is run again: the difference counts when each run shows it")
+	flag.IntVar(&o.show, "show", 1, "how many cases are printed for each class of difference")
+	flag.DurationVar(&o.shrink, "shrink", 0, "how long the first case of each class is made smaller; for few cases")
+	flag.StringVar(&o.keep, "keep", "", "directory into which the first case of each undecided class is written")
+	flag.StringVar(&o.file, "case", "", "run the case of this file instead of generated ones")
+	flag.StringVar(&o.dir, "dir", "", "directory of the run, short (default: a new one below /tmp)")
+	flag.StringVar(&o.upstream, "upstream", "../bin/conformance/kubelet", "upstream's kubelet")
+	flag.StringVar(&o.wherry, "wherry", "../bin/wherry", "Wherry")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "wherry-differential:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if _, err := exec.LookPath(o.upstream); err != nil {
+		return fmt.Errorf("upstream's kubelet is missing (bin/wherry-dev build kubelet): %w", err)
+	}
+	blocks, err := blocksOf(o)
+	if err != nil {
+		return err
+	}
+	if o.dir == "" {
+		if o.dir, err = os.MkdirTemp("", "wd-"); err != nil {
+			return err
+		}
+	}
+	bin, err1 := filepath.Abs("../bin")
+	up, err2 := filepath.Abs(o.upstream)
+	own, err3 := filepath.Abs(o.wherry)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	logf := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	r, err := rig.Open(ctx, bin, o.dir, "", logf)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	runner, err := differ.Start(ctx, r, rig.Program{Name: "upstream", Args: []string{up}}, rig.Program{Name: "wherry", Args: []string{own, "kubelet"}})
+	if err != nil {
+		return err
+	}
+	defer runner.Close()
+	t := &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}}
+	for _, b := range blocks {
+		if err := t.block(ctx, runner, b); err != nil {
+			return err
+		}
+	}
+	if o.shrink > 0 {
+		t.shrinkAll(ctx, runner)
+	}
+	return t.report()
+}
+
+// block is a number of cases that run beside each other.
+type block struct {
+	cases    []*differ.Case
+	restarts bool // of both agents, in the middle
+	kill     bool
+}
+
+func blocksOf(o options) ([]block, error) {
+	if o.file != "" {
+		raw, err := os.ReadFile(o.file)
+		if err != nil {
+			return nil, err
+		}
+		c := &differ.Case{}
+		if err := json.Unmarshal(raw, c); err != nil {
+			return nil, fmt.Errorf("read case %s: %w", o.file, err)
+		}
+		return []block{{cases: []*differ.Case{c}, restarts: c.Kind == differ.Restart}}, nil
+	}
+	some := func(n int, generate func(uint64) *differ.Case) (b block) {
+		for i := range n {
+			b.cases = append(b.cases, generate(o.seed+uint64(i)))
+		}
+		return b
+	}
+	restarted := func(seed uint64) *differ.Case {
+		c := differ.Generate(seed)
+		c.Kind = differ.Restart
+		return c
+	}
+	quiet := block{cases: slices.Concat(some(o.n, differ.Generate).cases, some(o.statics, differ.GenerateStatic).cases, some(o.specs, differ.GenerateSpec).cases)}
+	asked := some(o.restarts, restarted)
+	asked.restarts = true
+	killed := some(o.restarts, restarted) // cases of their own, so that both blocks count
+	killed.restarts, killed.kill = true, true
+	var all []block
+	for _, b := range []block{quiet, asked, killed} {
+		if len(b.cases) > 0 {
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-node/wherry/bench/internal/differ"
+)
+
+// wholeRun is how many cases must have been run before an entry of the table without a hit is a fault.
+const wholeRun = 500
+
+// tally counts the differences of all blocks by class.
+type tally struct {
+	o        options
+	ran      int
+	same     int // cases without an undecided difference
+	unsteady int // differences that a second run of their case did not show
+	hits     map[string]*hit
+	decided  map[string]int // cases by decided class
+
+	mu      sync.Mutex
+	refused []error // cases that are no valid pods
+}
+
+// hit is a class of difference with the cases that have it.
+type hit struct {
+	class string
+	block block
+	cases []*differ.Case
+	first []differ.Difference
+}
+
+// block runs a block, and its cases with differences again.
+func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error {
+	found, err := t.compare(ctx, runner, b)
+	if err != nil {
+		return err
+	}
+	t.ran += len(b.cases)
+	for _, f := range found {
+		t.count(f)
+	}
+	for range t.o.again {
+		again := b
+		again.cases = nil
+		var places []int
+		for i, c := range b.cases {
+			if len(differ.Shown(found[i])) > 0 {
+				again.cases, places = append(again.cases, c), append(places, i)
+			}
+		}
+		if len(places) == 0 {
+			break
+		}
+		more, err := t.compare(ctx, runner, again)
+		if err != nil {
+			return err
+		}
+		for j, i := range places {
+			both := slices.DeleteFunc(slices.Clone(found[i]), func(d differ.Difference) bool { return !has(more[j], d.Class) })
+			for _, d := range differ.Shown(found[i]) {
+				if !has(more[j], d.Class) {
+					t.unsteady++
+				}
+			}
+			found[i] = both
+		}
+	}
+	for i, c := range b.cases {
+		t.note(b, c, differ.Shown(found[i]))
+	}
+	return nil
+}
+
+func has(found []differ.Difference, class string) bool {
+	return slices.ContainsFunc(found, func(d differ.Difference) bool { return d.Class == class })
+}
+
+// count counts the decided classes of a case.
+func (t *tally) count(found []differ.Difference) {
+	classes := map[string]bool{}
+	for _, d := range found {
+		if differ.Decided(d.Class) {
+			classes[d.Class] = true
+		}
+	}
+	for c := range classes {
+		t.decided[c]++
+	}
+}
+
+// note files the undecided differences of a case under their classes.
+func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
+	if len(shown) == 0 {
+		t.same++
+	}
+	for _, d := range shown {
+		h := t.hits[d.Class]
+		if h == nil {
+			h = &hit{class: d.Class, block: b}
+			t.hits[d.Class] = h
+		}
+		if !slices.Contains(h.cases, c) {
+			h.cases, h.first = append(h.cases, c), append(h.first, d)
+		}
+	}
+}
+
+// compare runs cases beside each other and returns the differences of each.
+func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([][]differ.Difference, error) {
+	found, errs := make([][]differ.Difference, len(b.cases)), make([]error, len(b.cases))
+	var wg sync.WaitGroup
+	var restart error
+	if b.restarts {
+		wg.Go(func() {
+			// Late enough that most pods have begun, and before the first is deleted.
+			if restart = pause(ctx, min(30*time.Second, time.Duration(float64(len(b.cases))/t.o.perSecond*float64(time.Second))+8*time.Second)); restart == nil {
+				restart = runner.Restart(b.kill)
+			}
+		})
+	}
+	places := make(chan bool, t.o.atOnce)
+	for i, c := range b.cases {
+		places <- true
+		// Pods that all begin at once would wait for each other.
+		if err := pause(ctx, time.Duration(float64(time.Second)/t.o.perSecond)); err != nil {
+			errs[i] = err
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-places }()
+			found[i], errs[i] = runner.Run(ctx, c)
+			if errors.Is(errs[i], differ.ErrRefused) {
+				t.refuse(errs[i])
+				errs[i] = nil
+			}
+		})
+	}
+	wg.Wait()
+	return found, errors.Join(append(errs, restart)...)
+}
+
+func (t *tally) refuse(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refused = append(t.refused, err)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// shrinkAll makes the first case of each class as small as it can be.
+func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
+	var wg sync.WaitGroup
+	for _, h := range t.hits {
+		if h.block.restarts {
+			continue // a restart strikes the cases of other classes too
+		}
+		wg.Go(func() {
+			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
+				found, _ := t.compare(ctx, runner, block{cases: smaller}) // what could not be run shows nothing
+				return found
+			})
+		})
+	}
+	wg.Wait()
+}
+
+// report prints the classes, the most frequent first, and fails unless all are decided and all decisions are needed.
+func (t *tally) report() error {
+	for _, d := range differ.Decisions {
+		fmt.Printf("decided, %d cases: %s\n", t.decided[d.Class], d.Class)
+	}
+	sorted := slices.SortedFunc(maps.Values(t.hits), func(a, b *hit) int {
+		return cmp.Or(cmp.Compare(a.first[0].Level, b.first[0].Level), cmp.Compare(len(b.cases), len(a.cases)), cmp.Compare(a.class, b.class))
+	})
+	for i, h := range sorted {
+		fmt.Printf("\nUNDECIDED, %d cases: %s\n", len(h.cases), h.class)
+		for i := range min(t.o.show, len(h.cases)) {
+			d := h.first[i]
+			fmt.Printf("  seed %d %s, %s:\n    upstream: %s\n    wherry:   %s\n", h.cases[i].Seed, h.cases[i].Kind, d.About, d.Upstream, d.Wherry)
+			fmt.Println(indent(h.cases[i].String()))
+		}
+		if t.o.keep != "" {
+			if err := keep(filepath.Join(t.o.keep, fmt.Sprintf("%03d-seed-%d.json", i+1, h.cases[0].Seed)), h.cases[0]); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes, %d decided ones; %d differences were not there in a second run\n",
+		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), t.unsteady)
+	errs := t.refused
+	if len(t.hits) > 0 {
+		errs = append(errs, errors.New("there are undecided differences"))
+	}
+	for _, d := range differ.Decisions {
+		if t.decided[d.Class] == 0 && d.Where == "" && t.ran >= wholeRun {
+			errs = append(errs, fmt.Errorf("no case shows this decided difference: %s", d.Class))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// keep writes a case into a file that -case reads.
+func keep(file string, c *differ.Case) error {
+	raw, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(raw, '\n'), 0o644)
+}
+
+func indent(text string) string {
+	return "      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
+}

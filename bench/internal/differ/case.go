@@ -1,0 +1,228 @@
+package differ
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Case is one pod's life.
+type Case struct {
+	Seed uint64
+	Kind Kind
+	// Name is that of its pods, before the side's. Empty: the runner gives it one.
+	Name        string
+	Annotations map[string]string `json:",omitempty"`
+	Spec        v1.PodSpec
+	// Plays says what the instances of a container do, by container name: the first play is the first instance's, the last
+	// play is that of all later ones.
+	Plays map[string][]Play
+	// Acts are in the order of their times.
+	Acts []Act
+	// For is how long the pod is watched before it is deleted.
+	For time.Duration
+}
+
+// Kind is what a case is made for.
+type Kind string
+
+// The kinds of cases.
+const (
+	Life    Kind = ""        // what happens to a pod
+	Spec    Kind = "spec"    // what the runtime is told
+	Restart Kind = "restart" // both agents are restarted while the pod lives
+	Static  Kind = "static"  // the pod comes from a file on its node
+)
+
+// Play is what one instance of a container does.
+type Play struct {
+	// Exits after Runs with Code. False: it runs until it is stopped.
+	Exits  bool
+	Runs   time.Duration
+	Code   int32
+	Reason string // of the exit, such as OOMKilled; empty: the runtime's usual one
+	// Term is what it does when it is asked to end.
+	Term Term
+	// StartError makes the runtime refuse the start.
+	StartError string
+	// Fails are the times since the start during which a command of this name fails: liveness, readiness, startup,
+	// postStart, preStop.
+	Fails map[string]Window
+	// Slow commands take this long.
+	Slow map[string]time.Duration
+}
+
+// Term is how a container answers SIGTERM.
+type Term int
+
+// The answers to SIGTERM.
+const (
+	TermEnds    Term = iota // ends at once, with 143
+	TermZero                // ends at once, with 0
+	TermSlow                // ends after two seconds, with 0
+	TermIgnored             // runs on until it is killed
+)
+
+// Window is a span of time since a container's start. To zero: without end.
+type Window struct{ From, To time.Duration }
+
+func (w Window) has(d time.Duration) bool { return d >= w.From && (w.To == 0 || d < w.To) }
+
+// Act is what a user, or the machine, does to the pod.
+type Act struct {
+	At        time.Duration
+	Do        Deed
+	Container string
+	Value     string // image, or amount of processor
+	Grace     int64
+}
+
+// Deed is the kind of an Act.
+type Deed string
+
+// The deeds.
+const (
+	Delete      Deed = "delete"
+	SetImage    Deed = "set-image"
+	Debug       Deed = "debug"        // adds an ephemeral container
+	Resize      Deed = "resize"       // of a container's processor
+	LoseSandbox Deed = "lose-sandbox" // the sandbox ends behind the agent's back
+
+	// Of static pods:
+	WriteFile    Deed = "write-file"    // writes the pod's file, with another image if a container is named
+	RemoveFile   Deed = "remove-file"   // removes it
+	DeleteMirror Deed = "delete-mirror" // deletes the pod in the API
+)
+
+// play is what an instance of a container does.
+func (c *Case) play(container string, attempt uint32) Play {
+	plays := c.Plays[container]
+	if len(plays) == 0 {
+		return Play{}
+	}
+	return plays[min(int(attempt), len(plays)-1)]
+}
+
+// String is the case as a person reads it: what differs from the plainest pod, then plays and acts.
+func (c *Case) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, watched for %s: restartPolicy %s, grace %d", c.Seed, c.For, c.Spec.RestartPolicy, *c.Spec.TerminationGracePeriodSeconds)
+	if d := c.Spec.ActiveDeadlineSeconds; d != nil {
+		fmt.Fprintf(&b, ", active deadline %d", *d)
+	}
+	if len(c.Spec.ReadinessGates) > 0 {
+		b.WriteString(", a readiness gate")
+	}
+	b.WriteString("\n")
+	for _, x := range slices.Concat(c.Spec.InitContainers, c.Spec.Containers) {
+		fmt.Fprintf(&b, "%s%s\n", x.Name, traits(x))
+		c.playsOf(&b, x.Name)
+	}
+	c.playsOf(&b, "debug")
+	for _, a := range c.Acts {
+		fmt.Fprintf(&b, "after %s: %s %s %s grace %d\n", a.At, a.Do, a.Container, a.Value, a.Grace)
+	}
+	return b.String()
+}
+
+func (c *Case) playsOf(b *strings.Builder, name string) {
+	for i, p := range c.Plays[name] {
+		fmt.Fprintf(b, "  %s, instance %d: %s\n", name, i, p)
+	}
+}
+
+// traits are what a container has beside a name and a command.
+func traits(x v1.Container) string {
+	var b strings.Builder
+	if x.Image != image {
+		fmt.Fprintf(&b, ", image %s", x.Image)
+	}
+	if x.RestartPolicy != nil {
+		fmt.Fprintf(&b, ", restartPolicy %s", *x.RestartPolicy)
+	}
+	if len(x.RestartPolicyRules) > 0 {
+		b.WriteString(", restarts on 42")
+	}
+	for i, p := range []*v1.Probe{x.StartupProbe, x.LivenessProbe, x.ReadinessProbe} {
+		if p == nil {
+			continue
+		}
+		fmt.Fprintf(&b, ", %s probe after %d failures", [...]string{"startup", "liveness", "readiness"}[i], p.FailureThreshold)
+		if p.SuccessThreshold > 1 {
+			fmt.Fprintf(&b, ", %d successes", p.SuccessThreshold)
+		}
+		if p.InitialDelaySeconds > 0 {
+			fmt.Fprintf(&b, ", delay %d", p.InitialDelaySeconds)
+		}
+		if p.TerminationGracePeriodSeconds != nil {
+			fmt.Fprintf(&b, ", grace %d", *p.TerminationGracePeriodSeconds)
+		}
+	}
+	if l := x.Lifecycle; l != nil && l.PostStart != nil {
+		b.WriteString(", postStart hook")
+	}
+	if l := x.Lifecycle; l != nil && l.PreStop != nil {
+		b.WriteString(", preStop hook")
+	}
+	return b.String()
+}
+
+// String is the play in words.
+func (p Play) String() string {
+	var b strings.Builder
+	if p.StartError != "" {
+		fmt.Fprintf(&b, "does not start (%s); ", p.StartError)
+	}
+	if p.Exits {
+		fmt.Fprintf(&b, "exits %d %s after %s", p.Code, p.Reason, p.Runs)
+	} else {
+		b.WriteString("runs")
+	}
+	fmt.Fprintf(&b, "; on TERM %s", [...]string{"ends with 143", "ends with 0", "ends with 0 after 2 s", "runs on"}[p.Term])
+	for _, what := range []string{"startup", "liveness", "readiness", "postStart", "preStop"} {
+		if w, ok := p.Fails[what]; ok {
+			fmt.Fprintf(&b, "; %s fails from %s to %s", what, w.From, w.To)
+		}
+		if d, ok := p.Slow[what]; ok {
+			fmt.Fprintf(&b, "; %s takes %s", what, d)
+		}
+	}
+	return b.String()
+}
+
+// containers are the names of the pod's containers in the order of the spec.
+func (c *Case) containers() (names []string) {
+	for _, x := range slices.Concat(c.Spec.InitContainers, c.Spec.Containers) {
+		names = append(names, x.Name)
+	}
+	return append(names, "debug")
+}
+
+// forced says that the pod leaves the API before its containers have ended.
+func (c *Case) forced() bool {
+	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete && a.Grace == 0 })
+}
+
+// kind says which kind of container a name is.
+func (c *Case) kind(name string) string {
+	for _, x := range c.Spec.InitContainers {
+		if x.Name == name {
+			if x.RestartPolicy != nil && *x.RestartPolicy == v1.ContainerRestartPolicyAlways {
+				return "sidecar"
+			}
+			return "init"
+		}
+	}
+	if name == "debug" {
+		return "ephemeral"
+	}
+	return "main"
+}
+
+func cpu(amount string) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}
+}

@@ -1,0 +1,423 @@
+package differ
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Difference is one thing that the two agents did differently with one pod.
+type Difference struct {
+	// Class says of what kind it is: the aspect, the kind of container, and how the two sides differ, without names and
+	// numbers that vary from pod to pod. Decisions are made by class.
+	Class string
+	// Level tells causes from consequences.
+	Level Level
+	// What it is about, and the two sides.
+	About, Upstream, Wherry string
+}
+
+// Level tells causes from consequences: an agent that starts a container once more also says other things about it. Of a case
+// with undecided differences only those of the lowest level are shown, beside those of Config.
+type Level int
+
+// The levels.
+const (
+	InConfig   Level = iota // what the runtime was told of a sandbox or container: it has no consequence here
+	InCalls                 // what the runtime was asked to do
+	InStatus                // what the API saw of the containers
+	InPod                   // what the API saw of the pod
+	InEvents                // which events there were
+	InMessages              // what they said
+)
+
+const (
+	// settled is how long something stands in the API before it counts. What passes sooner is seen by one agent and not by the
+	// other: upstream's kubelet lists its containers once a second, and its status manager merges what is not sent yet.
+	settled = 2 * time.Second
+	// late is how far apart the two may do the same thing: upstream's kubelet adds up to a jitter of some seconds.
+	late = 5 * time.Second
+)
+
+// Compare returns the differences between what upstream's kubelet and Wherry did with a case.
+func Compare(c *Case, upstream, wherry *Trace) []Difference {
+	d := differ{c: c, upstream: upstream, wherry: wherry}
+	d.configs()
+	d.level = InCalls
+	d.list("sandboxes", "how many sandboxes were made", upstream.sandboxes(), wherry.sandboxes())
+	d.list("order of first starts", "the order of first starts", d.order(upstream.starts()), d.order(wherry.starts()))
+	for _, name := range c.containers() {
+		d.calls(name)
+	}
+	if len(d.found) == 0 {
+		u, w := upstream.stops(), wherry.stops()
+		d.list("order of stops", "the order of stops", common(u, w), common(w, u))
+	}
+	d.times()
+	d.list("left", "what is left in the runtime", nil, wherry.Left)
+	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
+	d.level = InStatus
+	for _, name := range c.containers() {
+		of := " of " + c.kind(name)
+		d.series("states"+of, "states of "+name+" in the API", upstream.states(name), wherry.states(name))
+		d.series("readiness"+of, "readiness of "+name+" in the API", upstream.readiness(name), wherry.readiness(name))
+		if d.sameNumber(name) {
+			d.fields("last status"+of, "last status of "+name, upstream.final(name), wherry.final(name))
+		}
+	}
+	d.level = InPod
+	d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
+	for _, kind := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.ContainersReady, v1.PodReady, v1.PodReadyToStartContainers, v1.DisruptionTarget} {
+		d.series("condition "+string(kind), "condition "+string(kind)+" in the API", upstream.condition(kind), wherry.condition(kind))
+	}
+	d.fields("last status of the pod", "last status of the pod", upstream.finalPod(), wherry.finalPod())
+	d.events()
+	return d.found
+}
+
+type differ struct {
+	c                *Case
+	upstream, wherry *Trace
+	level            Level
+	found            []Difference
+}
+
+func (d *differ) add(class, about, upstream, wherry string) {
+	d.found = append(d.found, Difference{Class: class, Level: d.level, About: about, Upstream: upstream, Wherry: wherry})
+}
+
+// list notes a difference of two sequences. Its class has the elements that only one side has, in general terms.
+func (d *differ) list(aspect, about string, upstream, wherry []string) {
+	if slices.Equal(upstream, wherry) {
+		return
+	}
+	u, w := apart(d.generals(upstream), d.generals(wherry))
+	d.add(aspect+": "+only(u, w), about, strings.Join(upstream, ", "), strings.Join(wherry, ", "))
+}
+
+// series notes what stood in the API for a while on one side and never, or in another order, on the other; and what stood there
+// in the end.
+func (d *differ) series(aspect, about string, upstream, wherry []span) {
+	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
+	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
+	if len(u)+len(w) == 0 {
+		return
+	}
+	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
+}
+
+func values(spans []span) (out []string) {
+	for _, s := range spans {
+		out = append(out, s.value)
+	}
+	return out
+}
+
+// lasting are the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
+// have come to; what stands in the end is compared by itself.
+func (t *Trace) lasting(spans []span) (out []string) {
+	for _, s := range spans {
+		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)
+		if s.lasts >= settled && !soon {
+			out = append(out, s.value)
+		}
+	}
+	return slices.Compact(out)
+}
+
+func (d *differ) timed(spans []span) string {
+	var out []string
+	for _, s := range spans {
+		out = append(out, fmt.Sprintf("%s (%.1fs)", s.value, s.lasts.Seconds()))
+	}
+	return strings.Join(out, ", ")
+}
+
+// fields compares last statuses. A pod that was deleted by force leaves the API at any point of its way.
+func (d *differ) fields(aspect, about string, upstream, wherry map[string]string) {
+	if d.c.forced() || upstream == nil || wherry == nil {
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
+		u, w := upstream[k], wherry[k]
+		if u == w {
+			continue
+		}
+		gu, gw := d.message(u), d.message(w)
+		d.add(fmt.Sprintf("%s, %s: upstream %q, Wherry %q", aspect, k, gu, gw), about+", "+k, u, w)
+	}
+}
+
+func both[V any](a, b map[string]V) map[string]bool {
+	all := map[string]bool{}
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return all
+}
+
+// only says what one side has and the other has not.
+func only(u, w []string) string {
+	var parts []string
+	if len(u) > 0 {
+		parts = append(parts, fmt.Sprintf("only upstream has %q", slices.Compact(u)))
+	}
+	if len(w) > 0 {
+		parts = append(parts, fmt.Sprintf("only Wherry has %q", slices.Compact(w)))
+	}
+	if parts == nil {
+		return "another order"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// calls compares what was asked of each instance of a container.
+func (d *differ) calls(name string) {
+	kind := d.c.kind(name)
+	upstream, wherry := d.upstream.instances(name), d.wherry.instances(name)
+	for attempt := range uint32(max(len(upstream), len(wherry)) + 1) {
+		u, w := upstream[attempt], wherry[attempt]
+		about := fmt.Sprintf("calls for %s#%d", name, attempt)
+		switch {
+		case u != nil && w != nil:
+			if d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) {
+				u, w = u.unstopped(), w.unstopped()
+			}
+			if !sameCalls(u.calls, w.calls) {
+				d.list("calls of "+kind, about, u.calls, w.calls)
+			}
+		case u != nil && !d.atTheEnd(d.upstream, u):
+			d.add("calls of "+kind+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
+			return
+		case w != nil && !d.atTheEnd(d.wherry, w):
+			d.add("calls of "+kind+": only Wherry has "+further(attempt), about, "", strings.Join(w.calls, " "))
+			return
+		}
+	}
+}
+
+// endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
+func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
+	p := d.c.play(name, attempt)
+	return p.Exits && !in.stopped.IsZero() && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
+}
+
+// unstopped is an instance without its end.
+func (in *instance) unstopped() *instance {
+	out := *in
+	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
+	return &out
+}
+
+// sameNumber says that both agents started a container equally often.
+func (d *differ) sameNumber(name string) bool {
+	return len(d.upstream.instances(name)) == len(d.wherry.instances(name))
+}
+
+func further(attempt uint32) string {
+	if attempt == 0 {
+		return "an instance"
+	}
+	return "a further instance"
+}
+
+// atTheEnd says that an instance began so shortly before the pod's deletion that the other agent, a little later, did not need it.
+func (d *differ) atTheEnd(t *Trace, in *instance) bool {
+	return in.began.After(t.Deleted.Add(-late))
+}
+
+var stopCall = regexp.MustCompile(`^stop\((\d+)\)$`)
+
+// sameCalls lets timeouts of two seconds and more differ by one: what a hook leaves of a grace period is no whole number.
+func sameCalls(u, w []string) bool {
+	return slices.EqualFunc(u, w, func(a, b string) bool {
+		if a == b {
+			return true
+		}
+		x, y := stopCall.FindStringSubmatch(a), stopCall.FindStringSubmatch(b)
+		if x == nil || y == nil {
+			return false
+		}
+		var m, n int
+		_, _ = fmt.Sscan(x[1], &m)
+		_, _ = fmt.Sscan(y[1], &n)
+		return min(m, n) >= 2 && max(m, n)-min(m, n) == 1
+	})
+}
+
+var numbers = regexp.MustCompile(`#\d+|(running|terminated|waiting) \d+|^\d+ ready`)
+
+// generals are elements without names and counts that vary from pod to pod.
+func (d *differ) generals(elements []string) (out []string) {
+	for _, e := range elements {
+		e = numbers.ReplaceAllStringFunc(d.general(e), func(m string) string { return strings.TrimRight(strings.TrimLeft(m, "0123456789 "), "#0123456789 ") })
+		out = append(out, e)
+	}
+	return out
+}
+
+// general replaces the names of containers by their kinds.
+func (d *differ) general(text string) string {
+	for _, name := range d.c.containers() {
+		text = strings.ReplaceAll(text, name, d.c.kind(name))
+	}
+	return text
+}
+
+var (
+	identity = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{12,64}\b`)
+	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-bench-(upstream|wherry))?`)
+	instant  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
+)
+
+// message is a message without what differs by nature: names, identities, durations.
+func (d *differ) message(text string) string {
+	text = podName.ReplaceAllString(text, "POD")
+	text = identity.ReplaceAllString(text, "ID")
+	text = instant.ReplaceAllString(text, "TIME")
+	text = moment.ReplaceAllString(text, "TIME")
+	return d.general(text)
+}
+
+// apart takes the longest common subsequence out of two sequences.
+func apart(a, b []string) (onlyA, onlyB []string) {
+	most := make([][]int, len(a)+1)
+	for i := range most {
+		most[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				most[i][j] = most[i+1][j+1] + 1
+			} else {
+				most[i][j] = max(most[i+1][j], most[i][j+1])
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		switch {
+		case a[i] == b[j]:
+			i, j = i+1, j+1
+		case most[i+1][j] >= most[i][j+1]:
+			onlyA = append(onlyA, a[i])
+			i++
+		default:
+			onlyB = append(onlyB, b[j])
+			j++
+		}
+	}
+	return append(onlyA, a[i:]...), append(onlyB, b[j:]...)
+}
+
+// common are the elements of a that b has too.
+func common(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return !slices.Contains(b, e) })
+}
+
+// order is a list of first starts. Main and ephemeral containers have no order among themselves.
+func (d *differ) order(starts []string) []string {
+	free := func(s string) bool { k := d.c.kind(s); return k == "main" || k == "ephemeral" }
+	out := slices.Clone(starts)
+	for i := 0; i < len(out); {
+		j := i
+		for j < len(out) && free(out[j]) {
+			j++
+		}
+		slices.Sort(out[i:j])
+		i = max(j, i+1)
+	}
+	return out
+}
+
+// repeated are the events whose number hangs on how often an agent looks, or on when the deletion came between two tries.
+var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
+
+// events compares which events there were, whether a reason came once or more often, and what was said.
+func (d *differ) events() {
+	upstream, wherry := d.upstream.Events, d.wherry.Events
+	often := func(k string, n int) string {
+		switch {
+		case n == 0:
+			return "none"
+		case n == 1:
+			return "one"
+		case slices.Contains(repeated, strings.Fields(k)[1]):
+			return "one"
+		}
+		return "several"
+	}
+	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
+		u, w := upstream[k], wherry[k]
+		of := strings.TrimSpace(d.general(k))
+		d.level = InEvents
+		if a, b := often(k, u.Count), often(k, w.Count); a != b {
+			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,
+				fmt.Sprintf("%d %s", u.Count, u.Message), fmt.Sprintf("%d %s", w.Count, w.Message))
+			continue
+		}
+		d.level = InMessages
+		a, b := d.message(u.Message), d.message(w.Message)
+		switch {
+		case a == b:
+		case strings.HasPrefix(b, a):
+			kind, _, _ := strings.Cut(of, " spec.")
+			d.add(fmt.Sprintf("message of event %s: Wherry says more", kind), "message of "+k, u.Message, w.Message)
+		default:
+			d.add(fmt.Sprintf("message of event %s: upstream %q, Wherry %q", of, a, b), "message of "+k, u.Message, w.Message)
+		}
+	}
+}
+
+// times compares when instances were started and asked to end. The first that is late is told: what follows it is late too.
+func (d *differ) times() {
+	upstream, wherry := d.upstream.times(), d.wherry.times()
+	first, at := "", time.Duration(0) // such as "StartContainer of main-0#2"
+	for k, u := range upstream {
+		w, ok := wherry[k]
+		if !ok || (u-w).Abs() <= late {
+			continue // told by the calls
+		}
+		if m := min(u, w); first == "" || m < at {
+			first, at = k, m
+		}
+	}
+	if first == "" {
+		return
+	}
+	u, w := upstream[first], wherry[first]
+	who := "upstream is later"
+	if w > u {
+		who = "Wherry is later"
+	}
+	d.add("time of "+d.general(first)+d.after(first)+": "+who, "time of "+first, u.Round(100*time.Millisecond).String(), w.Round(100*time.Millisecond).String())
+}
+
+// after says how the instance before a started one came to its end.
+func (d *differ) after(started string) string {
+	what, attempt, _ := strings.Cut(started, "#")
+	name, isStart := strings.CutPrefix(what, "StartContainer of ")
+	var n uint32
+	if _, err := fmt.Sscan(attempt, &n); err != nil || !isStart || n == 0 {
+		return ""
+	}
+	before := d.upstream.instances(name)[n-1]
+	switch {
+	case before == nil:
+		return ""
+	case !before.stopped.IsZero():
+		return " after a stop"
+	case d.c.play(name, n-1).StartError != "":
+		return " after a failed start"
+	}
+	return " after an exit"
+}

@@ -1,0 +1,194 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// life is the trace of a pod with one container that runs from second 1 and is asked to end at second 40.
+type life struct {
+	*Trace
+	start time.Time
+}
+
+func newLife() life {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	l := life{&Trace{Created: start, Deleted: start.Add(40 * time.Second), Ended: start.Add(42 * time.Second), Gone: true, Events: map[string]Event{}}, start}
+	l.call(0, Call{Verb: "RunPodSandbox"})
+	l.call(1, Call{Verb: "CreateContainer", Container: "main-0"})
+	l.call(1, Call{Verb: "StartContainer", Container: "main-0"})
+	return l
+}
+
+func (l life) call(second float64, c Call) {
+	c.At = l.at(second)
+	l.Calls = append(l.Calls, c)
+}
+
+func (l life) at(second float64) time.Time {
+	return l.start.Add(time.Duration(second * float64(time.Second)))
+}
+
+// ready writes a version of the pod whose Ready condition has this status and reason.
+func (l life) ready(second float64, status v1.ConditionStatus, reason string) {
+	p := &v1.Pod{Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: status, Reason: reason}}}}
+	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
+}
+
+func oneContainer() *Case {
+	return &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}}}}
+}
+
+func classes(found []Difference) (out []string) {
+	for _, d := range found {
+		out = append(out, d.Class)
+	}
+	return out
+}
+
+func want(t *testing.T, found []Difference, class ...string) {
+	t.Helper()
+	if got := classes(found); !slices.Equal(got, class) {
+		t.Errorf("classes:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(class, "\n  "))
+	}
+}
+
+func TestEqualTracesHaveNoDifference(t *testing.T) {
+	want(t, Compare(oneContainer(), newLife().Trace, newLife().Trace))
+}
+
+func TestAnotherGracePeriodIsFound(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+	w.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(5)"]`)
+}
+
+func TestTimeoutsWithinASecondAreEqual(t *testing.T) {
+	for _, try := range []struct {
+		upstream, wherry int64
+		equal            bool
+	}{{8, 7, true}, {2, 3, true}, {2, 1, false}, {8, 6, false}, {0, 1, false}} {
+		u, w := newLife(), newLife()
+		u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: try.upstream})
+		w.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: try.wherry})
+		if equal := len(Compare(oneContainer(), u.Trace, w.Trace)) == 0; equal != try.equal {
+			t.Errorf("timeouts %d and %d: equal %t, want %t", try.upstream, try.wherry, equal, try.equal)
+		}
+	}
+}
+
+func TestAFurtherInstanceIsFound(t *testing.T) {
+	u, w := newLife(), newLife()
+	w.call(20, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), "calls of main: only Wherry has a further instance")
+}
+
+func TestAnInstanceAtTheEndIsNotCompared(t *testing.T) {
+	u, w := newLife(), newLife()
+	w.call(38, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+	want(t, Compare(oneContainer(), u.Trace, w.Trace))
+}
+
+func TestAnotherReasonOfAConditionIsFound(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.ready(1, v1.ConditionFalse, "ContainersNotReady")
+	u.ready(5, v1.ConditionTrue, "")
+	w.ready(1, v1.ConditionFalse, "ReadinessGatesNotReady")
+	w.ready(5, v1.ConditionTrue, "")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace),
+		`condition Ready: only upstream has ["False ContainersNotReady"], only Wherry has ["False ReadinessGatesNotReady"]`)
+}
+
+func TestWhatPassesSoonIsNotCompared(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.ready(1, v1.ConditionTrue, "")
+	w.ready(1, v1.ConditionFalse, "ContainersNotReady")
+	w.ready(2, v1.ConditionTrue, "")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace))
+}
+
+func TestWhatLastsOnOneSideMayPassSoonOnTheOther(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.ready(1, v1.ConditionFalse, "ContainersNotReady")
+	u.ready(4, v1.ConditionTrue, "")
+	w.ready(3, v1.ConditionFalse, "ContainersNotReady")
+	w.ready(4, v1.ConditionTrue, "")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace))
+}
+
+func TestTheLastStatusIsComparedEvenIfItCameLate(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.ready(1, v1.ConditionTrue, "")
+	w.ready(1, v1.ConditionTrue, "")
+	w.ready(41.5, v1.ConditionFalse, "PodFailed")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), `last status of the pod, condition Ready: upstream "True", Wherry "False PodFailed"`)
+	forced := oneContainer()
+	forced.Acts = []Act{{At: 40 * time.Second, Do: Delete}}
+	want(t, Compare(forced, u.Trace, w.Trace))
+}
+
+func TestEventsAreComparedByReasonAndMessage(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.Events["Normal Killing spec.containers{main-0}"] = Event{1, "Stopping container main-0"}
+	w.Events["Normal Killing spec.containers{main-0}"] = Event{1, "Ending container main-0"}
+	u.Events["Warning BackOff spec.containers{main-0}"] = Event{2, "back-off 10s"}
+	w.Events["Warning BackOff spec.containers{main-0}"] = Event{1, "back-off 20s"}
+	w.Events["Normal Started spec.containers{main-0}"] = Event{1, "Container started"}
+	want(t, Compare(oneContainer(), u.Trace, w.Trace),
+		`message of event Normal Killing spec.containers{main}: upstream "Stopping container main", Wherry "Ending container main"`,
+		"event Normal Started spec.containers{main}: upstream none, Wherry one")
+}
+
+func TestAStopOfWhatEndsItselfIsNotCompared(t *testing.T) {
+	c := oneContainer()
+	c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 38 * time.Second}}}
+	u, w := newLife(), newLife()
+	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+	want(t, Compare(c, u.Trace, w.Trace))
+	c.Plays["main-0"][0].Runs = 20 * time.Second
+	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"]`)
+}
+
+func TestATransientBetweenEqualValuesIsNotCompared(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.ready(1, v1.ConditionTrue, "")
+	w.ready(1, v1.ConditionTrue, "")
+	w.ready(20, v1.ConditionFalse, "ContainersNotReady")
+	w.ready(21, v1.ConditionTrue, "")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace))
+}
+
+func TestALateStartIsFound(t *testing.T) {
+	u, w := newLife(), newLife()
+	u.call(10, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+	w.call(16, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), "time of StartContainer of main#1 after an exit: Wherry is later")
+}
+
+func TestConfigurationsAreComparedFieldByField(t *testing.T) {
+	u, w := newLife(), newLife()
+	config := func(side, access string, shares int64) Config {
+		return configOf(&runtimeapi.ContainerConfig{
+			Envs:   []*runtimeapi.KeyValue{{Key: "A", Value: []byte("10." + map[string]string{"upstream": "91", "wherry": "92"}[side] + ".0.7")}},
+			Labels: map[string]string{"io.kubernetes.pod.uid": "c5b4a1f6-3f27-4d2e-9a52-0123456789ab"},
+			Mounts: []*runtimeapi.Mount{{ContainerPath: "/etc/hosts", HostPath: "/tmp/wd-1/" + side + "/root/pods/x/etc-hosts", Readonly: access == "ro"}},
+			Linux:  &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{CpuShares: shares}},
+		})
+	}
+	u.Configs = map[string]Config{"main-0": config("upstream", "ro", 2)}
+	w.Configs = map[string]Config{"main-0": config("wherry", "rw", 4)}
+	want(t, Compare(oneContainer(), u.Trace, w.Trace),
+		`config of a container: linux.resources.cpuShares: upstream "2", Wherry "4"`,
+		`config of a container: mounts[].readonly: upstream "true", Wherry ""`)
+}
+
+func TestConsequencesAreNotShown(t *testing.T) {
+	found := []Difference{{Class: "a", Level: InEvents}, {Class: "b", Level: InCalls}, {Class: "c", Level: InConfig}, {Class: "d", Level: InCalls}}
+	want(t, Shown(found), "b", "c", "d")
+}

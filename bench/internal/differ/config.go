@@ -1,0 +1,115 @@
+package differ
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// Config is what the runtime was told of a sandbox or a container, one entry for each field: "linux.resources.cpuShares" to "2".
+// Lists that have a key stand by it, with their order in an entry of its own.
+type Config map[string]string
+
+// keys of lists whose elements have names.
+var keys = map[string]string{"mounts": "containerPath", "envs": "key", "devices": "containerPath", "portMappings": "containerPort"}
+
+// configOf flattens a message of the runtime's interface.
+func configOf(m proto.Message) Config {
+	raw, err := protojson.MarshalOptions{EmitUnpopulated: false}.Marshal(m)
+	if err != nil {
+		return Config{"error": err.Error()}
+	}
+	var tree any
+	if err := json.Unmarshal(raw, &tree); err != nil {
+		return Config{"error": err.Error()}
+	}
+	c := Config{}
+	c.flatten("", tree)
+	return c
+}
+
+func (c Config) flatten(at string, node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		for k, v := range node {
+			c.flatten(strings.TrimPrefix(at+"."+k, "."), v)
+		}
+	case []any:
+		last := at[strings.LastIndex(at, ".")+1:]
+		var order []string
+		for i, v := range node {
+			name := fmt.Sprint(i)
+			if fields, ok := v.(map[string]any); ok && keys[last] != "" {
+				name = fmt.Sprint(fields[keys[last]])
+				order = append(order, name)
+				if raw, err := base64.StdEncoding.DecodeString(fmt.Sprint(fields["value"])); err == nil && last == "envs" {
+					fields["value"] = string(raw) // bytes
+				}
+			}
+			c.flatten(at+"["+name+"]", v)
+		}
+		if order != nil {
+			c[at+" in order"] = strings.Join(order, " ")
+		}
+	default:
+		c[at] = fmt.Sprint(node)
+	}
+}
+
+var (
+	ownDirectory = regexp.MustCompile(`/\S*/(upstream|wherry)/(root|logs|plugins|pki)\b`)
+	ownAddress   = regexp.MustCompile(`\b10\.9[12]\.\d+\.\d+\b`)
+	ownCgroup    = regexp.MustCompile(`wherry-bench[^/]*`)
+	ownNode      = regexp.MustCompile(`bench-(upstream|wherry)|wherry-bench-(upstream|wherry)`)
+	hashed       = regexp.MustCompile(`(containers/[^/]+/)(ID|[0-9a-f]{8})\b`)
+)
+
+// normal is a value without what differs by nature.
+func (d *differ) normal(value string) string {
+	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
+	value = ownNode.ReplaceAllString(value, "NODE")
+	value = ownAddress.ReplaceAllString(value, "ADDRESS")
+	value = ownCgroup.ReplaceAllString(value, "CGROUP")
+	value = hashed.ReplaceAllString(value, "${1}HASH")
+	return d.message(value)
+}
+
+// madeTogether says that both agents made the first instance of a container at about the same time: its image may change.
+func (d *differ) madeTogether(name string) bool {
+	u, w := d.upstream.instances(name)[0], d.wherry.instances(name)[0]
+	return u == nil || w == nil || (u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created)).Abs() < late
+}
+
+// element is the name of one element of a list, in a class of all of them.
+var element = regexp.MustCompile(`\[[^\]]*\]`)
+
+// configs compares the first configuration of the sandbox and of each container.
+func (d *differ) configs() {
+	for _, name := range slices.Sorted(maps.Keys(d.upstream.Configs)) {
+		u, w := d.upstream.Configs[name], d.wherry.Configs[name]
+		if w == nil || !d.madeTogether(name) {
+			continue // told by the calls and their times
+		}
+		for _, field := range slices.Sorted(maps.Keys(both(u, w))) {
+			a, b := d.normal(u[field]), d.normal(w[field])
+			if a == b || field == "envs in order" { // upstream's order is that of a Go map: another one each time
+				continue
+			}
+			kind := "a container"
+			if name == "sandbox" {
+				kind = "the sandbox"
+			}
+			class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(d.normal(field), "[]"), a, b)
+			if !slices.ContainsFunc(d.found, func(f Difference) bool { return f.Class == class }) {
+				d.add(class, name+" "+field, u[field], w[field])
+			}
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package differ
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Decision is a class of difference that stays. Every other difference is a fault of Wherry's, or of the comparison.
+type Decision struct {
+	Class string
+	// Why Wherry's way is right: a documented sentence, or a public issue of upstream's.
+	Why string
+	// Notice is what a user notices.
+	Notice string
+	// Where names the machines that show it, if not all do.
+	Where string
+}
+
+// Decisions are the classes that stay. A class is matched whole: an entry cannot hide another difference.
+var Decisions = []Decision{
+	{
+		Class:  `config of a container: annotations.wherry.dev/spec-hash: upstream "", Wherry "1-ID"`,
+		Why:    "By it an agent that has been restarted sees whether a container runs its pod's present spec; upstream's annotation io.kubernetes.container.hash is there too.",
+		Notice: "One annotation more in the output of crictl inspect.",
+	},
+	{
+		Class:  `config of a container: mounts[].selinuxRelabel: upstream "", Wherry "true"`,
+		Why:    "A runtime relabels a mount only where SELinux is on. Upstream's kubelet looks for SELinux itself and asks only then; Wherry leaves it to the runtime.",
+		Notice: "Nothing.",
+		Where:  "without SELinux",
+	},
+	{
+		Class:  `config of a container: linux.resources.hugepageLimits[].pageSize: upstream "2MB", Wherry ""`,
+		Why:    "Without the hugetlb controller a runtime cannot limit huge pages. Where there is one, both agents limit what is not asked for to zero.",
+		Notice: "Nothing.",
+		Where:  "without the hugetlb controller",
+	},
+	{
+		Class:  `config of a container: linux.resources.hugepageLimits[].pageSize: upstream "1GB", Wherry ""`,
+		Why:    "As for pages of 2 MB.",
+		Notice: "Nothing.",
+		Where:  "without the hugetlb controller, with pages of 1 GB",
+	},
+	{
+		Class:  `message of event Normal Killing: Wherry says more`,
+		Why:    "Upstream's text stands first, so that what looks for it finds it; after it stands why the container is ended.",
+		Notice: `"Stopping container web: the pod is being deleted" instead of "Stopping container web".`,
+	},
+	{
+		Class:  `message of event Warning FailedPreStopHook: Wherry says more`,
+		Why:    "Upstream's text stands first. What the hook said is kept from users by upstream's kubelet; here the first line of its error output, bounded, is in the event.",
+		Notice: "The event says why the hook failed.",
+	},
+	{
+		Class:  `message of event Warning FailedPostStartHook: Wherry says more`,
+		Why:    "As for preStop hooks.",
+		Notice: "The event says why the hook failed.",
+	},
+	{
+		Class:  `time of StartContainer of main#2 after a stop: Wherry is later`,
+		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet kills and starts a container that fails its liveness or startup probe in one step, before it knows of the end, so that the second restart does not wait.`,
+		Notice: "A container that fails its liveness probe soon after each start waits 10 s before its second restart, as one that exits does.",
+	},
+}
+
+// Decided says that a class stands in the table.
+func Decided(class string) bool {
+	for _, d := range Decisions {
+		if d.Class == class {
+			return true
+		}
+	}
+	return false
+}
+
+// Shown are the undecided differences of a case without the consequences of others: those of the lowest level that has any, and
+// those of configuration.
+func Shown(found []Difference) (shown []Difference) {
+	lowest := InMessages
+	for _, d := range found {
+		if d.Level > InConfig && !Decided(d.Class) {
+			lowest = min(lowest, d.Level)
+		}
+	}
+	for _, d := range found {
+		if !Decided(d.Class) && (d.Level == InConfig || d.Level == lowest) {
+			shown = append(shown, d)
+		}
+	}
+	return shown
+}
+
+// Document is the table as a page.
+func Document() string {
+	var b strings.Builder
+	b.WriteString(`# What Wherry does differently from upstream's kubelet
+
+<!-- Generated from bench/internal/differ/decisions.go by: cd bench && go test ./internal/differ -run TestDocument -update -->
+
+` + "`make differential`" + ` runs the same generated pods on upstream's kubelet and on Wherry, each over a simulated runtime of its own, and
+compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. What
+passes in the API in less than two seconds and times within five seconds are not compared: upstream's kubelet looks at its
+containers once a second. A difference counts when the case shows it twice. A difference that is not in this table fails the run,
+and so does an entry that no case of a run of 500 or more needs.
+
+`)
+	if len(Decisions) == 0 {
+		b.WriteString("No difference is decided yet.\n")
+	} else {
+		b.WriteString("| Difference | Why | What a user notices |\n|---|---|---|\n")
+	}
+	for _, d := range Decisions {
+		where := ""
+		if d.Where != "" {
+			where = " (" + d.Where + ")"
+		}
+		fmt.Fprintf(&b, "| %s%s | %s | %s |\n", cell(d.Class), where, cell(d.Why), cell(d.Notice))
+	}
+	b.WriteString(undecided)
+	return b.String()
+}
+
+func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
+
+// undecided says what is not decided yet.
+const undecided = `
+## Not decided yet
+
+The table is not whole. A run of 60 lives, 30 static pods and 30 pods with many fields leaves some 75 classes that are neither mended
+nor decided. Of the configuration: two annotations of the sandbox (kubernetes.io/config.seen, config.source), port mappings of
+sidecars, and oom_score_adj of static pods. Of lives: how long a container has to end when a deletion leaves it less than two
+seconds, what a status says while a postStart hook runs, the last termination state in a pod's last status, what becomes of a static
+pod whose file is removed and written again, and the last status of its mirror. ` + "`make differential`" + ` prints them all, each with a case that shows it, and fails as long as there are any.
+`

@@ -1,0 +1,263 @@
+package differ
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	tools "k8s.io/client-go/tools/watch"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+const (
+	// goneWithin is how long a pod may take to leave the API and the runtime after its deletion.
+	goneWithin = 60 * time.Second
+	// lastEvents is how long events may come after the pod has gone: an agent sends them beside its work.
+	lastEvents = 10 * time.Second
+)
+
+// unlimited takes away the limits that many pods at once would meet: they would only move things in time.
+const unlimited = `kubeAPIQPS: 2000
+kubeAPIBurst: 4000
+eventRecordQPS: 2000
+eventBurst: 4000
+registryPullQPS: 0
+serializeImagePulls: false
+`
+
+// ErrRefused says that the API server refused the pod of a case.
+var ErrRefused = errors.New("the API server refuses the pod")
+
+// side is one of the two agents with its runtime.
+type side struct {
+	name      string
+	agent     *rig.Agent
+	runtime   *Runtime
+	manifests string // the directory of its static pods
+}
+
+// Runner compares the two agents. Close ends them.
+type Runner struct {
+	rig   *rig.Rig
+	sides [2]*side // upstream, wherry
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+	runs  atomic.Int64 // how many cases were run, so that each has a name of its own
+
+	mu     sync.Mutex
+	traces map[string]*Trace // by pod name
+}
+
+// Start starts both agents on a control plane of their own.
+func Start(ctx context.Context, r *rig.Rig, upstream, wherry rig.Program) (_ *Runner, err error) {
+	run := &Runner{rig: r, traces: map[string]*Trace{}}
+	defer func() {
+		if err != nil {
+			run.Close()
+		}
+	}()
+	seen, err := r.Watch(ctx)
+	if err != nil {
+		return run, err
+	}
+	defer seen.Close()
+	for i, p := range []rig.Program{upstream, wherry} {
+		s := &side{name: p.Name, manifests: filepath.Join(r.Dir, p.Name+"-static")}
+		if err := os.MkdirAll(s.manifests, 0o755); err != nil {
+			return run, err
+		}
+		p.Config += unlimited + fmt.Sprintf("staticPodPath: %q\n", s.manifests)
+		if s.runtime, err = Serve(filepath.Join(r.Dir, p.Name+".sock"), fmt.Sprintf("10.%d.0.0/16", 91+i)); err != nil {
+			return run, err
+		}
+		run.sides[i] = s
+		if s.agent, err = r.NewAgent(p); err != nil {
+			return run, err
+		}
+		if err := s.agent.Start(s.runtime.Socket); err != nil {
+			return run, err
+		}
+	}
+	for _, s := range run.sides {
+		if _, err := s.agent.AwaitReady(ctx, seen); err != nil {
+			return run, err
+		}
+	}
+	watching, stop := context.WithCancel(ctx)
+	run.stop = stop
+	core := r.Client.CoreV1()
+	pods, events := core.Pods(rig.Namespace), core.Events(rig.Namespace)
+	err1 := run.follow(watching, pods.Watch, run.seePod)
+	err2 := run.follow(watching, events.Watch, run.seeEvent)
+	return run, errors.Join(err1, err2)
+}
+
+// Close ends both agents and their runtimes.
+func (run *Runner) Close() {
+	if run.stop != nil {
+		run.stop()
+	}
+	run.wg.Wait()
+	for _, s := range run.sides {
+		if s == nil {
+			continue
+		}
+		if s.agent != nil {
+			s.agent.Stop()
+		}
+		s.runtime.Close()
+	}
+}
+
+// Restart stops both agents, asking or killing them, and starts them again.
+func (run *Runner) Restart(kill bool) error {
+	var wg sync.WaitGroup
+	for _, s := range run.sides {
+		wg.Go(func() {
+			if kill {
+				s.agent.Kill()
+			} else {
+				s.agent.Stop()
+			}
+		})
+	}
+	wg.Wait()
+	var errs []error
+	for _, s := range run.sides {
+		errs = append(errs, s.agent.Start(s.runtime.Socket))
+	}
+	return errors.Join(errs...)
+}
+
+// follow tells see of every change from now on.
+func (run *Runner) follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), see func(watch.Event)) error {
+	list, err := run.rig.Client.CoreV1().Pods(rig.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	w, err := tools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: open})
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	run.wg.Go(func() {
+		for e := range w.ResultChan() {
+			see(e)
+		}
+	})
+	return nil
+}
+
+// seePod writes a version of a pod into its trace.
+func (run *Runner) seePod(e watch.Event) {
+	p, ok := e.Object.(*v1.Pod)
+	if !ok {
+		return
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	t := run.traces[p.Name]
+	switch {
+	case t == nil:
+	case e.Type == watch.Deleted:
+		t.Gone, t.Ended = true, time.Now()
+	default:
+		t.Gone = false // a static pod's mirror may come back
+		t.Statuses = append(t.Statuses, Seen{time.Now(), p})
+	}
+}
+
+// seeEvent counts the events about a pod by type, reason and container.
+func (run *Runner) seeEvent(e watch.Event) {
+	v, ok := e.Object.(*v1.Event)
+	if !ok || e.Type == watch.Deleted {
+		return
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	t := run.traces[v.InvolvedObject.Name]
+	if t == nil {
+		return
+	}
+	t.events[v.Name] = v
+}
+
+// countEvents sums up the events by type, reason and container.
+func (t *Trace) countEvents() {
+	t.Events = map[string]Event{}
+	for _, v := range slices.SortedFunc(maps.Values(t.events), func(a, b *v1.Event) int {
+		return cmp.Or(a.FirstTimestamp.Compare(b.FirstTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	}) {
+		k := v.Type + " " + v.Reason + " " + v.InvolvedObject.FieldPath
+		n := t.Events[k]
+		if n.Count == 0 {
+			n.Message = v.Message
+		}
+		n.Count += int(max(v.Count, 1))
+		t.Events[k] = n
+	}
+}
+
+// Run runs a case on both agents and returns its differences. Many cases may run at once.
+func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, error) {
+	c = c.clone()
+	c.Name = fmt.Sprintf("case-%d-%d", c.Seed, run.runs.Add(1))
+	var traces [2]*Trace
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, s := range run.sides {
+		wg.Go(func() { traces[i], errs[i] = run.life(ctx, s, c) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return Compare(c, traces[0], traces[1]), nil
+}
+
+// life runs a case on one agent.
+func (run *Runner) life(ctx context.Context, s *side, c *Case) (*Trace, error) {
+	l := &living{run: run, side: s, c: c, file: c.Name + "-" + s.name, t: &Trace{Created: time.Now(), events: map[string]*v1.Event{}}}
+	l.name = l.file
+	if c.Kind == Static {
+		l.name += "-" + s.agent.Node
+	}
+	s.runtime.Play(l.name, c)
+	defer s.runtime.Forget(l.name)
+	run.mu.Lock()
+	run.traces[l.name] = l.t
+	run.mu.Unlock()
+	if err := l.live(ctx); err != nil {
+		return nil, fmt.Errorf("seed %d on %s: %w", c.Seed, s.name, err)
+	}
+	l.t.Calls, l.t.Configs = s.runtime.Calls(l.name), s.runtime.Configs(l.name)
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	delete(run.traces, l.name)
+	if !l.t.Gone {
+		l.t.Ended = time.Now()
+	}
+	l.t.countEvents()
+	return l.t, nil
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	select {
+	case <-time.After(time.Until(at)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,295 @@
+package differ
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/simcri"
+)
+
+// Call is a request of an agent to its runtime that changes something, or that runs a command in a container.
+type Call struct {
+	At        time.Time
+	Verb      string // the CRI method
+	Container string // empty: the sandbox
+	Attempt   uint32
+	Timeout   int64  // of StopContainer, in seconds
+	Command   string // of ExecSync: its second word
+	Failed    bool
+}
+
+// Runtime is the simulated runtime of one agent. It plays the cases that it was told of, and records the calls for their pods.
+type Runtime struct {
+	*simcri.Runtime
+	Socket string
+	server *grpc.Server
+	ended  chan struct{}
+
+	mu         sync.Mutex
+	cases      map[string]*Case             // by pod name
+	calls      map[string][]Call            // by pod name
+	configs    map[string]map[string]Config // by pod name; see Trace.Configs
+	sandboxes  map[string]owner             // by sandbox ID
+	containers map[string]owner             // by container ID
+}
+
+type owner struct {
+	pod, name string
+	attempt   uint32
+}
+
+// Serve starts a runtime on a socket. subnet gives its pods their addresses.
+func Serve(socket, subnet string) (*Runtime, error) {
+	prefix, err := netip.ParsePrefix(subnet)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runtime{Socket: socket, ended: make(chan struct{}), cases: map[string]*Case{}, calls: map[string][]Call{},
+		configs: map[string]map[string]Config{}, sandboxes: map[string]owner{}, containers: map[string]owner{}}
+	r.Runtime = simcri.New(simcri.Config{PodCIDRs: []netip.Prefix{prefix}, Behave: r.behave, Exec: r.exec, WriteLogs: true, Pull: pull,
+		Images: []string{"registry.k8s.io/pause:3.10"}})
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	r.server = grpc.NewServer(grpc.UnaryInterceptor(r.record), grpc.MaxRecvMsgSize(16<<20), grpc.MaxSendMsgSize(16<<20))
+	runtimeapi.RegisterRuntimeServiceServer(r.server, r.Runtime)
+	runtimeapi.RegisterImageServiceServer(r.server, r.Runtime)
+	go func() {
+		defer close(r.ended)
+		_ = r.server.Serve(l)
+	}()
+	return r, nil
+}
+
+// Close ends the runtime.
+func (r *Runtime) Close() {
+	r.server.Stop()
+	r.Runtime.Close()
+	<-r.ended
+}
+
+// pull knows every image but one.
+func pull(name string) simcri.Pull {
+	p := simcri.DefaultPull(name)
+	if name == noImage {
+		p.Err = status.Errorf(codes.NotFound, "failed to resolve reference %q: not found", name)
+	}
+	return p
+}
+
+// Play makes a pod's containers do what a case says.
+func (r *Runtime) Play(pod string, c *Case) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cases[pod] = c
+}
+
+// Calls returns what was asked for a pod, in order.
+func (r *Runtime) Calls(pod string) []Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Call(nil), r.calls[pod]...)
+}
+
+// Forget drops a pod.
+func (r *Runtime) Forget(pod string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.cases, pod)
+	delete(r.calls, pod)
+	delete(r.configs, pod)
+}
+
+// Configs returns what the runtime was told of the first sandbox and of the first instance of each container.
+func (r *Runtime) Configs(pod string) map[string]Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.configs[pod])
+}
+
+// keep notes a configuration, if it is the first. Called with the lock held.
+func (r *Runtime) keep(pod, name string, config proto.Message) {
+	if r.cases[pod] == nil || r.configs[pod][name] != nil {
+		return
+	}
+	if r.configs[pod] == nil {
+		r.configs[pod] = map[string]Config{}
+	}
+	r.configs[pod][name] = configOf(config)
+}
+
+func (r *Runtime) playOf(info simcri.ContainerInfo) (Play, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.cases[info.PodName]
+	if c == nil {
+		return Play{}, false
+	}
+	return c.play(info.Name, info.Attempt), true
+}
+
+func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
+	p, ok := r.playOf(info)
+	if !ok {
+		return simcri.Behavior{}, false
+	}
+	b := simcri.Behavior{Exits: p.Exits, Serves: !p.Exits, RunFor: p.Runs, ExitCode: p.Code, Reason: p.Reason, StartError: p.StartError}
+	switch p.Term {
+	case TermEnds:
+		b.StopCode = 143
+	case TermSlow:
+		b.StopAfter = 2 * time.Second
+	case TermIgnored:
+		b.IgnoreStop = true
+	case TermZero:
+	}
+	return b, true
+}
+
+// exec answers the commands of probes and hooks: {"probe", "liveness"}, {"hook", "preStop"}.
+func (r *Runtime) exec(info simcri.ContainerInfo, cmd []string) (stdout, stderr []byte, code int32, ok bool) {
+	p, ok := r.playOf(info)
+	if !ok || len(cmd) < 2 {
+		return nil, nil, 0, false
+	}
+	if w, has := p.Fails[cmd[1]]; has && w.has(info.Running) {
+		return []byte(cmd[1] + " fails\n"), nil, 1, true
+	}
+	return nil, nil, 0, true
+}
+
+// record notes what changes something, and who asked for it.
+func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	call := Call{At: time.Now(), Verb: path.Base(info.FullMethod)}
+	pod := r.place(req, &call)
+	index := -1
+	if pod != "" {
+		r.mu.Lock()
+		index = len(r.calls[pod])
+		r.calls[pod] = append(r.calls[pod], call)
+		slow := time.Duration(0)
+		if c := r.cases[pod]; c != nil && call.Command != "" {
+			slow = c.play(call.Container, call.Attempt).Slow[call.Command]
+		}
+		r.mu.Unlock()
+		if slow > 0 { // a hook that takes its time
+			select {
+			case <-time.After(slow):
+			case <-ctx.Done():
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+		}
+	}
+	resp, err := handle(ctx, req)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if index >= 0 && index < len(r.calls[pod]) {
+			r.calls[pod][index].Failed = true
+		}
+		return resp, err
+	}
+	switch req := req.(type) {
+	case *runtimeapi.RunPodSandboxRequest:
+		r.sandboxes[resp.(*runtimeapi.RunPodSandboxResponse).PodSandboxId] = owner{pod, "", req.Config.Metadata.Attempt}
+		r.keep(pod, "sandbox", req.Config)
+	case *runtimeapi.CreateContainerRequest:
+		m := req.Config.Metadata
+		r.containers[resp.(*runtimeapi.CreateContainerResponse).ContainerId] = owner{pod, m.Name, m.Attempt}
+		r.keep(pod, m.Name, req.Config)
+	case *runtimeapi.RemoveContainerRequest:
+		delete(r.containers, req.ContainerId)
+	case *runtimeapi.RemovePodSandboxRequest:
+		delete(r.sandboxes, req.PodSandboxId)
+	}
+	return resp, nil
+}
+
+// place finds the pod that a request is for, and fills in the call. "" is a request that is not compared.
+func (r *Runtime) place(req any, call *Call) (pod string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := func(id string) string {
+		o := r.containers[id]
+		call.Container, call.Attempt = o.name, o.attempt
+		return o.pod
+	}
+	switch req := req.(type) {
+	case *runtimeapi.RunPodSandboxRequest:
+		call.Attempt = req.Config.Metadata.Attempt
+		return req.Config.Metadata.Name
+	case *runtimeapi.CreateContainerRequest:
+		call.Container, call.Attempt = req.Config.Metadata.Name, req.Config.Metadata.Attempt
+		return r.sandboxes[req.PodSandboxId].pod
+	case *runtimeapi.StartContainerRequest:
+		return of(req.ContainerId)
+	case *runtimeapi.StopContainerRequest:
+		call.Timeout = req.Timeout
+		return of(req.ContainerId)
+	case *runtimeapi.RemoveContainerRequest:
+		return of(req.ContainerId)
+	case *runtimeapi.UpdateContainerResourcesRequest:
+		return of(req.ContainerId)
+	case *runtimeapi.ExecSyncRequest:
+		if len(req.Cmd) > 1 {
+			call.Command = req.Cmd[1]
+		}
+		return of(req.ContainerId)
+	case *runtimeapi.StopPodSandboxRequest:
+		return r.sandboxes[req.PodSandboxId].pod
+	case *runtimeapi.RemovePodSandboxRequest:
+		return r.sandboxes[req.PodSandboxId].pod
+	}
+	return ""
+}
+
+// LoseSandbox ends a pod's newest sandbox and what runs in it, without the agent.
+func (r *Runtime) LoseSandbox(ctx context.Context, pod string) error {
+	list, err := r.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	var newest *runtimeapi.PodSandbox
+	for _, s := range list.Items {
+		if s.Metadata.Name == pod && (newest == nil || s.CreatedAt > newest.CreatedAt) {
+			newest = s
+		}
+	}
+	if newest == nil {
+		return nil // there is none yet: nothing to lose
+	}
+	_, err = r.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: newest.Id})
+	return err
+}
+
+// Left says what the runtime still has of a pod.
+func (r *Runtime) Left(pod string) (left []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.sandboxes {
+		if o.pod == pod {
+			left = append(left, fmt.Sprintf("sandbox %d", o.attempt))
+		}
+	}
+	for _, o := range r.containers {
+		if o.pod == pod {
+			left = append(left, fmt.Sprintf("container %s %d", o.name, o.attempt))
+		}
+	}
+	slices.Sort(left)
+	return left
+}

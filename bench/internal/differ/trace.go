@@ -1,0 +1,308 @@
+package differ
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Trace is what one agent did with one pod.
+type Trace struct {
+	Created  time.Time // when its first sandbox was asked for: all offsets count from then
+	Deleted  time.Time // when its deletion was first asked for
+	Ended    time.Time // when it had left the API, or was watched no longer
+	Calls    []Call
+	Statuses []Seen
+	Events   map[string]Event  // by type, reason and container
+	Configs  map[string]Config // of sandboxes ("sandbox") and containers (by name): the first of each
+	Gone     bool              // from the API
+	Left     []string          // in the runtime, in the end
+
+	events map[string]*v1.Event // by name, until they are counted
+}
+
+// Event is what was said of a pod for one reason.
+type Event struct {
+	Count   int
+	Message string // the first one's
+}
+
+// Seen is a version of the pod in the API.
+type Seen struct {
+	At  time.Time
+	Pod *v1.Pod
+}
+
+// last is the newest version of the pod before somebody deleted it, or the newest at all.
+func (t *Trace) last() *v1.Pod {
+	if len(t.Statuses) == 0 {
+		return nil
+	}
+	return t.Statuses[len(t.Statuses)-1].Pod
+}
+
+// starts are the containers in the order in which each was first started.
+func (t *Trace) starts() (out []string) {
+	for _, c := range t.Calls {
+		if c.Verb == "StartContainer" && !slices.Contains(out, c.Container) {
+			out = append(out, c.Container)
+		}
+	}
+	return out
+}
+
+// sandboxes counts the sandboxes that were made.
+func (t *Trace) sandboxes() []string {
+	n := 0
+	for _, c := range t.Calls {
+		if c.Verb == "RunPodSandbox" && !c.Failed {
+			n++
+		}
+	}
+	return []string{fmt.Sprint(n)}
+}
+
+// instance is what was asked of one instance of a container, each thing once: made, started, hooks, stops with their timeouts,
+// and which of its probes ran.
+type instance struct {
+	calls   []string
+	began   time.Time // when it was started, or made
+	stopped time.Time // when it was first asked to end
+	probes  []string
+}
+
+// instances has an instance for each attempt of a container.
+func (t *Trace) instances(container string) map[uint32]*instance {
+	all := map[uint32]*instance{}
+	for _, c := range t.Calls {
+		if c.Container != container {
+			continue
+		}
+		in := all[c.Attempt]
+		if in == nil {
+			in = &instance{began: c.At}
+			all[c.Attempt] = in
+		}
+		add := func(list *[]string, what string) {
+			if !slices.Contains(*list, what) {
+				*list = append(*list, what)
+			}
+		}
+		switch c.Verb {
+		case "CreateContainer":
+			add(&in.calls, "create")
+		case "StartContainer":
+			add(&in.calls, "start")
+			in.began = c.At
+		case "StopContainer":
+			add(&in.calls, fmt.Sprintf("stop(%d)", c.Timeout))
+			in.stop(c.At)
+		case "UpdateContainerResources":
+			add(&in.calls, "resize")
+		case "ExecSync":
+			if c.Command == "postStart" || c.Command == "preStop" {
+				add(&in.calls, c.Command)
+				if c.Command == "preStop" {
+					in.stop(c.At)
+				}
+			} else {
+				add(&in.probes, c.Command)
+			}
+		}
+	}
+	return all
+}
+
+func (in *instance) stop(at time.Time) {
+	if in.stopped.IsZero() {
+		in.stopped = at
+	}
+}
+
+// stops are the containers in the order in which the pod's deletion first asked them to end; those asked within a second of each
+// other stand in the order of their names.
+func (t *Trace) stops() []string {
+	type first struct {
+		at   time.Time
+		name string
+	}
+	var all []first
+	seen := map[string]bool{}
+	for _, c := range t.Calls {
+		name := c.Container
+		if c.Verb == "StopContainer" && !seen[name] && !c.At.Before(t.Deleted) {
+			seen[name] = true
+			all = append(all, first{c.At, name})
+		}
+	}
+	for i := 1; i < len(all); i++ {
+		if all[i].at.Sub(all[i-1].at) < time.Second {
+			all[i].at = all[i-1].at
+		}
+	}
+	slices.SortStableFunc(all, func(a, b first) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.name, b.name)) })
+	var out []string
+	for _, f := range all {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// span is a value that something in the API had, and for how long.
+type span struct {
+	value string
+	since time.Time
+	lasts time.Duration
+}
+
+// phases are the phases that the API saw.
+func (t *Trace) phases() []span {
+	return t.spans(func(p *v1.Pod) string {
+		return strings.TrimSpace(string(p.Status.Phase) + " " + p.Status.Reason)
+	})
+}
+
+// condition is how a condition changed in the API.
+func (t *Trace) condition(kind v1.PodConditionType) []span {
+	return t.spans(func(p *v1.Pod) string {
+		for _, c := range p.Status.Conditions {
+			if c.Type == kind {
+				return strings.TrimSpace(string(c.Status) + " " + c.Reason)
+			}
+		}
+		return ""
+	})
+}
+
+// spans are the values that something in the API had, one after the other. An empty value is no news.
+func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
+	for _, s := range t.Statuses {
+		now := of(s.Pod)
+		if now == "" || len(out) > 0 && out[len(out)-1].value == now {
+			continue
+		}
+		out = append(out, span{value: now, since: s.At})
+	}
+	for i := range out {
+		until := t.Ended
+		if i+1 < len(out) {
+			until = out[i+1].since
+		}
+		out[i].lasts = until.Sub(out[i].since)
+	}
+	return out
+}
+
+// states is how a container waited, ran and ended in the API.
+func (t *Trace) states(container string) []span {
+	return t.spans(func(p *v1.Pod) string {
+		s := statusOf(p, container)
+		switch {
+		case s == nil:
+			return ""
+		case s.State.Running != nil:
+			return fmt.Sprintf("running %d", s.RestartCount)
+		case s.State.Terminated != nil:
+			return fmt.Sprintf("terminated %d %s %d", s.RestartCount, s.State.Terminated.Reason, s.State.Terminated.ExitCode)
+		case s.State.Waiting != nil:
+			return fmt.Sprintf("waiting %d %s", s.RestartCount, s.State.Waiting.Reason)
+		}
+		return ""
+	})
+}
+
+// readiness is how ready and started of a running container changed in the API.
+func (t *Trace) readiness(container string) []span {
+	return t.spans(func(p *v1.Pod) string {
+		s := statusOf(p, container)
+		if s == nil || s.State.Running == nil {
+			return ""
+		}
+		return fmt.Sprintf("%d ready=%t started=%t", s.RestartCount, s.Ready, s.Started != nil && *s.Started)
+	})
+}
+
+// final is a container's last status, field by field, without what differs by nature: times, IDs.
+func (t *Trace) final(container string) map[string]string {
+	p := t.last()
+	if p == nil {
+		return nil
+	}
+	s := statusOf(p, container)
+	if s == nil {
+		return map[string]string{"status": "none"}
+	}
+	return map[string]string{"state": state(s.State), "lastState": state(s.LastTerminationState), "restartCount": fmt.Sprint(s.RestartCount),
+		"ready": fmt.Sprint(s.Ready), "started": boolOf(s.Started), "image": s.Image}
+}
+
+// finalPod is the pod's last status, field by field.
+func (t *Trace) finalPod() map[string]string {
+	p := t.last()
+	if p == nil {
+		return nil
+	}
+	s := p.Status
+	all := map[string]string{"phase": string(s.Phase), "reason": s.Reason, "message": s.Message, "qosClass": string(s.QOSClass),
+		"observedGeneration": fmt.Sprint(s.ObservedGeneration), "startTime": fmt.Sprint(s.StartTime != nil), "hostIPs": fmt.Sprint(len(s.HostIPs)),
+		"podIPs": fmt.Sprint(len(s.PodIPs)), "resize": string(s.Resize), "conditions": ""}
+	var kinds []string
+	for _, c := range s.Conditions {
+		kinds = append(kinds, string(c.Type))
+		all["condition "+string(c.Type)] = strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Reason))
+		all["message of condition "+string(c.Type)] = c.Message
+		all["observedGeneration of condition "+string(c.Type)] = fmt.Sprint(c.ObservedGeneration)
+	}
+	slices.Sort(kinds)
+	all["conditions"] = strings.Join(kinds, " ")
+	return all
+}
+
+func boolOf(b *bool) string {
+	if b == nil {
+		return "unset"
+	}
+	return fmt.Sprint(*b)
+}
+
+func state(s v1.ContainerState) string {
+	switch {
+	case s.Running != nil:
+		return "running"
+	case s.Waiting != nil:
+		return "waiting " + s.Waiting.Reason
+	case s.Terminated != nil:
+		return strings.TrimSpace(fmt.Sprintf("terminated %s %d %s", s.Terminated.Reason, s.Terminated.ExitCode, s.Terminated.Message))
+	}
+	return "none"
+}
+
+func statusOf(p *v1.Pod, container string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// times are the offsets of the starts and first stops since the pod's first sandbox.
+func (t *Trace) times() map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for _, c := range t.Calls {
+		if c.Verb != "StartContainer" && c.Verb != "StopContainer" {
+			continue
+		}
+		name := fmt.Sprintf("%s of %s#%d", c.Verb, c.Container, c.Attempt)
+		if _, ok := out[name]; !ok {
+			out[name] = c.At.Sub(t.Created)
+		}
+	}
+	return out
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// dumper prints what a value holds: through pointers, in unexported fields too. It leaves out functions and channels, what
+// it has printed before, and the types that skip names.
+type dumper struct {
+	out  strings.Builder
+	seen map[uintptr]bool
+	skip []string // as package.Type, or as the path of a package
+}
+
+func (d *dumper) value(path string, v reflect.Value) {
+	if !v.IsValid() {
+		return
+	}
+	t := v.Type()
+	if slices.Contains(d.skip, t.String()) || t.PkgPath() != "" && slices.Contains(d.skip, t.PkgPath()) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() || d.seen[v.Pointer()] {
+			return
+		}
+		d.seen[v.Pointer()] = true
+		d.value(path, v.Elem())
+	case reflect.Interface:
+		if !v.IsNil() {
+			fmt.Fprintf(&d.out, "%s is a %s\n", path, v.Elem().Type())
+			d.value(path, v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			d.value(path+"."+t.Field(i).Name, v.Field(i))
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			d.value(fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+		}
+	case reflect.Map:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		for _, k := range keys {
+			d.value(fmt.Sprintf("%s[%v]", path, k), v.MapIndex(k))
+		}
+	case reflect.Func, reflect.Chan, reflect.UnsafePointer:
+		fmt.Fprintf(&d.out, "%s nil=%t\n", path, v.IsNil())
+	default:
+		fmt.Fprintf(&d.out, "%s = %v\n", path, v)
+	}
+}

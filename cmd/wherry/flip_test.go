@@ -1,0 +1,229 @@
+package main
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/config"
+)
+
+// flips are two configurations for each field that works, which differ in this field alone. $DIR is a directory with
+// certificates.
+var flips = map[string]struct{ from, to string }{
+	"staticPodPath":                              {"", "staticPodPath: /manifests"},
+	"fileCheckFrequency":                         {"staticPodPath: /manifests", "staticPodPath: /manifests\nfileCheckFrequency: 7s"},
+	"staticPodURL":                               {"", "staticPodURL: http://127.0.0.1:1/"},
+	"staticPodURLHeader":                         {"staticPodURL: http://127.0.0.1:1/", "staticPodURL: http://127.0.0.1:1/\nstaticPodURLHeader: {X-Flip: [one]}"},
+	"httpCheckFrequency":                         {"staticPodURL: http://127.0.0.1:1/", "staticPodURL: http://127.0.0.1:1/\nhttpCheckFrequency: 7s"},
+	"configMapAndSecretChangeDetectionStrategy":  {"", "configMapAndSecretChangeDetectionStrategy: Get"},
+	"enableServer":                               {"", "enableServer: false"},
+	"address":                                    {"", "address: 127.0.0.1"},
+	"port":                                       {"", "port: 10777"},
+	"readOnlyPort":                               {"", "readOnlyPort: 10778"},
+	"tlsCertFile":                                {"tlsCertFile: $DIR/a.crt\ntlsPrivateKeyFile: $DIR/a.key", "tlsCertFile: $DIR/b.crt\ntlsPrivateKeyFile: $DIR/a.key"},
+	"tlsPrivateKeyFile":                          {"tlsCertFile: $DIR/a.crt\ntlsPrivateKeyFile: $DIR/a.key", "tlsCertFile: $DIR/a.crt\ntlsPrivateKeyFile: $DIR/b.key"},
+	"tlsCipherSuites":                            {"", "tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]"},
+	"tlsMinVersion":                              {"", "tlsMinVersion: VersionTLS13"},
+	"tlsCurvePreferences":                        {"", "tlsCurvePreferences: [29]"},
+	"rotateCertificates":                         {"", "rotateCertificates: true"},
+	"serverTLSBootstrap":                         {"", "serverTLSBootstrap: true"},
+	"authentication.x509.clientCAFile":           {"", "authentication: {x509: {clientCAFile: $DIR/a.crt}}"},
+	"authentication.webhook.enabled":             {"", "authentication: {webhook: {enabled: false}}"},
+	"authentication.webhook.cacheTTL":            {"", "authentication: {webhook: {cacheTTL: 7s}}"},
+	"authentication.anonymous.enabled":           {"", "authentication: {anonymous: {enabled: true}}"},
+	"authorization.mode":                         {"", "authorization: {mode: AlwaysAllow}"},
+	"authorization.webhook.cacheAuthorizedTTL":   {"", "authorization: {webhook: {cacheAuthorizedTTL: 7s}}"},
+	"authorization.webhook.cacheUnauthorizedTTL": {"", "authorization: {webhook: {cacheUnauthorizedTTL: 7s}}"},
+	"enableDebuggingHandlers":                    {"", "enableDebuggingHandlers: false"},
+	"enableSystemLogHandler":                     {"", "enableSystemLogHandler: false"},
+	"enableProfilingHandler":                     {"", "enableProfilingHandler: false"},
+	"enableDebugFlagsHandler":                    {"", "enableDebugFlagsHandler: false"},
+	"healthzPort":                                {"", "healthzPort: 10779"},
+	"healthzBindAddress":                         {"", "healthzBindAddress: 127.0.0.2"},
+	"streamingConnectionIdleTimeout":             {"", "streamingConnectionIdleTimeout: 7s"},
+	"registryPullQPS":                            {"", "registryPullQPS: 7"},
+	"registryBurst":                              {"", "registryBurst: 7"},
+	"eventRecordQPS":                             {"", "eventRecordQPS: 7"},
+	"eventBurst":                                 {"", "eventBurst: 7"},
+	"contentType":                                {"", "contentType: application/json"},
+	"kubeAPIQPS":                                 {"", "kubeAPIQPS: 7"},
+	"kubeAPIBurst":                               {"", "kubeAPIBurst: 7"},
+	"registerNode":                               {"", "registerNode: false"},
+	"registerWithTaints":                         {"", "registerWithTaints: [{key: a, effect: NoSchedule}]"},
+	"providerID":                                 {"", "providerID: a://b"},
+	"nodeStatusUpdateFrequency":                  {"nodeStatusReportFrequency: 5m", "nodeStatusReportFrequency: 5m\nnodeStatusUpdateFrequency: 7s"},
+	"nodeStatusReportFrequency":                  {"", "nodeStatusReportFrequency: 7m"},
+	"nodeLeaseDurationSeconds":                   {"", "nodeLeaseDurationSeconds: 77"},
+	"nodeStatusMaxImages":                        {"", "nodeStatusMaxImages: 7"},
+	"maxPods":                                    {"", "maxPods: 7"},
+	"podsPerCore":                                {"", "podsPerCore: 7"},
+	"podCIDR":                                    {"", "podCIDR: 10.7.0.0/16"},
+	"imagePullCredentialsVerificationPolicy":     {"", "imagePullCredentialsVerificationPolicy: AlwaysVerify"},
+	"preloadedImagesVerificationAllowlist":       {"imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages", "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [example.org/a]"},
+	"serializeImagePulls":                        {"", "serializeImagePulls: false"},
+	"maxParallelImagePulls":                      {"serializeImagePulls: false", "serializeImagePulls: false\nmaxParallelImagePulls: 7"},
+	"cgroupRoot":                                 {"", "cgroupRoot: /flip"},
+	"cgroupsPerQOS":                              {"enforceNodeAllocatable: []", "enforceNodeAllocatable: []\ncgroupsPerQOS: false"},
+	"cgroupDriver":                               {"", "cgroupDriver: systemd"},
+	"singleProcessOOMKill":                       {"", "singleProcessOOMKill: true"},
+	"podPidsLimit":                               {"", "podPidsLimit: 77"},
+	"cpuCFSQuota":                                {"", "cpuCFSQuota: false"},
+	"cpuCFSQuotaPeriod":                          {"", "cpuCFSQuotaPeriod: 50ms"},
+	"systemReserved":                             {"", "systemReserved: {memory: 77Mi}"},
+	"kubeReserved":                               {"", "kubeReserved: {memory: 77Mi}"},
+	"reservedSystemCPUs":                         {"", "reservedSystemCPUs: \"0\""},
+	"systemReservedCgroup":                       {"systemReservedCgroup: /before\nenforceNodeAllocatable: [pods, system-reserved]", "systemReservedCgroup: /flip\nenforceNodeAllocatable: [pods, system-reserved]"},
+	"kubeReservedCgroup":                         {"kubeReservedCgroup: /before\nenforceNodeAllocatable: [pods, kube-reserved]", "kubeReservedCgroup: /flip\nenforceNodeAllocatable: [pods, kube-reserved]"},
+	"enforceNodeAllocatable":                     {"", "enforceNodeAllocatable: []"},
+	"memorySwap.swapBehavior":                    {"", "memorySwap: {swapBehavior: LimitedSwap}"},
+	"localStorageCapacityIsolation":              {"", "localStorageCapacityIsolation: false"},
+	"evictionHard":                               {"", "evictionHard: {memory.available: 77Mi}"},
+	"evictionSoft":                               {"evictionSoft: {memory.available: 200Mi}\nevictionSoftGracePeriod: {memory.available: 7s}", "evictionSoft: {memory.available: 300Mi}\nevictionSoftGracePeriod: {memory.available: 7s}"},
+	"evictionSoftGracePeriod":                    {"evictionSoft: {memory.available: 200Mi}\nevictionSoftGracePeriod: {memory.available: 7s}", "evictionSoft: {memory.available: 200Mi}\nevictionSoftGracePeriod: {memory.available: 8s}"},
+	"evictionPressureTransitionPeriod":           {"", "evictionPressureTransitionPeriod: 7s"},
+	"mergeDefaultEvictionSettings":               {"evictionHard: {pid.available: 7%}", "evictionHard: {pid.available: 7%}\nmergeDefaultEvictionSettings: true"},
+	"podLogsDir":                                 {"", "podLogsDir: /flip"},
+	"clusterDomain":                              {"", "clusterDomain: flip.local"},
+	"clusterDNS":                                 {"", "clusterDNS: [10.7.7.7]"},
+	"resolvConf":                                 {"", "resolvConf: /flip"},
+	"allowedUnsafeSysctls":                       {"", "allowedUnsafeSysctls: [net.core.somaxconn]"},
+	"seccompDefault":                             {"", "seccompDefault: true"},
+	"containerLogMaxSize":                        {"", "containerLogMaxSize: 7Mi"},
+	"containerLogMaxFiles":                       {"", "containerLogMaxFiles: 7"},
+	"containerLogMaxWorkers":                     {"", "containerLogMaxWorkers: 7"},
+	"containerLogMonitorInterval":                {"", "containerLogMonitorInterval: 7s"},
+	"crashLoopBackOff.maxContainerRestartPeriod": {"", "crashLoopBackOff: {maxContainerRestartPeriod: 7s}"},
+	"userNamespaces.idsPerPod":                   {"", "userNamespaces: {idsPerPod: 131072}"},
+	"containerRuntimeEndpoint":                   {"", "containerRuntimeEndpoint: unix:///flip"},
+	"imageServiceEndpoint":                       {"", "imageServiceEndpoint: unix:///flip"},
+	"runtimeRequestTimeout":                      {"", "runtimeRequestTimeout: 7s"},
+	"failSwapOn":                                 {"", "failSwapOn: false"},
+	"failCgroupV1":                               {"", "failCgroupV1: false"},
+	"oomScoreAdj":                                {"", "oomScoreAdj: 7"},
+	"maxOpenFiles":                               {"", "maxOpenFiles: 7"},
+	"featureGates":                               {"", "featureGates: {NodeDeclaredFeatures: false}"},
+	"makeIPTablesUtilChains":                     {"", "makeIPTablesUtilChains: false"},
+	"logging.format":                             {"", "logging: {format: json}"},
+	"logging.verbosity":                          {"", "logging: {verbosity: 7}"},
+}
+
+// launched is all that follows from a configuration before a node runs.
+func launched(t *testing.T, dir, body string) string {
+	t.Helper()
+	file := filepath.Join(dir, "config.yaml")
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + strings.ReplaceAll(body, "$DIR", dir) + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Load([]string{"--config", file, "--kubeconfig=" + filepath.Join(dir, "kubeconfig"), "--cert-dir=" + dir, "--root-dir=" + dir, "--hostname-override=flip"})
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	n := &node{cfg: cfg, name: "flip", log: slog.New(slog.DiscardHandler)}
+	defer n.close()
+	for _, step := range []func() error{
+		func() error { return n.openRuntime(t.Context()) }, func() error { return n.openAPI(t.Context()) }, func() error { return n.openServing(t.Context()) },
+		func() error { return n.protectLoopback(t.Context()) },
+	} {
+		if err := step(); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+	}
+	if *n.cfg.Kubelet.EnableServer {
+		n.deps.API = nowhere{}
+	}
+	a, err := agent.New(n.agentConfig("flip"), n.deps)
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	d := &dumper{seen: map[uintptr]bool{}, skip: []string{"agent.Config", "v1beta1.KubeletConfiguration", "config.Config", "slog.Logger", "prometheus.Registry", "timestamppb.Timestamp", "x509.CertPool", "time.Time", "time.Location"}}
+	d.value("deps", reflect.ValueOf(n.deps))
+	d.value("ports", reflect.ValueOf(n.ports()))
+	d.value("parts", reflect.ValueOf(len(n.parts)))
+	serving, err := n.servingConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.value("serving", reflect.ValueOf(serving))
+	d.value("client", reflect.ValueOf(n.client))
+	d.value("agent", reflect.ValueOf(a))
+	return d.out.String()
+}
+
+// nowhere is a listener that nobody reaches.
+type nowhere struct{ net.Listener }
+
+// Every field that config calls honoured changes how the node is built, or names the tests that show its effect. A field
+// that nothing reads is found here.
+func TestHonouredFieldsReachTheAgent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeIdentity(t, dir)
+	unstable := map[string]bool{} // random numbers, times and counters
+	usual := launched(t, dir, "")
+	for range 4 { // one random byte in 256 is the same twice
+		maps.Copy(unstable, changes(usual, launched(t, dir, "")))
+	}
+	for path, tests := range config.Honoured() {
+		flip, ok := flips[path]
+		if !ok {
+			if len(tests) == 0 {
+				t.Errorf("%s: add another value to flips, or name the test of its effect in the table", path)
+			}
+			continue
+		}
+		changed := changes(launched(t, dir, flip.from), launched(t, dir, flip.to))
+		maps.DeleteFunc(changed, func(path string, _ bool) bool { return unstable[path] })
+		if len(changed) == 0 && len(tests) == 0 {
+			t.Errorf("%s changes nothing in the node that is built: nobody reads it, or a test of its effect is missing in the table", path)
+		}
+	}
+}
+
+// changes are the places at which two nodes differ.
+func changes(before, after string) map[string]bool {
+	places := map[string]bool{}
+	was, is := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(before) {
+		was[line] = true
+	}
+	for line := range strings.Lines(after) {
+		is[line] = true
+		if !was[line] {
+			place, _, _ := strings.Cut(line, " ")
+			places[place] = true
+		}
+	}
+	for line := range was {
+		if !is[line] {
+			place, _, _ := strings.Cut(line, " ")
+			places[place] = true
+		}
+	}
+	return places
+}
+
+// writeIdentity writes a kubeconfig with a token, and two files each with one certificate and its key.
+func writeIdentity(t *testing.T, dir string) {
+	t.Helper()
+	kubeconfig := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\n" +
+		"users: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+	certificate, key, err := cert.GenerateSelfSignedCertKey("flip", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"kubeconfig": []byte(kubeconfig), "a.crt": certificate, "b.crt": certificate, "a.key": key, "b.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

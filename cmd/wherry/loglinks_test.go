@@ -1,0 +1,34 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/config"
+)
+
+// Log collectors look in /var/log/containers, wherever podLogsDir is.
+func TestLinksOfContainerLogs(t *testing.T) {
+	t.Parallel()
+	own, err := (&ownAgent{runtime: "unix:///nowhere", root: t.TempDir(), socket: "/nowhere"}).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, _, err := config.Load([]string{"--hostname-override=a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved.Kubelet.PodLogsDir = "/data/logs"
+	simulated := moved
+	simulated.Simulated = &config.SimulatedNode{}
+	for _, c := range []struct {
+		name string
+		cfg  config.Config
+		want string
+	}{{"another podLogsDir", moved, "/var/log/containers"}, {"wherry run", own, ""}, {"a simulated node", simulated, ""}} {
+		n := &node{cfg: c.cfg, name: "a", log: slog.New(slog.DiscardHandler)}
+		if got := n.agentConfig("a").LogLinkDir; got != c.want {
+			t.Errorf("%s: links in %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/internal/config"
+)
+
+// oomScoreAdj and maxOpenFiles are the process's own. It is that of the tests here, whose values are put back.
+func TestLimitsOfTheProcess(t *testing.T) {
+	const file = "/proc/self/oom_score_adj"
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := unix.Rlimit{Cur: limit.Max / 2, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+		_ = os.WriteFile(file, before, 0o644)
+	}()
+	cfg, _, err := config.Load([]string{"--oom-score-adj=777", "--max-open-files=" + strconv.FormatUint(low.Cur+1, 10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	if err := n.limitProcess(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if score, err := os.ReadFile(file); err != nil || string(score) != "777\n" {
+		t.Errorf("oomScoreAdj: %q, %v", score, err)
+	}
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil || now.Cur != low.Cur+1 {
+		t.Errorf("maxOpenFiles: %d of %d, %v", now.Cur, low.Cur+1, err)
+	}
+}
+
+// makeIPTablesUtilChains makes rules, and protectKernelDefaults: false sets the kernel, on a real machine. The agent that
+// wherry run starts does neither: it leaves nothing behind.
+func TestMakeIPTablesUtilChains(t *testing.T) {
+	t.Parallel()
+	own, err := (&ownAgent{runtime: "unix:///nowhere", root: t.TempDir(), socket: "/nowhere"}).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := func(args ...string) config.Config {
+		cfg, _, err := config.Load(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	for _, c := range []struct {
+		name string
+		cfg  config.Config
+		want int
+	}{
+		{"default", flags(), 1},
+		{"switched off", flags("--make-iptables-util-chains=false", "--protect-kernel-defaults"), 0},
+		{"a machine that does not exist", flags("--container-runtime-endpoint=simulated://"), 0},
+		{"wherry run", own, 0},
+	} {
+		n := &node{cfg: c.cfg, log: slog.New(slog.DiscardHandler)}
+		if err := n.protectLoopback(t.Context()); err != nil || len(n.parts) != c.want {
+			t.Errorf("%s: %d parts keep rules (%v), want %d", c.name, len(n.parts), err, c.want)
+		}
+		if got := n.setsKernel(); got != (c.want == 1) {
+			t.Errorf("%s: sets the kernel's settings (protectKernelDefaults): %t", c.name, got)
+		}
+	}
+}
+
+// ReloadKubeletServerCertificateFile and ReloadKubeletClientCAFile off: the node keeps the files of its start.
+func TestReloadGates(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{true, false} {
+		dir, other := t.TempDir(), t.TempDir()
+		writeIdentity(t, dir)
+		writeIdentity(t, other)
+		set := strconv.FormatBool(on)
+		cfg, _, err := config.Load([]string{
+			"--feature-gates=ReloadKubeletServerCertificateFile=" + set + ",ReloadKubeletClientCAFile=" + set, "--client-ca-file=" + dir + "/a.crt",
+			"--kubeconfig=" + dir + "/kubeconfig", "--tls-cert-file=" + dir + "/a.crt", "--tls-private-key-file=" + dir + "/a.key",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{cfg: cfg, name: "flip", log: slog.New(slog.DiscardHandler)}
+		defer n.close()
+		if err := n.openAPI(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		serving, err := n.servingConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if serving.FixedFiles == on {
+			t.Errorf("ReloadKubeletServerCertificateFile %t: FixedFiles is %t", on, serving.FixedFiles)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			c, err := serverTLS(&cfg, nil, n.log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			named := func() *x509.CertPool {
+				now, err := c.GetConfigForClient(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return now.ClientCAs
+			}
+			before := named()
+			next, err := os.ReadFile(filepath.Join(other, "b.crt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(cfg.Kubelet.Authentication.X509.ClientCAFile, next, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if got := named() != before; got != on {
+				t.Errorf("ReloadKubeletClientCAFile %t: a changed file is in force: %t", on, got)
+			}
+		})
+	}
+}
+
+// protectKernelDefaults: false sets what differs and writes nothing else; a setting that the kernel does not have is a warning.
+func TestKernelSettings(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	settings := config.KernelSettings()
+	missing, wrong := settings[0], settings[2]
+	old := time.Unix(1, 0)
+	for _, s := range settings {
+		value := s.Value
+		if s == wrong {
+			value = "0"
+		}
+		if s == missing {
+			continue
+		}
+		file := s.File(root)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(value+"\n"), 0o644), os.Chtimes(file, old, old)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for start := range 2 { // the second start, or node of the machine, finds all as it should be
+		var log bytes.Buffer
+		setKernelAt(root, slog.New(slog.NewTextHandler(&log, nil)))
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), missing.Name) {
+			t.Errorf("protectKernelDefaults false, start %d: %d warnings, want one of %s:\n%s", start, n, missing.Name, log.String())
+		}
+		if n := strings.Count(log.String(), "level=INFO"); n != 1-start {
+			t.Errorf("protectKernelDefaults false, start %d: %d settings changed, want %d:\n%s", start, n, 1-start, log.String())
+		}
+	}
+	for _, s := range settings {
+		got, err := os.ReadFile(s.File(root))
+		if s == missing {
+			if err == nil {
+				t.Errorf("%s is made", s.Name)
+			}
+			continue
+		}
+		st, statErr := os.Stat(s.File(root))
+		if err != nil || statErr != nil || strings.TrimSpace(string(got)) != s.Value || s != wrong && !st.ModTime().Equal(old) {
+			t.Errorf("%s is %q (%v, %v), want %s", s.Name, got, err, statErr, s.Value)
+		}
+	}
+}

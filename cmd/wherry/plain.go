@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// plain is a text of the cluster, of a container or of the agent as a terminal may have it: what would move the cursor,
+// change colours or titles, or turn the direction of writing is written out (CVE-2021-25743). Line ends and tabs too:
+// a message must not look like two rows of a table.
+func plain(s string) string { return escaped(s, "") }
+
+// plainLines is plain for texts that have lines.
+func plainLines(s string) string { return escaped(s, "\n\t") }
+
+// plainJSON writes out, as JSON has it, what JSON leaves as it is.
+func plainJSON(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r != '\n' && isControl(r) && r < 0x10000 {
+			fmt.Fprintf(&b, "\\u%04x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// escaped writes out the control characters of s but those in keep.
+func escaped(s, keep string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, isControl) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			b.WriteString(`\x` + strconv.FormatUint(uint64(s[i]), 16))
+		case isControl(r) && !strings.ContainsRune(keep, r):
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		default:
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// isControl reports characters that do something to a terminal: C0 and C1 controls, line separators, and those that turn
+// the direction of writing. Bytes that are no UTF-8 are written out too: a terminal of another encoding takes them for C1.
+func isControl(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
+}
+
+// plainTerminal is w; where it is a terminal, lines of containers come out of it without what controls it, but for colours.
+// Files and pipes get what containers wrote.
+func plainTerminal(w io.Writer) io.Writer {
+	if terminalOf(w) < 0 {
+		return w
+	}
+	return &terminalWriter{w: w}
+}
+
+// terminalWriter writes out control characters. Colours (ESC [ ... m) and line ends stay. It holds back what may be the
+// beginning of a colour or of a character, a few bytes at most.
+type terminalWriter struct {
+	w    io.Writer
+	held []byte
+}
+
+// maxColour bounds a sequence that is taken for a colour.
+const maxColour = 32
+
+func (t *terminalWriter) Write(b []byte) (int, error) {
+	in := append(t.held, b...)
+	t.held = nil
+	var out strings.Builder
+	for len(in) > 0 {
+		if n, whole := colour(in); n > 0 {
+			if !whole {
+				break
+			}
+			out.Write(in[:n])
+			in = in[n:]
+			continue
+		}
+		if !utf8.FullRune(in) {
+			break
+		}
+		_, n := utf8.DecodeRune(in)
+		if in[0] == '\r' {
+			if len(in) == 1 {
+				break
+			}
+			if in[1] == '\n' { // the end of a line
+				n = 2
+				out.WriteString("\r\n")
+				in = in[n:]
+				continue
+			}
+		}
+		out.WriteString(plainLines(string(in[:n])))
+		in = in[n:]
+	}
+	t.held = append([]byte(nil), in...)
+	if _, err := io.WriteString(t.w, out.String()); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// colour returns the length of a colour at the beginning of b, or of what may become one (whole is false); 0: none.
+func colour(b []byte) (n int, whole bool) {
+	if b[0] != 0x1b {
+		return 0, false
+	}
+	for i := 1; i < len(b) && i < maxColour; i++ {
+		switch c := b[i]; {
+		case i == 1 && c == '[', i > 1 && (c >= '0' && c <= '9' || c == ';' || c == ':'):
+		case i > 1 && c == 'm':
+			return i + 1, true
+		default:
+			return 0, false
+		}
+	}
+	if len(b) >= maxColour {
+		return 0, false
+	}
+	return len(b), false
+}

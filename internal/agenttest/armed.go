@@ -1,0 +1,62 @@
+package agenttest
+
+// Armed counts how often a rule was applied, and how often it was not, by the reason.
+type Armed struct {
+	Judged  int
+	Excused map[string]int
+}
+
+func (a *Armed) cases() int {
+	n := a.Judged
+	for _, excused := range a.Excused {
+		n += excused
+	}
+	return n
+}
+
+func (a *Armed) add(o Armed) {
+	if a.Excused == nil {
+		a.Excused = map[string]int{}
+	}
+	a.Judged += o.Judged
+	for why, n := range o.Excused {
+		a.Excused[why] += n
+	}
+}
+
+// Armed is how often each rule was applied.
+func (w *Witness) Armed() map[Rule]Armed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[Rule]Armed{}
+	for rule, a := range w.tallies {
+		sum := Armed{}
+		sum.add(*a)
+		out[rule] = sum
+	}
+	return out
+}
+
+// judged counts a case that a rule is applied to; with an excuse, one that it is not applied to. It is called with the
+// lock held.
+func (w *Witness) judged(rule Rule, excuse string) {
+	a := w.tallies[rule]
+	if a == nil {
+		a = &Armed{Excused: map[string]int{}}
+		w.tallies[rule] = a
+	}
+	if excuse == "" {
+		a.Judged++
+	} else {
+		a.Excused[excuse]++
+	}
+}
+
+// compared counts pods whose status came to be what the runtime says.
+func (w *Witness) compared(pods int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range pods {
+		w.judged(RuleConverges, "")
+	}
+}

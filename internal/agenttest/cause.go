@@ -1,0 +1,169 @@
+package agenttest
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// cause is a reason to end a container: since when it is one, and how long the container has to end then. A negative
+// grace says that it is not known here.
+type cause struct {
+	why   string
+	since time.Time
+	grace time.Duration
+	whole bool // it ends the whole pod
+}
+
+// unknownGrace is the grace of a cause that does not say how long the container has.
+const unknownGrace = time.Duration(-1)
+
+// causes are the reasons that there are to end an instance, by what agents were told.
+func (w *Witness) causes(in *Instance) (out []cause) {
+	spec := w.specOf(in.UID)
+	if spec == nil {
+		return []cause{{"a pod of a test that tells nothing of it", time.Now(), unknownGrace, false}}
+	}
+	grace := graceOf(spec)
+	if e := w.ends[in.UID]; e != nil && (w.statics[in.UID] == nil || w.moved) {
+		out = append(out, cause{"its deletion was told", e.began, e.grace, true})
+	}
+	if c, is := w.doomed[in.ID]; is {
+		out = append(out, c)
+	}
+	if at := w.over[in.UID]; !at.IsZero() {
+		out = append(out, cause{"the pod is over", at, grace, true})
+	}
+	if w.replaced(in) {
+		out = append(out, cause{"another container or sandbox is in its place", time.Now(), unknownGrace, false})
+	}
+	if st := w.statics[in.UID]; st != nil {
+		if !st.overAt.IsZero() {
+			out = append(out, cause{"its manifest changed", st.overAt, grace, true})
+		}
+		return out
+	}
+	return append(out, w.apiCauses(w.pods[in.UID], spec, in)...)
+}
+
+// apiCauses are those that only a pod of the API has.
+func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []cause) {
+	grace := graceOf(spec)
+	if s.gone || s.forced {
+		out = append(out, cause{"the pod was removed by force, which leaves it no time", s.deletedAt, 0, true})
+	}
+	if !s.finalAt.IsZero() {
+		out = append(out, cause{"the pod's phase is final", s.finalAt, grace, true})
+	}
+	if d := spec.ActiveDeadlineSeconds; d != nil {
+		switch at := s.startTime().Add(time.Duration(*d) * time.Second); {
+		case w.moved:
+			out = append(out, cause{"it has a deadline and the clock was moved", time.Now(), unknownGrace, false})
+		case !time.Now().Before(at.Add(-rounding)):
+			out = append(out, cause{"its deadline has passed", at, grace, true})
+		}
+	}
+	if len(s.resizes) > 0 && w.unsaved[in.UID] && slices.ContainsFunc(spec.Containers, func(c v1.Container) bool { return restartsToResize(&c) }) {
+		// An agent that starts takes what the last checkpoint says for what the pod was given.
+		out = append(out, cause{"it was resized, and that could not be written down", time.Now(), unknownGrace, false})
+	}
+	for i := range spec.Containers {
+		if c := &spec.Containers[i]; c.Name == in.Name && restartsToResize(c) {
+			if since := s.resized(c, in); !since.IsZero() {
+				out = append(out, cause{"it is resized", since, grace, false})
+			}
+		}
+	}
+	return out
+}
+
+// startTime is from when the pod's deadline runs.
+func (s *podSeen) startTime() time.Time {
+	if t := s.pod.Status.StartTime; t != nil {
+		return t.Time
+	}
+	return s.added
+}
+
+// resized is since when other resources are asked for than a container was made with; zero: they are not. An end that began
+// with the first such wish goes on when another follows.
+func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
+	n := len(s.resizes)
+	if n == 0 {
+		return time.Time{}
+	}
+	if i := slices.IndexFunc(s.resizes, func(at time.Time) bool { return !at.Before(in.Created) }); i >= 0 {
+		return s.resizes[i]
+	}
+	if in.Shares != sharesOf(c.Resources.Requests.Cpu().MilliValue()) {
+		return s.resizes[n-1]
+	}
+	return time.Time{}
+}
+
+// sharesOf are the CPU shares of a request in thousandths of a CPU.
+func sharesOf(milli int64) int64 { return min(milli*1024/1000, 1<<18) }
+
+func restartsToResize(c *v1.Container) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool { return p.RestartPolicy == v1.RestartContainer })
+}
+
+// replaced reports whether an instance is not the newest of its container, or not in the only sandbox of its pod.
+func (w *Witness) replaced(in *Instance) bool {
+	if in.Name != "" {
+		if newest := w.newest(in.UID, in.Name); newest != nil && newest.ID != in.ID {
+			return true
+		}
+	}
+	for id, s := range w.sandboxes {
+		if s.uid == in.UID && (id == in.Sandbox) != s.ready {
+			return true
+		}
+	}
+	return w.sandboxes[in.Sandbox] == nil
+}
+
+// noteOver notes whether all that is to run of a pod has ended for good. It is called with each end and each start.
+func (w *Witness) noteOver(uid types.UID) {
+	spec := w.specOf(uid)
+	if spec == nil {
+		return
+	}
+	_, was := w.over[uid]
+	switch is := w.isOver(spec, uid); {
+	case is && !was:
+		w.over[uid] = time.Now()
+	case !is && was:
+		delete(w.over, uid)
+	}
+}
+
+// isOver reports whether a pod has run to its end by its own policy: an init container failed for good, or all main
+// containers have ended for good.
+func (w *Witness) isOver(spec *v1.PodSpec, uid types.UID) bool {
+	if spec.RestartPolicy == v1.RestartPolicyAlways || spec.RestartPolicy == "" {
+		return false
+	}
+	ended := func(name string) (code int32, is bool) {
+		in := w.newestOf[string(uid)+"/"+name]
+		if in == nil || !in.Exited {
+			return 0, false
+		}
+		return in.ExitCode, true
+	}
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		if code, is := ended(c.Name); is && code != 0 && c.RestartPolicy == nil && spec.RestartPolicy == v1.RestartPolicyNever {
+			return true
+		}
+	}
+	for i := range spec.Containers {
+		code, is := ended(spec.Containers[i].Name)
+		if !is || code != 0 && spec.RestartPolicy != v1.RestartPolicyNever {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,205 @@
+package agenttest
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// dialer is the network between the node and its pods. Each probe of a pod has a port of its own (portProbes), so that the
+// Witness knows whose result the agent gets.
+type dialer struct {
+	w *World
+	l *line
+}
+
+// DialContext connects to a pod.
+func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.w.Runtime.DialContext(ctx, network, address)
+	tell := func(ok bool) {
+		if !d.l.isCut() {
+			d.w.Witness.probed(address, ok)
+		}
+	}
+	if err != nil {
+		tell(false)
+		return nil, err
+	}
+	return &probeConn{Conn: conn, tell: tell}, nil
+}
+
+// probeConn is the connection of one probe.
+type probeConn struct {
+	net.Conn
+	tell func(ok bool)
+	once sync.Once
+}
+
+// Read gives the agent the answer: 200 is a success.
+func (c *probeConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > len("HTTP/1.1 200") {
+		c.once.Do(func() { c.tell(string(p[len("HTTP/1.1 "):len("HTTP/1.1 200")]) == "200") })
+	}
+	return n, err
+}
+
+// Close before an answer is a failure: the probe's time was up.
+func (c *probeConn) Close() error {
+	c.once.Do(func() { c.tell(false) })
+	return c.Conn.Close()
+}
+
+// firstPort is the port of the first probe of a pod.
+const firstPort = 10000
+
+// portProbes gives each httpGet probe at port 80 a port of its own. The simulated pod answers at any.
+func portProbes(s *v1.PodSpec) {
+	port := int32(firstPort)
+	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			for _, p := range []*v1.Probe{list[i].StartupProbe, list[i].LivenessProbe, list[i].ReadinessProbe} {
+				port++
+				if p != nil && p.HTTPGet != nil && p.HTTPGet.Port.IntVal == 80 {
+					p.HTTPGet.Port.IntVal = port
+				}
+			}
+		}
+	}
+}
+
+// streak counts the results of one probe since its container or the agent started.
+type streak struct {
+	failures int32
+}
+
+type probeKey struct {
+	uid  types.UID
+	port int32
+}
+
+// probed notes that the agent got the result of a probe.
+func (w *Witness) probed(address string, ok bool) {
+	host, service, err := net.SplitHostPort(address)
+	port, perr := strconv.ParseInt(service, 10, 32)
+	if err != nil || perr != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, uid := range w.users[host] { // an address may have gone from one pod to another while the agent asked
+		key := probeKey{uid, int32(port)}
+		s := w.streaks[key]
+		if s == nil {
+			s = &streak{}
+			w.streaks[key] = s
+		}
+		if ok {
+			s.failures = 0
+			continue
+		}
+		s.failures++
+		w.judgeProbe(key, s.failures)
+	}
+}
+
+// judgeProbe notes what a probe's failure is a reason for.
+func (w *Witness) judgeProbe(key probeKey, failures int32) {
+	spec := w.specOf(key.uid)
+	if spec == nil {
+		return
+	}
+	for _, c := range allContainers(spec) {
+		for _, p := range []*v1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			if p == nil || p.HTTPGet == nil || p.HTTPGet.Port.IntVal != key.port || failures < max(1, p.FailureThreshold) {
+				continue
+			}
+			if p == c.ReadinessProbe {
+				w.unreadyTold[key.uid] = time.Now()
+				continue
+			}
+			grace := graceOf(spec)
+			if p.TerminationGracePeriodSeconds != nil {
+				grace = time.Duration(*p.TerminationGracePeriodSeconds) * time.Second
+			}
+			w.doom(w.newest(key.uid, c.Name), "a probe failed", grace)
+		}
+	}
+}
+
+// doom notes a reason to end one container that runs.
+func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
+	if in == nil || !in.Running {
+		return
+	}
+	if _, is := w.doomed[in.ID]; !is {
+		w.doomed[in.ID] = cause{why, time.Now(), grace, false}
+		w.unreadyTold[in.UID] = time.Now()
+		w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.id == in.ID && s.At.Equal(time.Now()) })
+	}
+}
+
+// resetProbes forgets the results for a container that starts, or for all.
+func (w *Witness) resetProbes(uid types.UID, container string) {
+	spec := w.specOf(uid)
+	if spec == nil {
+		return
+	}
+	for _, c := range allContainers(spec) {
+		for _, p := range []*v1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
+			if c.Name == container && p != nil && p.HTTPGet != nil {
+				delete(w.streaks, probeKey{uid, p.HTTPGet.Port.IntVal})
+			}
+		}
+	}
+}
+
+// did notes what came of a call that does something: a postStart hook that failed is a reason to end its container.
+func (w *Witness) did(in, out any, err error) {
+	r, ok := in.(*runtimeapi.ExecSyncRequest)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.containers[r.ContainerId]
+	if c == nil {
+		return
+	}
+	spec := w.specOf(c.UID)
+	if answer, _ := out.(*runtimeapi.ExecSyncResponse); spec == nil || err == nil && answer.GetExitCode() == 0 {
+		return
+	}
+	for _, s := range allContainers(spec) {
+		hook := s.Lifecycle != nil && s.Lifecycle.PostStart != nil && s.Lifecycle.PostStart.Exec != nil
+		if s.Name == c.Name && hook && slices.Equal(s.Lifecycle.PostStart.Exec.Command, r.Cmd) {
+			w.doom(c, "its postStart hook failed", graceOf(spec))
+		}
+	}
+}
+
+// specOf is the spec of a pod of the API, or of the manifest that a static pod is of.
+func (w *Witness) specOf(uid types.UID) *v1.PodSpec {
+	if s := w.pods[uid]; s != nil {
+		return &s.pod.Spec
+	}
+	if st := w.statics[uid]; st != nil && st.pod != nil {
+		return &st.pod.Spec
+	}
+	return nil
+}
+
+// graceOf is how long a pod has to end, unless somebody says otherwise.
+func graceOf(s *v1.PodSpec) time.Duration {
+	if s.TerminationGracePeriodSeconds == nil {
+		return 30 * time.Second
+	}
+	return time.Duration(*s.TerminationGracePeriodSeconds) * time.Second
+}

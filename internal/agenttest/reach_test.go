@@ -1,0 +1,225 @@
+package agenttest
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+)
+
+// reach counts what can be reached from root: for each path of field names the pointers that were followed there, and the
+// entries of maps, slices and channels. All elements of a map or slice share one path, and so do all values of a type that
+// refers to itself: a list of a thousand links is a thousand at one path. What only a closure or a goroutine holds is not seen.
+// Nothing is walked into whose type is in but.
+func reach(root any, but ...reflect.Type) map[string]int {
+	w := &walk{sizes: map[string]int{}, seen: map[visit]bool{}, but: but}
+	w.later(reflect.ValueOf(root), "", nil)
+	for len(w.queue) > 0 {
+		next := w.queue[0]
+		w.queue = w.queue[1:]
+		w.value(next.v, next.path, next.above)
+	}
+	return w.sizes
+}
+
+type walk struct {
+	sizes map[string]int
+	seen  map[visit]bool
+	but   []reflect.Type
+	queue []step
+}
+
+// visit is a value that was walked: two of different types may be at one address.
+type visit struct {
+	at unsafe.Pointer
+	t  reflect.Type
+	n  int
+}
+
+// step is a value to be walked. The walk goes in breadth, so that a value has the shortest of its paths.
+type step struct {
+	v     reflect.Value
+	path  string
+	above *ancestor
+}
+
+// ancestor is a type that a path leads through, with the path of its first value there.
+type ancestor struct {
+	t    reflect.Type
+	path string
+	next *ancestor
+}
+
+func (w *walk) later(v reflect.Value, path string, above *ancestor) {
+	if v.IsValid() {
+		w.queue = append(w.queue, step{v, path, above})
+	}
+}
+
+// first reports whether a value is met for the first time.
+func (w *walk) first(at unsafe.Pointer, t reflect.Type, n int) bool {
+	k := visit{at, t, n}
+	if at == nil || w.seen[k] {
+		return false
+	}
+	w.seen[k] = true
+	return true
+}
+
+func (w *walk) value(v reflect.Value, path string, above *ancestor) {
+	t := v.Type()
+	if slices.Contains(w.but, t) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Interface:
+		w.later(v.Elem(), path, above)
+	case reflect.Pointer:
+		if !v.IsNil() && w.first(v.UnsafePointer(), t, 0) {
+			for a := above; a != nil; a = a.next {
+				if a.t == t {
+					path = a.path
+				}
+			}
+			w.sizes[path+" (values)"]++
+			w.later(v.Elem(), path, &ancestor{t, path, above})
+		}
+	case reflect.Struct:
+		if strings.HasPrefix(t.String(), "atomic.Pointer[") {
+			w.atomic(v, path, above)
+			return
+		}
+		for i := range v.NumField() {
+			w.value(v.Field(i), path+"."+t.Field(i).Name, above)
+		}
+	case reflect.Map:
+		w.entries(v, path, above)
+	case reflect.Slice:
+		if v.Len() > 0 && w.first(v.UnsafePointer(), t, v.Len()) {
+			w.sizes[path] += v.Len()
+			w.elements(v, path, above)
+		}
+	case reflect.Array:
+		w.elements(v, path, above)
+	case reflect.Chan:
+		if w.first(v.UnsafePointer(), t, 0) {
+			w.sizes[path] += v.Len()
+		}
+	}
+}
+
+func (w *walk) entries(v reflect.Value, path string, above *ancestor) {
+	if !w.first(v.UnsafePointer(), v.Type(), 0) {
+		return
+	}
+	w.sizes[path] += v.Len()
+	if !refers(v.Type().Key()) && !refers(v.Type().Elem()) {
+		return
+	}
+	for it := v.MapRange(); it.Next(); {
+		w.later(it.Key(), path+"[key]", above)
+		w.later(it.Value(), path+"[]", above)
+	}
+}
+
+func (w *walk) elements(v reflect.Value, path string, above *ancestor) {
+	if !refers(v.Type().Elem()) {
+		return
+	}
+	for i := range v.Len() {
+		w.later(v.Index(i), path+"[]", above)
+	}
+}
+
+// atomic walks to what an atomic.Pointer points to: its type is that of its first field's elements.
+func (w *walk) atomic(v reflect.Value, path string, above *ancestor) {
+	pointed := v.Type().Field(0).Type.Elem() // *T
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.UnsafePointer && f.UnsafePointer() != nil {
+			w.later(reflect.NewAt(pointed.Elem(), f.UnsafePointer()), path, above)
+		}
+	}
+}
+
+// refers reports whether values of a type may lead to others.
+func refers(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice, reflect.Chan:
+		return true
+	case reflect.Array:
+		return refers(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if refers(t.Field(i).Type) {
+				return true
+			}
+		}
+		return strings.HasPrefix(t.String(), "atomic.Pointer[")
+	}
+	return false
+}
+
+// grown lists the paths that have more than so many entries more than before.
+func grown(before, after map[string]int, most int) []string {
+	var out []string
+	for _, path := range slices.Sorted(maps.Keys(after)) {
+		if more := after[path] - before[path]; more > most {
+			out = append(out, fmt.Sprintf("%s: %d, was %d", path, after[path], before[path]))
+		}
+	}
+	return out
+}
+
+// leaky has one place of each kind where something may be left, each behind what is not exported.
+type leaky struct {
+	byName  struct{ names map[string]int }
+	lists   []any
+	chain   *link
+	pointer atomic.Pointer[link]
+	deep    map[string]*struct{ inner map[int]bool }
+	queue   chan int
+	quiet   map[string]int
+	outside *elsewhere
+}
+
+type link struct {
+	next *link
+	of   *leaky
+}
+
+type elsewhere struct{ all []int }
+
+func TestGrowthIsFoundByItsPath(t *testing.T) {
+	t.Parallel()
+	fill := func(n int) *leaky {
+		l := &leaky{queue: make(chan int, n), deep: map[string]*struct{ inner map[int]bool }{}, quiet: map[string]int{"a": n}, outside: &elsewhere{make([]int, n)}}
+		l.byName.names = map[string]int{}
+		for i := range n {
+			l.byName.names[fmt.Sprint(i)] = i
+			l.chain = &link{next: l.chain, of: l}
+			l.queue <- i
+			l.deep[fmt.Sprint(i%2)] = &struct{ inner map[int]bool }{map[int]bool{}}
+		}
+		held := &link{}
+		for i := range n {
+			held = &link{next: held}
+			l.deep["0"].inner[i] = true
+		}
+		l.pointer.Store(held)
+		l.lists = []any{make([]*link, n)}
+		return l
+	}
+	but := reflect.TypeFor[*elsewhere]()
+	got := grown(reach(fill(10), but), reach(fill(60), but), 20)
+	want := []string{
+		".byName.names: 60, was 10", ".chain (values): 60, was 10", ".deep[].inner: 60, was 10", ".lists[]: 60, was 10",
+		".pointer (values): 61, was 11", ".queue: 60, was 10",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

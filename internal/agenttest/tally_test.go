@@ -1,0 +1,95 @@
+package agenttest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tally is the size of a proof.
+type tally struct {
+	mu         sync.Mutex
+	seeds      int
+	pods       int
+	containers int
+	crashes    int
+	virtual    time.Duration
+	faults     map[string]int
+	rules      map[Rule]Armed
+}
+
+func (t *tally) count(fault string) {
+	if t.faults == nil {
+		t.faults = map[string]int{}
+	}
+	t.faults[fault]++
+}
+
+func (t *tally) add(o *tally) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seeds, t.pods, t.containers, t.crashes = t.seeds+o.seeds, t.pods+o.pods, t.containers+o.containers, t.crashes+o.crashes
+	t.virtual += o.virtual
+	if t.faults == nil {
+		t.faults, t.rules = map[string]int{}, map[Rule]Armed{}
+	}
+	for k, n := range o.faults {
+		t.faults[k] += n
+	}
+	for rule, a := range o.rules {
+		sum := t.rules[rule]
+		sum.add(a)
+		t.rules[rule] = sum
+	}
+}
+
+// enoughSeeds is from how many seeds on a rule has to be armed as often as leastArmed says.
+const enoughSeeds = 50
+
+// leastArmed is in how many of a thousand cases a rule has to be applied, and not excused. What has no excuse today may have a
+// rare one in a run of many seeds; the tally prints how often each was taken.
+func leastArmed() map[Rule]int {
+	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
+}
+
+// unarmed lists the rules that were applied too seldom, with their excuses.
+func (t *tally) unarmed() (out []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seeds < enoughSeeds {
+		return nil
+	}
+	for rule, least := range leastArmed() {
+		a := t.rules[rule]
+		if all := a.cases(); all < t.seeds || a.Judged*1000 < least*all {
+			out = append(out, fmt.Sprintf("rule %q was applied in %d of %d cases in %d seeds; it has to be in %.1f of 100; excused: %v",
+				rule, a.Judged, all, t.seeds, float64(least)/10, a.Excused))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// String is the tally, faults by kind, then rules.
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var b strings.Builder
+	total := 0
+	for _, k := range slices.Sorted(maps.Keys(t.faults)) {
+		fmt.Fprintf(&b, "\n  %6d %s", t.faults[k], k)
+		total += t.faults[k]
+	}
+	for _, rule := range slices.Sorted(maps.Keys(t.rules)) {
+		a := t.rules[rule]
+		fmt.Fprintf(&b, "\n  %6d of %d cases judged: %s", a.Judged, a.cases(), rule)
+		for _, why := range slices.Sorted(maps.Keys(a.Excused)) {
+			fmt.Fprintf(&b, "\n  %6d excused: %s", a.Excused[why], why)
+		}
+	}
+	return fmt.Sprintf("%d seeds, %d pods, %d container starts, %d agents killed, %d faults injected, %s of the nodes' time%s",
+		t.seeds, t.pods, t.containers, t.crashes, total, t.virtual.Round(time.Minute), b.String())
+}

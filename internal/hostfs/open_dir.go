@@ -1,0 +1,225 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// UntrustedDiskUsage is DiskUsage of a directory that a container may have made or replaced; depth is as for OpenUntrusted.
+// A link in its place leads to no walk of the node's own files.
+func (h Host) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error) {
+	pinned, err := pin(dir, depth)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer pinned.Close()
+	if err := wantType(pinned, fs.ModeDir); err != nil {
+		return 0, 0, err
+	}
+	return h.DiskUsage(ctx, procFD(pinned)+"/.")
+}
+
+// listed is how many names of a directory are in memory at a time.
+const listed = 512
+
+// UntrustedDir is an open directory that a container can write to. What is done through it stays in it, whatever its path leads
+// to meanwhile, follows no link and waits for nothing. Names are those of its entries, without a path.
+type UntrustedDir struct {
+	// root does what is safe as it is; its Open is not: it follows links to other files of the directory and waits for pipes.
+	root *os.Root
+}
+
+// OpenUntrustedDir opens a directory that a container may have made or replaced; depth is as for OpenUntrusted.
+func OpenUntrustedDir(path string, depth int) (*UntrustedDir, error) {
+	pinned, err := pin(path, depth)
+	if err != nil {
+		return nil, err
+	}
+	defer pinned.Close()
+	root, err := rootOf(pinned)
+	if err != nil {
+		return nil, err
+	}
+	return &UntrustedDir{root}, nil
+}
+
+// Close closes the directory.
+func (d *UntrustedDir) Close() error { return d.root.Close() }
+
+// Create makes a new file to write to; one of that name, or a link, is fs.ErrExist.
+func (d *UntrustedDir) Create(name string, perm fs.FileMode) (*os.File, error) {
+	return d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+}
+
+// Lstat describes an entry, and a link itself.
+func (d *UntrustedDir) Lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
+
+// Readlink reads where a link leads to.
+func (d *UntrustedDir) Readlink(name string) (string, error) { return d.root.Readlink(name) }
+
+// Remove removes an entry, and a link itself.
+func (d *UntrustedDir) Remove(name string) error { return d.root.Remove(name) }
+
+// Rename gives an entry another name.
+func (d *UntrustedDir) Rename(from, to string) error { return d.root.Rename(from, to) }
+
+// Link gives a file a second name; one that is taken is fs.ErrExist.
+func (d *UntrustedDir) Link(name, second string) error { return d.root.Link(name, second) }
+
+func rootOf(pinned *os.File) (*os.Root, error) {
+	if err := wantType(pinned, fs.ModeDir); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(procFD(pinned))
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", pinned.Name(), err)
+	}
+	return root, nil
+}
+
+// MakeUntrustedDir makes the directories that are missing and refuses (ErrNotRegular) where one of the last depth names is a
+// link or a file.
+func MakeUntrustedDir(path string, depth int, perm fs.FileMode) error {
+	trusted, names, err := split(path, depth)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(trusted, perm); err != nil {
+		return err
+	}
+	at, err := openRoot(trusted)
+	if err != nil {
+		return err
+	}
+	defer func() { at.Close() }()
+	for i, name := range names {
+		if err := unix.Mkdirat(int(at.Fd()), name, uint32(perm.Perm())); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("make directory %s: %w", path, err)
+		}
+		fd, err := openat(int(at.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			return fmt.Errorf("make directory %s: %w", path, err)
+		}
+		at.Close()
+		at = os.NewFile(uintptr(fd), filepath.Join(trusted, filepath.Join(names[:i+1]...)))
+		if err := wantType(at, fs.ModeDir); err != nil {
+			return fmt.Errorf("make directory %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// Open opens a regular file for reading, as OpenUntrusted does.
+func (d *UntrustedDir) Open(name string) (*os.File, error) {
+	if name != filepath.Base(name) || name == "." || name == ".." {
+		return nil, fmt.Errorf("open %q: not the name of a file", name)
+	}
+	self, err := d.root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	fd, err := openat(int(self.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	pinned := os.NewFile(uintptr(fd), name)
+	defer pinned.Close()
+	return OpenPinned(pinned)
+}
+
+// Each calls f for each entry, in no order, until f returns an error. However many entries a container made, few are in memory
+// at a time.
+func (d *UntrustedDir) Each(f func(fs.DirEntry) error) error {
+	self, err := d.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	for {
+		entries, err := self.ReadDir(listed)
+		for _, e := range entries {
+			if err := f(e); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// maxShown is how many entries of a directory an UntrustedFS lists.
+const maxShown = 10_000
+
+// UntrustedFS shows the regular files and directories below dir, for somebody who may read all of them. Links are followed
+// while they stay below dir. To open anything else is an error (ErrNotRegular, ErrEscapes), and never waits. A directory with
+// more than 10,000 entries cannot be listed.
+func UntrustedFS(dir string) fs.FS { return untrustedFS(dir) }
+
+type untrustedFS string
+
+// Open opens a file or directory.
+func (dir untrustedFS) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := dir.open(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return f, nil
+}
+
+func (dir untrustedFS) open(name string) (fs.File, error) {
+	pinned, err := Host{}.OpenBeneath(string(dir), name)
+	if err != nil {
+		return nil, err
+	}
+	defer pinned.Close()
+	st, err := pinned.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		return OpenPinned(pinned)
+	}
+	root, err := rootOf(pinned)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	return shownDir{f}, nil
+}
+
+// shownDir is a directory whose listing is bounded.
+type shownDir struct{ *os.File }
+
+// ReadDir lists the directory, as fs.ReadDirFile says.
+func (d shownDir) ReadDir(n int) ([]fs.DirEntry, error) {
+	if n > 0 {
+		return d.File.ReadDir(n)
+	}
+	entries, err := d.File.ReadDir(maxShown + 1)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil && len(entries) > maxShown {
+		return nil, fmt.Errorf("list %s: it has more than %d entries: %w", d.Name(), maxShown, ErrTooLarge)
+	}
+	return entries, err
+}

@@ -1,0 +1,251 @@
+package hostfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Causes of errors about a file that a container controls.
+var (
+	// ErrNotRegular is the cause when something else than a regular file (or a directory, where one is asked for) is in
+	// its place: a link, a named pipe, a device, a socket.
+	ErrNotRegular = errors.New("not a regular file")
+	// ErrTooLarge is the cause when a file has more bytes than its reader takes.
+	ErrTooLarge = errors.New("file is too large")
+)
+
+// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never waits:
+// a pipe, a device, a socket and a directory are refused (ErrNotRegular) and not even opened, since opening alone can block
+// or make a device act. The last depth names of path are those that a container may have put there: none of them may be a
+// symbolic link. The names before them belong to the node and are followed. A missing file is fs.ErrNotExist.
+func OpenUntrusted(path string, depth int) (*os.File, error) {
+	pinned, err := pin(path, depth)
+	if err != nil {
+		return nil, err
+	}
+	defer pinned.Close()
+	return OpenPinned(pinned)
+}
+
+// OpenUntrustedToWrite is OpenUntrusted for writing. The file is neither made nor cut.
+func OpenUntrustedToWrite(path string, depth int) (*os.File, error) {
+	pinned, err := pin(path, depth)
+	if err != nil {
+		return nil, err
+	}
+	defer pinned.Close()
+	if err := wantType(pinned, 0); err != nil {
+		return nil, err
+	}
+	return reopen(pinned, unix.O_WRONLY)
+}
+
+// OpenPinned opens the regular file that an O_PATH descriptor stands for (one of Host.OpenBeneath, say) for reading. The
+// descriptor stays open.
+func OpenPinned(pinned *os.File) (*os.File, error) {
+	if err := wantType(pinned, 0); err != nil {
+		return nil, err
+	}
+	return reopen(pinned, unix.O_RDONLY)
+}
+
+// ReadUntrusted reads the whole of a file that OpenUntrusted can open. More than limit bytes are ErrTooLarge, and no more
+// than limit+1 bytes are read to know it.
+func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
+	f, err := OpenUntrusted(path, depth)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBounded(f, limit)
+}
+
+// ReadPinned is ReadUntrusted for a file that an O_PATH descriptor stands for.
+func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
+	f, err := OpenPinned(pinned)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBounded(f, limit)
+}
+
+// ReadUntrustedEnd reads at most the last limit bytes of a file that OpenUntrusted can open.
+func ReadUntrustedEnd(path string, depth int, limit int64) ([]byte, error) {
+	f, err := OpenUntrusted(path, depth)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, min(limit, st.Size()))
+	n, err := f.ReadAt(data, st.Size()-int64(len(data)))
+	if err != nil && err != io.EOF { // it may be cut while it is read
+		return nil, err
+	}
+	return data[:n], nil
+}
+
+func readBounded(f *os.File, limit int64) ([]byte, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > limit {
+		return nil, fmt.Errorf("read %s: it has %d bytes, more than %d: %w", f.Name(), st.Size(), limit, ErrTooLarge)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit { // it grew meanwhile
+		return nil, fmt.Errorf("read %s: it has more than %d bytes: %w", f.Name(), limit, ErrTooLarge)
+	}
+	return data, err
+}
+
+// OverwriteUntrusted gives a file that containers have mounted, and can write, new content. It reads nothing. The file stays
+// the same inode, so that the containers see the content, and is at no moment empty; bytes behind the content are cut off.
+//
+// What is no regular file of one name was not made here, and no container has it mounted: it is removed and a new file
+// takes its place. So no link is written through, be it symbolic or hard. Path's directory is trusted.
+func OverwriteUntrusted(path string, content []byte, perm fs.FileMode) error {
+	f, err := openToOverwrite(path, perm)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return err
+	}
+	if err := f.Truncate(int64(len(content))); err != nil {
+		return err
+	}
+	return f.Chmod(perm)
+}
+
+func openToOverwrite(path string, perm fs.FileMode) (*os.File, error) {
+	pinned, err := pin(path, 1)
+	if err == nil {
+		defer pinned.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(pinned.Fd()), &st); err != nil {
+			return nil, fmt.Errorf("stat %s: %w", path, err)
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 {
+			return reopen(pinned, unix.O_WRONLY)
+		}
+	}
+	if err != nil && !errors.Is(err, ErrNotRegular) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("clear what is in the place of the file: %w", err)
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, perm)
+}
+
+// pin walks to path and returns an O_PATH descriptor for it. No name of the last depth ones may be a symbolic link.
+func pin(path string, depth int) (*os.File, error) {
+	trusted, names, err := split(path, depth)
+	if err != nil {
+		return nil, err
+	}
+	at, err := openRoot(trusted)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		fd, err := openat(int(at.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
+		at.Close()
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", path, err)
+		}
+		at = os.NewFile(uintptr(fd), filepath.Join(trusted, filepath.Join(names[:i+1]...)))
+		if _, isLink, err := readLinkFD(fd); err != nil || isLink {
+			defer at.Close()
+			if err != nil {
+				return nil, fmt.Errorf("open %s: %w", path, err)
+			}
+			return nil, fmt.Errorf("open %s: %s is a symbolic link: %w", path, at.Name(), ErrNotRegular)
+		}
+	}
+	return at, nil
+}
+
+// split cuts the last depth names off path; fewer where it has no more.
+func split(path string, depth int) (trusted string, names []string, err error) {
+	trusted = filepath.Clean(path)
+	for len(names) < depth {
+		name := filepath.Base(trusted)
+		if name == ".." || name == "." || name == "/" {
+			break
+		}
+		names = append([]string{name}, names...)
+		trusted = filepath.Dir(trusted)
+	}
+	if len(names) == 0 && depth > 0 {
+		return "", nil, fmt.Errorf("open %q: the path names no file: %w", path, fs.ErrNotExist)
+	}
+	return trusted, names, nil
+}
+
+// wantType refuses all types of files but one, given as its bits of fs.FileMode: 0 (regular) or fs.ModeDir.
+func wantType(f *os.File, want fs.FileMode) error {
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	if st.Mode().Type() == want {
+		return nil
+	}
+	return fmt.Errorf("open %s: it is a %s: %w", f.Name(), typeName(st.Mode().Type()), ErrNotRegular)
+}
+
+func typeName(t fs.FileMode) string {
+	switch {
+	case t == 0:
+		return "file"
+	case t&fs.ModeDir != 0:
+		return "directory"
+	case t&fs.ModeSymlink != 0:
+		return "symbolic link"
+	case t&fs.ModeNamedPipe != 0:
+		return "named pipe"
+	case t&fs.ModeSocket != 0:
+		return "socket"
+	case t&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
+
+// reopen opens the very file of an O_PATH descriptor. O_NONBLOCK: a container that owns the file can hold a lease on it,
+// and the open would wait for that (45 s by default); so it fails with EAGAIN, and the kernel ends the lease.
+func reopen(pinned *os.File, flags int) (*os.File, error) {
+	fd, err := openat(unix.AT_FDCWD, procFD(pinned), flags|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", pinned.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), pinned.Name()), nil
+}
+
+// procFD is the name under which the kernel opens a descriptor's file again.
+func procFD(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// openat is openat(2), tried again where a signal cut it short.
+func openat(dir int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}

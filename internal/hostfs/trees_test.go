@@ -1,0 +1,363 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dig makes a chain of directories below dir, each with a file if files, by descriptors: no path is that long. It returns
+// how many bytes it takes on disk, and how many inodes.
+func dig(t *testing.T, dir string, levels int, name string, files bool) (bytes, inodes uint64) {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	for range levels {
+		must(t, unix.Mkdirat(fd, name, 0o755))
+		next, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		unix.Close(fd)
+		fd = next
+		inodes++
+		if files {
+			f, err := unix.Openat(fd, "file", unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+			must(t, err)
+			_, err = unix.Write(f, []byte("content"))
+			must(t, err, unix.Close(f))
+			inodes++
+		}
+	}
+	var st unix.Stat_t
+	must(t, unix.Fstat(fd, &st), unix.Close(fd))
+	return uint64(levels) * uint64(st.Blocks) * 512, inodes
+}
+
+// child runs the calling test again in a process of its own, whose limits it may change; it reports whether this is that
+// process.
+func child(t *testing.T) bool {
+	t.Helper()
+	const mark = "WHERRY_TEST_CHILD"
+	if os.Getenv(mark) == t.Name() {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"="+t.Name())
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Fatalf("in a process of its own: %v\n%s", err, out)
+	}
+	return false
+}
+
+// memoryDir is a temporary directory in memory, where there is one: a disk takes a minute for 100,000 directories.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "wherry-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = Host{}.RemoveTree(context.WithoutCancel(t.Context()), dir) })
+	return dir
+}
+
+// smallHeap fails the test when the heap of this process has ever been larger than 64 MiB.
+func smallHeap(t *testing.T) {
+	t.Helper()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	t.Logf("the heap took %d KiB", m.HeapSys>>10)
+	if m.HeapSys > 64<<20 { // never given back: the peak
+		t.Errorf("the heap took %d MiB", m.HeapSys>>20)
+	}
+}
+
+// A container nests 100,000 directories. With 64 descriptors and a heap of 64 MiB the tree is measured to the byte, and
+// removed.
+func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]Host{"openat2": {}, "walk": {noOpenat2: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !child(t) {
+				return
+			}
+			must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 64, Max: 64}))
+			dir := filepath.Join(memoryDir(t), "tree")
+			must(t, os.Mkdir(dir, 0o755))
+			top, _, err := h.DiskUsage(t.Context(), dir)
+			must(t, err)
+			levels := 100_000
+			if h.noOpenat2 { // which takes three times as long
+				levels = 20_000
+			}
+			want, inodes := dig(t, dir, levels, strings.Repeat("d", 200), false)
+			got, found, err := h.DiskUsage(t.Context(), dir)
+			if err != nil || got != top+want || found != 1+inodes {
+				t.Errorf("measured %d bytes, %d inodes, %v; want %d and %d", got, found, err, top+want, 1+inodes)
+			}
+			must(t, h.RemoveTree(t.Context(), dir))
+			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("still there: %v", err)
+			}
+			smallHeap(t)
+		})
+	}
+}
+
+// A directory of 100,000 entries, half of them names of one file, is not read as a whole into memory, and no name is
+// remembered.
+func TestWideTreesNeedLittleMemory(t *testing.T) {
+	t.Parallel()
+	if !child(t) {
+		return
+	}
+	h, dir := Host{}, filepath.Join(memoryDir(t), "tree")
+	must(t, os.Mkdir(dir, 0o755))
+	long := strings.Repeat("n", 200)
+	const entries, most = 100_000, 30_000 // names that a file may have, on any file system
+	made, file := 0, ""
+	for i := range entries {
+		name := filepath.Join(dir, fmt.Sprint(long, i))
+		if i%2 == 0 || i%most == 1 {
+			must(t, os.WriteFile(name, []byte("x"), 0o644))
+			made++
+			file = name
+			continue
+		}
+		must(t, os.Link(file, name))
+	}
+	if _, inodes, err := h.DiskUsage(t.Context(), dir); err != nil || inodes != uint64(made+1) {
+		t.Errorf("%d inodes, %v; want %d", inodes, err, made+1)
+	}
+	must(t, h.RemoveTree(t.Context(), dir))
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	smallHeap(t)
+}
+
+// Trees of all shapes go, and are measured as they are, also where walks are kept shallow and lift what is deeper.
+func TestTreesOfManyShapes(t *testing.T) {
+	t.Parallel()
+	ways(t, func(t *testing.T, h Host) {
+		dice := rand.New(rand.NewPCG(1, 2))
+		for round := range 20 {
+			dir := filepath.Join(memoryDir(t), "tree")
+			must(t, os.Mkdir(dir, 0o755))
+			dirs, inodes, deepest := []string{dir}, uint64(1), 0
+			for range 400 {
+				at := dirs[len(dirs)-1-dice.IntN(min(len(dirs), 1+dice.IntN(20)))]
+				name := filepath.Join(at, fmt.Sprint("n", dice.IntN(1000)))
+				if _, err := os.Lstat(name); err == nil {
+					continue
+				}
+				inodes++
+				switch dice.IntN(4) {
+				case 0:
+					must(t, os.WriteFile(name, nil, 0o000))
+				case 1:
+					must(t, os.Symlink("/usr", name))
+				default:
+					must(t, os.Mkdir(name, 0o700))
+					dirs = append(dirs, name)
+					deepest = max(deepest, strings.Count(name[len(dir):], "/"))
+				}
+			}
+			if _, found, err := h.DiskUsage(t.Context(), dir); err != nil || found != inodes {
+				t.Fatalf("round %d: %d inodes, %v; want %d", round, found, err, inodes)
+			}
+			h := h
+			if round%2 == 1 {
+				h.maxLevels = 2 + dice.IntN(10)
+				if _, _, err := h.DiskUsage(t.Context(), dir); deepest >= h.maxLevels && !errors.Is(err, ErrTooDeep) {
+					t.Fatalf("measuring %d levels where %d are allowed: %v", deepest, h.maxLevels, err)
+				}
+			}
+			if err := h.RemoveTree(t.Context(), dir); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("round %d: still there: %v", round, err)
+			}
+		}
+	})
+}
+
+// What cannot be opened is no empty directory.
+func TestNoDescriptorLeftIsAnError(t *testing.T) {
+	t.Parallel()
+	if !child(t) {
+		return
+	}
+	h, dir := Host{}, filepath.Join(t.TempDir(), "tree")
+	must(t, os.Mkdir(dir, 0o755))
+	dig(t, dir, 20, "d", true)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 32, Max: 32}))
+	var held []int
+	for {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.EMFILE) {
+			break
+		}
+		must(t, err)
+		held = append(held, fd)
+	}
+	for range 4 { // enough to begin, and too few to come to the end
+		must(t, unix.Close(held[len(held)-1]))
+		held = held[:len(held)-1]
+	}
+	if _, _, err := h.DiskUsage(t.Context(), dir); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("measured without descriptors: %v", err)
+	}
+	if err := h.RemoveTree(t.Context(), dir); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("removed without descriptors: %v", err)
+	}
+	for _, fd := range held {
+		must(t, unix.Close(fd))
+	}
+	must(t, h.RemoveTree(t.Context(), dir))
+}
+
+// One mount in a wide and deep tree keeps itself and the directories above it, and nothing else; it is not measured.
+func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	ways(t, func(t *testing.T, h Host) {
+		dir := filepath.Join(t.TempDir(), "tree")
+		way := filepath.Join(dir, strings.Repeat("w/", 20))
+		must(t, os.MkdirAll(filepath.Join(way, "mounted"), 0o755))
+		for up := way; up != dir; up = filepath.Dir(up) {
+			for i := range 30 {
+				must(t, os.Mkdir(filepath.Join(up, fmt.Sprint("a", i)), 0o755), os.WriteFile(filepath.Join(up, fmt.Sprint("z", i)), nil, 0o644))
+			}
+		}
+		point := filepath.Join(way, "mounted")
+		_, before, err := h.DiskUsage(t.Context(), dir)
+		must(t, err)
+		mountTmpfs(t, h, point, 0)
+		t.Cleanup(func() { _ = h.Unmount(point) })
+		must(t, os.WriteFile(filepath.Join(point, "kept"), nil, 0o644))
+		if _, inodes, err := h.DiskUsage(t.Context(), dir); err != nil || inodes != before-1 {
+			t.Errorf("%d inodes, %v; want %d: all but what the mount hides", inodes, err, before-1)
+		}
+		err = h.RemoveTree(t.Context(), dir)
+		if !errors.Is(err, ErrMounted) || !strings.Contains(err.Error(), point) {
+			t.Errorf("error %v; want ErrMounted that names %s", err, point)
+		}
+		left := 0
+		must(t, filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { left++; return nil }))
+		if want := 1 + 20 + 2; left != want {
+			t.Errorf("%d entries are left, want %d: the way to the mount, and what is in it", left, want)
+		}
+	})
+}
+
+// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts new
+// ones in their place, until stop. What it must not reach lies in precious.
+func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	moves = new(atomic.Int64)
+	go func() {
+		defer close(ended)
+		for i := 0; ctx.Err() == nil; i++ {
+			deep := tree + strings.Repeat("/d", 1+i%30)
+			out := filepath.Join(aside, "out")
+			if os.Rename(deep, out) == nil {
+				moves.Add(1)
+			}
+			if i%3 == 0 {
+				_ = os.Symlink(precious, deep)
+			}
+			_ = unix.Renameat2(unix.AT_FDCWD, out, unix.AT_FDCWD, deep, unix.RENAME_EXCHANGE)
+			if os.Rename(out, deep) != nil {
+				_ = os.Remove(out)
+				_ = os.RemoveAll(out)
+			}
+			_ = os.MkdirAll(tree+strings.Repeat("/d", 30), 0o755)
+		}
+	}()
+	return moves, func() { cancel(); <-ended }
+}
+
+// While a container moves the directories that are being walked out of the tree, swaps them for links and makes new ones,
+// nothing outside is removed, and nothing outside is counted.
+func TestTreesUnderAttack(t *testing.T) {
+	t.Parallel()
+	ways(t, func(t *testing.T, h Host) {
+		base := t.TempDir()
+		tree, aside, precious := filepath.Join(base, "tree"), filepath.Join(base, "aside"), filepath.Join(base, "precious")
+		must(t, os.MkdirAll(tree, 0o755), os.Mkdir(aside, 0o755), os.MkdirAll(precious+"/d/d", 0o755))
+		must(t, os.WriteFile(filepath.Join(precious, "d/kept"), make([]byte, 16<<20), 0o644))
+		must(t, os.WriteFile(filepath.Join(base, "kept"), nil, 0o644), os.WriteFile(filepath.Join(aside, "kept"), nil, 0o644))
+		moves, stop := attack(t, tree, aside, precious)
+		late := time.Now().Add(2 * time.Minute)
+		for i := 0; (i < 300 || moves.Load() < 300) && time.Now().Before(late); i++ {
+			if i >= 300 {
+				<-time.After(time.Millisecond) // the other side stands still
+			}
+			bytes, _, err := h.DiskUsage(t.Context(), tree)
+			if bytes >= 16<<20 {
+				t.Fatalf("measured %d bytes (%v): more than is in the tree", bytes, err)
+			}
+			if i%3 == 0 {
+				_ = h.RemoveTree(t.Context(), tree) // may fail: somebody fills it
+			}
+		}
+		stop()
+		if moves.Load() == 0 {
+			t.Error("no attack: nothing was moved")
+		}
+		for _, kept := range []string{filepath.Join(precious, "d/kept"), filepath.Join(precious, "d/d"), filepath.Join(base, "kept"), filepath.Join(aside, "kept")} {
+			if _, err := os.Lstat(kept); err != nil {
+				t.Errorf("removed outside of the tree: %v", err)
+			}
+		}
+		must(t, h.RemoveTree(t.Context(), tree))
+	})
+}
+
+// A directory in which a walk is, deeper than it keeps directories open, is moved out of the tree: the walk does not follow
+// ".." to where it is now.
+func TestTheWayUpIsChecked(t *testing.T) {
+	t.Parallel()
+	ways(t, func(t *testing.T, h Host) {
+		base := t.TempDir()
+		tree, outside := filepath.Join(base, "tree"), filepath.Join(base, "outside")
+		deep := tree + strings.Repeat("/d", 20)
+		must(t, os.MkdirAll(deep, 0o755), os.Mkdir(outside, 0o755))
+		fd, err := unix.Open(tree, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		d, err := h.begin(fd)
+		must(t, err)
+		defer d.close()
+		for range 20 {
+			must(t, d.enter("d"))
+		}
+		must(t, os.Rename(tree+strings.Repeat("/d", 11), filepath.Join(outside, "d")))
+		for range 30 {
+			if err = d.leave(); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, ErrMoved) || d.depth() != 12 {
+			t.Errorf("at depth %d: %v; want ErrMoved at 12", d.depth(), err)
+		}
+		must(t, d.restart())
+		if d.depth() != 1 {
+			t.Errorf("after a restart at depth %d", d.depth())
+		}
+	})
+}

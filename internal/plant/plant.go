@@ -1,0 +1,129 @@
+package plant
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Secret is the content of the files that links of Things lead to: it must not come out.
+const Secret = "2026-01-02T03:04:05Z stdout F the secret of another pod\n"
+
+// Thing is something that is no regular file.
+type Thing struct {
+	Name string
+	// Plant makes it at path.
+	Plant func(t testing.TB, path string)
+}
+
+// Things are what may stand in the place of a file.
+func Things() []Thing {
+	return []Thing{
+		{"link", func(t testing.TB, path string) {
+			secret := filepath.Join(t.TempDir(), "secret")
+			must(t, os.WriteFile(secret, []byte(Secret), 0o600))
+			must(t, os.Symlink(secret, path))
+		}},
+		{"link to a device", func(t testing.TB, path string) { must(t, os.Symlink("/dev/zero", path)) }},
+		{"pipe", func(t testing.TB, path string) { must(t, unix.Mkfifo(path, 0o666)) }},
+		{"directory", func(t testing.TB, path string) { must(t, os.Mkdir(path, 0o777)) }},
+		{"socket", plantSocket},
+		{"device", func(t testing.TB, path string) {
+			NeedRoot(t)
+			must(t, unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))) // /dev/zero
+		}},
+	}
+}
+
+func plantSocket(t testing.TB, path string) {
+	short, err := os.MkdirTemp("", "s") // the name of a socket has at most 107 bytes
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(short) })
+	l, err := net.Listen("unix", filepath.Join(short, "s"))
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	must(t, os.Rename(filepath.Join(short, "s"), path))
+}
+
+// Sparse makes a file of 4 TiB that takes no room on disk.
+func Sparse(t testing.TB, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	must(t, err)
+	must(t, f.Close())
+	Grow(t, path)
+}
+
+// Grow makes a file 4 TiB long, as `truncate -s 4T` does in a container.
+func Grow(t testing.TB, path string) {
+	t.Helper()
+	must(t, os.Truncate(path, 4<<40))
+}
+
+// Farm is how many links LinkFarm makes: more than are listed at a time.
+const Farm = 600
+
+// LinkFarm fills a directory with links to a file beside it, each named by name.
+func LinkFarm(t testing.TB, dir string, name func(i int) string) (secret string) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o777))
+	secret = dir + ".secret"
+	must(t, os.WriteFile(secret, []byte(Secret), 0o600))
+	for i := range Farm {
+		must(t, os.Symlink("../"+filepath.Base(secret), filepath.Join(dir, name(i))))
+	}
+	return secret
+}
+
+// Allocates fails the test where f allocates more than limit bytes.
+func Allocates(t testing.TB, limit uint64, f func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > limit {
+		t.Errorf("%d bytes were allocated, more than %d", n, limit)
+	}
+}
+
+// Returns fails the test where f hangs. The limit is far beyond what f takes on a slow machine.
+func Returns(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		stacks := make([]byte, 1<<16)
+		t.Fatalf("it hangs:\n%s", strings.TrimSpace(string(stacks[:runtime.Stack(stacks, true)])))
+	}
+}
+
+// NeedRoot skips the test where it has no root; in CI it must have.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("needs root: to make devices")
+	}
+	t.Skip("needs root: to make devices")
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

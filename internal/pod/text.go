@@ -1,0 +1,80 @@
+package pod
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// TextBytes bounds each text that leaves the node: a message of a status or an event, a log line's value, an answer of
+// explain. What containers and runtimes say has no bound of its own.
+const TextBytes = 4 << 10
+
+// Text makes something sayable of what a container, a probe or a runtime said: at most TextBytes of valid UTF-8, without
+// control characters but newline and tab: a terminal obeys those. What was cut ends in "...". A text that is long is never
+// held by what was made of it.
+func Text(s string) string { return TextMax(s, TextBytes) }
+
+// TextMax is Text with another bound, at least 3.
+func TextMax(s string, limit int) string {
+	const mark = "..."
+	text, whole := cut(s, limit)
+	if !whole {
+		text, _ = cut(s, limit-len(mark))
+		text += mark
+	}
+	return text
+}
+
+// Cut is TextMax without a mark where it was cut.
+func Cut(s string, limit int) string {
+	text, _ := cut(s, limit)
+	return text
+}
+
+// cut reports whether all of s is in what it returns.
+func cut(s string, limit int) (text string, whole bool) {
+	if len(s) <= limit && sayable(s) {
+		return s, true
+	}
+	var b strings.Builder
+	b.Grow(min(len(s), limit))
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if control(r) {
+			r = utf8.RuneError
+		}
+		if b.Len()+utf8.RuneLen(r) > limit {
+			return b.String(), false
+		}
+		b.WriteRune(r)
+		i += n
+	}
+	return b.String(), true
+}
+
+func sayable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, control)
+}
+
+// control reports whether a terminal may take a character for a command.
+func control(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
+
+// TextError is an error that says Text of what err says, and is what err is.
+func TextError(err error) error {
+	if err == nil {
+		return nil
+	}
+	said := err.Error()
+	if text := Text(said); text != said {
+		return &textError{text, err}
+	}
+	return err
+}
+
+type textError struct {
+	text string
+	err  error
+}
+
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.err }

@@ -1,0 +1,124 @@
+package pullaccess
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/distribution/reference"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// Policy says which of the images that are present every pod may use. The zero value is NeverVerify: all of them.
+type Policy struct {
+	Verify    kubelet.ImagePullCredentialsVerificationPolicy
+	Allowlist Allowlist
+}
+
+// Exempts reports whether every pod may use the image (as its spec names it) without a record. pulled says whether this
+// node's agent pulled the image; it is asked only where the answer matters.
+func (p Policy) Exempts(image string, pulled func() bool) bool {
+	switch p.Verify {
+	case kubelet.NeverVerify, "":
+		return true
+	case kubelet.NeverVerifyPreloadedImages:
+		return !pulled()
+	case kubelet.NeverVerifyAllowlistedImages:
+		return p.Allowlist.Has(image)
+	case kubelet.AlwaysVerify:
+	}
+	return false
+}
+
+// Off reports whether no image is ever verified.
+func (p Policy) Off() bool { return p.Verify == kubelet.NeverVerify || p.Verify == "" }
+
+// NeedsIntents reports whether an image that has no record is open to every pod: then nothing may be pulled that is not
+// noted before.
+func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }
+
+// Allowlist names the images of preloadedImagesVerificationAllowlist.
+type Allowlist struct {
+	names    map[string]bool
+	prefixes []string // each ends with a slash
+}
+
+// ParseAllowlist reads the patterns: an image without tag or digest, or a prefix that ends with "/*".
+func ParseAllowlist(patterns []string) (Allowlist, error) {
+	list := Allowlist{names: map[string]bool{}}
+	for _, p := range patterns {
+		prefix, wild := strings.CutSuffix(p, "*")
+		switch {
+		case p == "":
+			return Allowlist{}, errors.New("a pattern is empty: name an image")
+		case strings.TrimSpace(p) != p:
+			return Allowlist{}, fmt.Errorf("pattern %q: remove the spaces around it", p)
+		case strings.Contains(prefix, "*"), wild && !strings.HasSuffix(prefix, "/"):
+			return Allowlist{}, fmt.Errorf("pattern %q: an asterisk may only stand at the end, as a path segment of its own (registry.example.com/team/*)", p)
+		case prefix == "/":
+			return Allowlist{}, fmt.Errorf("pattern %q: name at least a registry before /*", p)
+		case wild:
+			list.prefixes = append(list.prefixes, prefix)
+		default:
+			name, err := Repository(p)
+			if err != nil {
+				return Allowlist{}, fmt.Errorf("pattern %q: %w", p, err)
+			}
+			if name != p {
+				return Allowlist{}, fmt.Errorf("pattern %q: remove the tag and the digest: %s", p, name)
+			}
+			list.names[name] = true
+		}
+	}
+	return list, nil
+}
+
+// Has reports whether the list names an image, whatever its tag or digest.
+func (a Allowlist) Has(image string) bool {
+	name, err := Repository(image)
+	if err != nil {
+		return false
+	}
+	if a.names[name] {
+		return true
+	}
+	for _, p := range a.prefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// Repository is an image's name without tag and digest, otherwise as the spec has it: credentials are recorded under it.
+func Repository(image string) (string, error) {
+	ref, err := reference.Parse(image)
+	if err != nil {
+		return "", fmt.Errorf("read image name %q: %w", image, err)
+	}
+	named, ok := ref.(reference.Named)
+	if !ok {
+		return "", fmt.Errorf("image name %q has only a digest", image)
+	}
+	return named.Name(), nil
+}
+
+// SameImage reports whether a name from a spec may mean the image that the runtime lists under a full name. Which registry
+// a short name means is the runtime's to say: any may be meant.
+func SameImage(spec, full string) bool {
+	if spec == full {
+		return true
+	}
+	named, err := reference.ParseDockerRef(spec)
+	if err != nil {
+		return false
+	}
+	if named.String() == full {
+		return true
+	}
+	if strings.HasPrefix(spec, reference.Domain(named)+"/") {
+		return false
+	}
+	short := strings.TrimPrefix(strings.TrimPrefix(named.String(), reference.Domain(named)+"/"), "library/")
+	return strings.HasSuffix(full, "/"+short)
+}

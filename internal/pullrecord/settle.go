@@ -1,0 +1,121 @@
+package pullrecord
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// forgetAfter is how long a pull that nobody waits for any more may still bring its image.
+const forgetAfter = 10 * time.Minute
+
+// Settle compares intents and records with the images that the runtime has: a list that was asked for at began. An intent
+// whose image is there becomes a record that knows nobody; one whose image did not come is dropped. So is the record of an
+// image that is gone. A list without any image is not believed.
+func (s *Store) Settle(began time.Time, images []*runtimeapi.Image) error {
+	if len(images) == 0 {
+		return nil
+	}
+	if err := s.load(); err != nil {
+		return err
+	}
+	return errors.Join(s.settleIntents(began, images), s.dropRecords(began, images))
+}
+
+func (s *Store) settleIntents(began time.Time, images []*runtimeapi.Image) error {
+	var errs []error
+	for name, it := range s.left() {
+		if err := s.settle(name, it, began, images); err != nil {
+			errs = append(errs, fmt.Errorf("find out how the pull of image %q ended: %w", it.image, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// left are the intents that no pull of this agent works on.
+func (s *Store) left() map[string]intent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out map[string]intent
+	for name, it := range s.open {
+		if it.pulls > 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string]intent{}
+		}
+		out[name] = *it
+	}
+	return out
+}
+
+func (s *Store) settle(name string, it intent, began time.Time, images []*runtimeapi.Image) error {
+	defer s.files.take(filepath.Join(s.pulling, name))()
+	s.mu.Lock()
+	now := s.open[name]
+	busy := now == nil || now.pulls > 0
+	s.mu.Unlock()
+	if busy {
+		return nil
+	}
+	found := false
+	for _, img := range images {
+		if !it.names(name, img) {
+			continue
+		}
+		found = true
+		if err := s.Pulled(it.image, img.Id, kubelet.ImagePullCredentials{}); err != nil {
+			return err
+		}
+	}
+	// The file of an unreadable intent is all that is known of it: it stays until its image comes, or is pulled.
+	if found || it.image != "" && began.Sub(it.ended) > forgetAfter {
+		s.close(name)
+	}
+	return nil
+}
+
+func (s *Store) dropRecords(began time.Time, images []*runtimeapi.Image) error {
+	names, err := list(s.pulled)
+	if err != nil {
+		return fmt.Errorf("list records of pulled images: %w", err)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	present := make(map[string]bool, len(images))
+	for _, img := range images {
+		present[fileName(img.Id)] = true
+	}
+	var errs []error
+	for _, name := range names {
+		if present[name] {
+			continue
+		}
+		if err := s.drop(name, began); err != nil {
+			errs = append(errs, fmt.Errorf("remove the record of an image that is gone: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drop removes a record that is older than the list of images. Records have whole seconds.
+func (s *Store) drop(name string, began time.Time) error {
+	path := filepath.Join(s.pulled, name)
+	defer s.files.take(path)()
+	raw, err := read(path)
+	written := age(path)
+	if err == nil && raw != nil {
+		if record, err := decodeRecord(raw); err == nil {
+			written = record.LastUpdatedTime.Time
+		}
+	}
+	if !written.Before(began.Truncate(time.Second)) {
+		return nil
+	}
+	return remove(path)
+}

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrPeer says that the process behind a Unix socket may not use it.
+var ErrPeer = errors.New("this process may not use the control socket")
+
+// LocalPeer returns nil where the request came over a Unix socket from a process that belongs to the machine: root's or
+// our own user's, in the mount and PID namespaces of this process or of process 1. A container that has the socket's file,
+// by a hostPath volume of a directory above it, is in others. A connection that is no Unix socket is not judged.
+func LocalPeer(ctx context.Context) error {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	if b, ok := c.(*boundedConn); ok {
+		c = b.Conn
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("%w: find its process: %w", ErrPeer, err)
+	}
+	var refused error
+	if err := raw.Control(func(fd uintptr) { refused = checkPeer(int(fd)) }); err != nil {
+		refused = err
+	}
+	if refused != nil {
+		return fmt.Errorf("%w: %w", ErrPeer, refused)
+	}
+	return nil
+}
+
+// checkPeer judges the process that connected to a socket.
+func checkPeer(fd int) error {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return fmt.Errorf("find its process: %w", err)
+	}
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("it runs as user %d, not as root or as the agent's user", cred.Uid)
+	}
+	if cred.Pid == 0 {
+		return errors.New("it is in another PID namespace")
+	}
+	// A number may be another process's by now; the descriptor is of the process that connected. Kernels before 6.5 have
+	// no descriptor of the peer: there the number is taken as it is, and held.
+	process, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		process, err = unix.PidfdOpen(int(cred.Pid), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("find its process %d: %w", cred.Pid, err)
+	}
+	defer unix.Close(process) //nolint:errcheck // only looked at
+	for _, kind := range []string{"mnt", "pid"} {
+		theirs, err := os.Readlink("/proc/" + strconv.Itoa(int(cred.Pid)) + "/ns/" + kind)
+		if err != nil {
+			return fmt.Errorf("find the namespaces of its process %d: %w", cred.Pid, err)
+		}
+		ours, err := machineNamespaces(kind)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(ours, theirs) {
+			return fmt.Errorf("process %d is in another %s namespace: it is in a container", cred.Pid, kind)
+		}
+	}
+	// While it lives its number is its own, so what was read is of this process.
+	if err := unix.PidfdSendSignal(process, syscall.Signal(0), nil, 0); err != nil {
+		return fmt.Errorf("process %d has ended", cred.Pid)
+	}
+	return nil
+}
+
+// machineNamespaces are those of the machine: ours, and those of process 1, where the agent's unit has a mount namespace
+// of its own.
+func machineNamespaces(kind string) ([]string, error) {
+	own, err := os.Readlink("/proc/self/ns/" + kind)
+	if err != nil {
+		return nil, fmt.Errorf("find our own %s namespace: %w", kind, err)
+	}
+	all := []string{own}
+	if first, err := os.Readlink("/proc/1/ns/" + kind); err == nil {
+		all = append(all, first)
+	}
+	return all, nil
+}

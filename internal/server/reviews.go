@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// DefaultWaitingReviews is how many requests wait for a review at most unless told otherwise.
+const DefaultWaitingReviews = 64
+
+// errBusy is the answer to a request that would have to wait where too many wait already.
+var errBusy = errors.New("too many requests wait for the API server to say who they are or what they may do")
+
+// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Strangers can make as many tokens as
+// they like, and each costs a question to the API server; what is over the bound is refused at once. An address gets
+// half of the places that are free, so one that floods leaves room for others. Safe for concurrent use.
+type Reviews struct {
+	max int
+
+	mu      sync.Mutex
+	total   int
+	waiting map[string]int // by peer; an entry is above 0
+}
+
+// NewReviews returns a bound of that many requests; 0: DefaultWaitingReviews.
+func NewReviews(limit int) *Reviews {
+	if limit <= 0 {
+		limit = DefaultWaitingReviews
+	}
+	return &Reviews{max: limit, waiting: map[string]int{}}
+}
+
+// enter takes a place for the client of a request, or returns errBusy. leave gives it back.
+func (v *Reviews) enter(ctx context.Context) (leave func(), err error) {
+	peer := peerOf(ctx)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if free := v.max - v.total; free == 0 || v.waiting[peer] >= max(1, (free+v.waiting[peer])/2) {
+		return nil, errBusy
+	}
+	v.total++
+	v.waiting[peer]++
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.total--
+		if v.waiting[peer]--; v.waiting[peer] == 0 {
+			delete(v.waiting, peer)
+		}
+	}, nil
+}
+
+// peerKey is the key of a request's peer in its context.
+type peerKey struct{}
+
+func withPeer(ctx context.Context, remote string) context.Context {
+	return context.WithValue(ctx, peerKey{}, peerName(remote))
+}
+
+func peerOf(ctx context.Context) string {
+	peer, _ := ctx.Value(peerKey{}).(string)
+	return peer
+}
+
+// peerName is what counts as one client: an IPv4 address, or the /64 network of an IPv6 address, which one machine has
+// whole.
+func peerName(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return remote
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	addr = addr.Unmap()
+	if addr.Is6() {
+		if p, err := addr.WithZone("").Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return addr.String()
+}
