@@ -120,8 +120,11 @@ func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.subject(in)
-	if of != "" && err != nil {
-		w.inspection(of).failed = true
+	if err != nil { // it tells of nothing, also not that what it would list has vanished
+		if of != "" {
+			w.inspection(of).failed = true
+		}
+		return
 	}
 	switch r := out.(type) {
 	case *runtimeapi.ImageStatusResponse:
@@ -148,7 +151,7 @@ func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
 		}
 	case *runtimeapi.ListPodSandboxResponse: // an inspection of one pod begins with it
 		if of != "" {
-			w.inspection(of).begin()
+			w.inspection(of).begin(t)
 		}
 		for _, s := range r.GetItems() {
 			w.sawSandbox(s.Id, s.State)
@@ -177,18 +180,19 @@ func (w *Witness) subject(in any) types.UID {
 
 // inspection is a look at all of one pod: two lists, then the status of each object that is new or has changed. An agent goes
 // by it when it is complete. So an end that a list told of is told once more by each answer, until an inspection that began
-// after has gone well. Another end begins this anew.
+// after has gone well. Another end begins this anew. An agent that ends leaves its inspection unfinished.
 //
 //	quiet ──► told of an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
 	told, anew, failed bool
+	by                 *told // the agent process whose inspection it is
 }
 
-func (i *inspection) begin() {
-	if i.anew && !i.failed {
+func (i *inspection) begin(by *told) {
+	if i.anew && !i.failed && i.by == by {
 		i.told = false
 	}
-	i.anew, i.failed = i.told, false
+	i.anew, i.failed, i.by = i.told, false, by
 }
 
 // tell notes the end of an object of the pod. What an earlier end has begun does not count for it.
