@@ -28,6 +28,7 @@ rotateCertificates: true
 clusterDomain: cluster.local
 podLogsDir: "{{.PodLogs}}"
 volumePluginDir: "{{.VolumePlugins}}"
+staticPodPath: "{{.Manifests}}"
 makeIPTablesUtilChains: false
 {{- if .Simulated}}
 enforceNodeAllocatable: []
@@ -43,7 +44,7 @@ func (e *Env) startNode(s *state) error {
 	if _, running := proc.Find(e.pidFile("node")); running {
 		return nil
 	}
-	for _, dir := range []string{"root", "pki", "pod-logs", "volume-plugins"} {
+	for _, dir := range []string{"root", "pki", "pod-logs", "volume-plugins", "manifests"} {
 		if err := os.MkdirAll(e.path("node", dir), 0o755); err != nil {
 			return err
 		}
@@ -62,6 +63,7 @@ func (e *Env) startNode(s *state) error {
 		"Endpoint": e.endpoint(s), "Port": s.NodePorts[0], "HealthPort": s.NodePorts[1],
 		"ClientCA": e.path("controlplane", "ca.crt"), "PodLogs": e.path("node", "pod-logs"),
 		"VolumePlugins": e.path("node", "volume-plugins"), "CgroupRoot": e.cgroupParent(),
+		"Manifests": e.path("node", "manifests"),
 		"Simulated": s.Runtime == runtimeSimulated,
 	}); err != nil {
 		return err

@@ -24,16 +24,17 @@ Up in %.0f s. In your shell:
 
   export KUBECONFIG=%s
 
-Five things to try:
+Six things to try:
 
   kubectl describe node %[3]s
   kubectl logs deploy/web -f
   kubectl exec -it deploy/web -- sh
   kubectl get --raw /api/v1/nodes/%[3]s/proxy/stats/summary
   kubectl scale deploy/web --replicas=5; kubectl get pods -w
+  cp examples/standalone/web.yaml %[4]s/    # a static pod: without the API server; its mirror is in kubectl get pods
 
 make status shows what runs, make down ends all of it.
-`, e.elapsed().Seconds(), e.Kubeconfig(), s.NodeName)
+`, e.elapsed().Seconds(), e.Kubeconfig(), s.NodeName, e.path("node", "manifests"))
 	if s.Runtime == runtimeSimulated {
 		fmt.Fprintln(e.Progress, "The node is simulated: its containers are records in memory, nothing is executed.")
 	}
