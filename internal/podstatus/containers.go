@@ -130,9 +130,12 @@ func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerSt
 		x.cm = &decide.ContainerMemory{}
 	}
 	var st v1.ContainerStatus
-	if x.inst == nil {
+	switch {
+	case x.inst == nil:
 		st = d.absent(&x)
-	} else {
+	case d.hooked(&x):
+		st = d.beforeHook(&x)
+	default:
 		st = d.present(&x)
 	}
 	d.waiting(&x, &st)
@@ -308,7 +311,7 @@ func (d *derivation) notYet() *v1.ContainerStateWaiting {
 // waiting says why a container that should run does not: its last end goes to the last state then.
 func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	c, inst := x.spec, x.inst
-	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
+	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil || d.hooked(x) {
 		return
 	}
 	final := false // the API server lets nobody leave this end

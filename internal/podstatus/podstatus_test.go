@@ -141,6 +141,16 @@ func cases() map[string]*fixture {
 			cm.WaitingReason, cm.WaitingMessage = "CreateContainerConfigError", `configmap "c" not found`
 		}),
 		"a postStart hook in progress":                    newFixture(always, hooked).sandbox("10.0.0.5").running("app", 0),
+		"a postStart hook in progress while the pod ends": newFixture(always, hooked).sandbox("10.0.0.5").running("app", 0).then(deleted).plan(decide.Plan{Ending: true}),
+		"a postStart hook is done":                        newFixture(always, hooked).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) { f.Memory.Ensure("app").PostStartedID = "app0" }),
+		"a postStart hook in progress after a crash loop": newFixture(always, hooked).sandbox("10.0.0.5").exited("app", 1, 1).memory("app", crash).then(func(f *fixture) {
+			f.Observed.Containers = nil
+			f.running("app", 2).exited("app", 1, 1)
+		}),
+		"a postStart hook in progress of an unseen restart": newFixture(always, hooked).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.PostStartedID = "app0" }).then(func(f *fixture) {
+			f.Observed.Containers = nil
+			f.running("app", 1).exited("app", 0, 3)
+		}),
 		"an init container runs":                          newFixture(always, app).init(container("one"), container("two")).sandbox("10.0.0.5").running("one", 0),
 		"an init container is done":                       newFixture(always, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0),
 		"an init container failed for good, on the way":   newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 3),
