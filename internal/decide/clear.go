@@ -74,15 +74,16 @@ func (t *turn) prune() {
 	}
 }
 
-// newer counts the attempts of the same container that come before index i, and the dead ones among them.
+// newer counts the attempts of the same container that come before index i, and the dead ones among them but the newest: that
+// is no old one, and while it waits to run again the one before it is its last state.
 func (t *turn) newer(i int) (all, dead int) {
 	o := t.in.Observed
 	for j := range i {
 		if o.Containers[j].Name == o.Containers[i].Name {
-			all++
-			if o.Containers[j].State == pod.StateExited {
+			if all > 0 && o.Containers[j].State == pod.StateExited {
 				dead++
 			}
+			all++
 		}
 	}
 	return all, dead
