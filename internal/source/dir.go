@@ -41,7 +41,7 @@ type Dir struct {
 
 // Run reads until ctx ends.
 func (d *Dir) Run(ctx context.Context) error {
-	s := &scan{Dir: d, held: newManifests(d.Config, pod.SourceFile), taken: map[string]text{}, coming: map[string]sighting{}, passed: map[string]bool{}}
+	s := &scan{Dir: d, held: newManifests(d.Config, pod.SourceFile), taken: map[string]text{}, coming: map[string]sighting{}, removed: map[string]bool{}, passed: map[string]bool{}}
 	var w *watcher
 	if d.Watch {
 		w = newWatcher(d.Path, d.Log)
@@ -55,6 +55,9 @@ func (d *Dir) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case e := <-w.events():
+			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
+				s.lost(e.Name)
+			}
 			if !soon && w.concerns(e.Name) {
 				soon = true
 				timer.Reset(gather)
@@ -96,6 +99,7 @@ type scan struct {
 	held     *manifests
 	taken    map[string]text // what counts
 	coming   map[string]sighting
+	removed  map[string]bool // what counts was removed; a file of the same text that is there now is another one
 	passed   map[string]bool // files that are there and were said to be passed over
 	answered bool
 	absent   bool // the path is not there, and that was said
@@ -124,6 +128,12 @@ func (s *scan) look() (unsettled bool) {
 			continue
 		}
 		switch {
+		case now == s.taken[name] && s.removed[name]:
+			unsettled = true
+			if s.settled(name, now) { // its pods end first
+				s.take(name, text{}, nil)
+				changed = true
+			}
 		case now == s.taken[name] && (now.there || !s.has(name)):
 			delete(s.coming, name)
 		case s.settled(name, now):
@@ -157,8 +167,17 @@ func (s *scan) settled(name string, now text) bool {
 	return time.Since(before.since) >= settle
 }
 
+// lost notes that a file was removed or renamed. Whoever writes it again, even as it was, wants its pods anew: an edit in
+// place and a file that takes another's place remove nothing.
+func (s *scan) lost(name string) {
+	if s.taken[name].there {
+		s.removed[name] = true
+	}
+}
+
 func (s *scan) take(name string, now text, data []byte) {
 	delete(s.coming, name)
+	delete(s.removed, name)
 	if !now.there {
 		delete(s.taken, name)
 		s.held.drop(name)

@@ -28,6 +28,7 @@ type wanted struct {
 	mu       sync.Mutex
 	answered bool
 	replaces int
+	empties  int // Replaces with no pod
 	pods     map[types.UID]*v1.Pod
 	objects  []string
 	wrongs   []string
@@ -38,6 +39,9 @@ func (w *wanted) Replace(_ pod.Source, pods []*v1.Pod) {
 	defer w.mu.Unlock()
 	w.answered, w.pods = true, map[types.UID]*v1.Pod{}
 	w.replaces++
+	if len(pods) == 0 {
+		w.empties++
+	}
 	for _, p := range pods {
 		w.pods[p.UID] = p
 	}
@@ -72,6 +76,18 @@ func (w *wanted) wrong(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wrongs = append(w.wrongs, err.Error())
+}
+
+func (w *wanted) emptied() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.empties
+}
+
+func (w *wanted) replaced() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replaces
 }
 
 // names are the pods and their images, and by which UID.
@@ -317,6 +333,38 @@ func TestDirIsToldOfChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("removed", "c-n i:1")
+	// A file that comes back at once, as it was: its pod ends and begins anew.
+	c := filepath.Join(dir, "c.yaml")
+	for what, back := range map[string]func() error{
+		"removed and written": func() error { return errors.Join(os.Remove(c), os.WriteFile(c, []byte(manifest("c", "i:1")), 0o600)) },
+		"moved and moved back": func() error {
+			return errors.Join(os.Rename(c, filepath.Join(top, "aside")), os.Rename(filepath.Join(top, "aside"), c))
+		},
+	} {
+		before := w.emptied()
+		if err := back(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(2 * time.Minute); w.emptied() == before && time.Now().Before(end); {
+			<-time.After(10 * time.Millisecond)
+		}
+		await(what, "c-n i:1")
+		if n := w.emptied() - before; n != 1 {
+			t.Errorf("%s: its pod was taken away %d times, want once", what, n)
+		}
+	}
+	// One that another takes the place of, and one that is written in place, were there all the time.
+	before, replaces := w.emptied(), w.replaced()
+	write(t, c, manifest("c", "i:1"))
+	write(t, filepath.Join(top, "draft"), manifest("c", "i:1"))
+	if err := os.Rename(filepath.Join(top, "draft"), c); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "d.yaml"), manifest("d", "i:1"))
+	await("beside another", "c-n i:1", "d-n i:1")
+	if w.emptied() != before || w.replaced() != replaces+1 {
+		t.Errorf("a file that says the same took its pod away: %d times, %d answers", w.emptied()-before, w.replaced()-replaces)
+	}
 }
 
 // A directory made just as the watch is set is never missed: either the watcher has it, or it is told of it.
