@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -59,9 +60,22 @@ func Sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 		DnsConfig:    in.DNS,
 		PortMappings: portMappings(p),
 		Labels:       sandboxLabels(p),
-		Annotations:  maps.Clone(p.Annotations),
+		Annotations:  sandboxAnnotations(p),
 		Linux:        linux,
 	}, nil
+}
+
+// sandboxAnnotations are the pod's, and where the node has it from and since when, as tools read them of a sandbox. A pod of
+// the API counts as seen when it was made: that is the same for every agent that looks after it.
+func sandboxAnnotations(p *v1.Pod) map[string]string {
+	out := maps.Clone(p.Annotations)
+	if out == nil {
+		out = map[string]string{}
+	}
+	if !pod.IsStatic(p) {
+		out[pod.AnnotationSource], out[pod.AnnotationSeen] = pod.SourceAPI.String(), p.CreationTimestamp.UTC().Format(time.RFC3339Nano)
+	}
+	return out
 }
 
 func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
