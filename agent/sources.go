@@ -81,7 +81,7 @@ func (a *Agent) wrongManifest(err error) {
 
 func (a *Agent) buildMirrors() {
 	a.mirrors = mirror.New(mirror.Config{
-		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Local: a.ground.hasLocal, Gone: a.writer.Forget, Log: a.log,
+		API: a.clients.mirrorPods, Pods: a.pods, Node: a.heartbeat.Node, Local: a.ground.hasLocal, Gone: a.writer.Forget, Owes: a.writer.Owes, Log: a.log,
 		Ends: func(fullName string, but types.UID) bool { return a.loop.Ends(fullName, but) },
 	})
 	a.pods.OnMirror(a.mirrors.Look)

@@ -44,6 +44,8 @@ type Config struct {
 	Local func(kind, namespace, name string) bool
 	// Ends reports whether a pod of a full name, other than the one of that UID, still has something here.
 	Ends func(fullName string, but types.UID) bool
+	// Owes reports whether the API is still to be told of a mirror how its pod ended.
+	Owes func(mirror types.UID) bool
 	// Gone is told the UID of every mirror that was there and is no more.
 	Gone func(mirror types.UID)
 	Log  *slog.Logger
@@ -227,7 +229,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 		return 0, nil // told when every source has answered
 	case static != nil && current(mirror, static):
 		return 0, nil
-	case m.cfg.Ends(fullName, uid):
+	case m.cfg.Ends(fullName, uid), m.cfg.Owes(mirror.UID):
 		return waitAgain, nil // until then it shows the pod that ends
 	case static == nil:
 		return 0, m.remove(mirror, "its static pod is gone")

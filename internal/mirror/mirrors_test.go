@@ -59,6 +59,7 @@ func TestAMirrorThatWasNeverSeen(t *testing.T) {
 			API: func(string) API { return b }, Pods: b, Log: slog.New(slog.DiscardHandler),
 			Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}} },
 			Ends: func(string, types.UID) bool { return false }, Gone: func(types.UID) {},
+			Owes: func(types.UID) bool { return false },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -78,5 +79,50 @@ func TestAMirrorThatWasNeverSeen(t *testing.T) {
 		b.mu.Unlock()
 		cancel()
 		wg.Wait()
+	})
+}
+
+// shown is an API with a mirror whose manifest is gone.
+type shown struct {
+	blind
+	deleted time.Time
+}
+
+func (s *shown) Static(string) (static, mirror *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return nil, s.mirror
+}
+func (s *shown) StaticNames() []string { return []string{"ns/s"} }
+func (s *shown) Unwanted(pod.Ref) bool { return true }
+
+func (s *shown) Delete(context.Context, string, metav1.DeleteOptions) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mirror, s.deleted = nil, time.Now()
+	return nil
+}
+
+// A mirror says how its pod ended before it goes.
+func TestAMirrorGoesAfterItsLastStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shown{}
+		s.mirror = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns", UID: "m", Annotations: map[string]string{pod.AnnotationMirror: "h"}}}
+		told := time.Now().Add(5 * time.Second)
+		m := New(Config{
+			API: func(string) API { return s }, Pods: s, Log: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return nil },
+			Ends: func(string, types.UID) bool { return time.Until(told) > 2*time.Second },
+			Owes: func(uid types.UID) bool { return uid == "m" && time.Now().Before(told) }, Gone: func(types.UID) {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = m.Run(ctx) })
+		time.Sleep(time.Minute)
+		cancel()
+		wg.Wait()
+		if late := s.deleted.Sub(told); late < 0 || late > 2*time.Second {
+			t.Errorf("the mirror was deleted %s after its last status", late)
+		}
 	})
 }

@@ -242,6 +242,15 @@ func (w *Writer) Forget(uid types.UID) {
 	}
 }
 
+// Owes reports whether the API is still to be told something of a pod, and may well take it: nothing of it was refused, and
+// no more than a few requests have failed.
+func (w *Writer) Owes(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.pods[uid]
+	return e != nil && !e.ended && e.failures < 3 && (e.inFlight || e.dirty())
+}
+
 // observe makes p the base if it is newer, and reports whether it is.
 func (e *entry) observe(p *v1.Pod) bool {
 	if e.base != nil && p.ResourceVersion == e.base.ResourceVersion {

@@ -60,6 +60,8 @@ type reported struct {
 	status *v1.PodStatus
 	waits  map[string]string // container: the wait that an event was recorded for
 	resize *decide.Resize    // as events were last recorded of it; nil: nothing was ever said
+	static *v1.Pod           // a pod of the node's own: its mirror shows how it ends after its manifest is gone
+	source pod.Source        // of static
 }
 
 // NewReport returns a Report.
@@ -69,10 +71,6 @@ func NewReport(cfg ReportConfig) *Report {
 
 // Turn derives and hands on the status.
 func (r *Report) Turn(t *podworker.Turn) {
-	if t.Pod == nil {
-		r.forget(t)
-		return
-	}
 	r.mu.Lock()
 	rep := r.pods[t.Ref.UID]
 	if rep == nil {
@@ -80,6 +78,10 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	old := rep.status
 	r.mu.Unlock()
+	if t = rep.whole(t); t.Pod == nil {
+		r.forget(t)
+		return
+	}
 	st := podstatus.Derive(podstatus.Input{
 		Pod: t.Pod, Old: old, Observed: t.Observed, Memory: t.Memory, Plan: t.Plan,
 		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Omit: r.cfg.Omit, Now: t.Now,
@@ -102,7 +104,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	r.resizeEvents(t, rep)
 	r.mu.Lock()
-	if rep.status == nil && len(rep.waits) == 0 && rep.resize == nil {
+	if rep.status == nil && len(rep.waits) == 0 && rep.resize == nil && rep.static == nil {
 		r.drop(t.Ref.UID)
 	}
 	r.mu.Unlock()
@@ -123,6 +125,19 @@ func (r *Report) Turn(t *podworker.Turn) {
 		}
 	}
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
+}
+
+// whole gives the turn of a pod that no manifest has any more the pod that it ends, until nothing of it runs.
+func (rep *reported) whole(t *podworker.Turn) *podworker.Turn {
+	switch {
+	case t.Pod != nil && t.Source != pod.SourceAPI:
+		rep.static, rep.source = t.Pod, t.Source
+	case t.Pod == nil && rep.static != nil && t.Plan.Phase < decide.PhaseClearing:
+		ended := *t
+		ended.Pod, ended.Desired, ended.Source = rep.static, rep.static, rep.source
+		return &ended
+	}
+	return t
 }
 
 // countEnds tells of the ends in after that before does not have. A container that runs again at once shows its end only

@@ -14,6 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/status"
 )
 
 func TestEndsAreCountedOnce(t *testing.T) {
@@ -82,5 +83,52 @@ func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
 	turn(nil)
 	if len(b.events) != 1 || !strings.Contains(b.events[0], "DeadlineExceeded") {
 		t.Errorf("events %q, want one of DeadlineExceeded", b.events)
+	}
+}
+
+// told is a StatusWriter that keeps what it is told.
+type told struct{ states []string }
+
+func (w *told) Forget(types.UID) {}
+
+func (w *told) Set(d status.Desired) {
+	s := d.Status.ContainerStatuses[0].State
+	switch {
+	case s.Running != nil:
+		w.states = append(w.states, string(d.Pod.UID)+" running")
+	case s.Terminated != nil:
+		w.states = append(w.states, string(d.Pod.UID)+" terminated")
+	}
+}
+
+// The manifest of a static pod is gone: its mirror shows how the pod ends.
+func TestAMirrorShowsTheEnd(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[pod.Source][]string{
+		pod.SourceFile: {"mirror running", "mirror running", "mirror terminated"},
+		pod.SourceAPI:  {"web running"},
+	} {
+		w := &told{}
+		mirror := named("mirror")
+		mirror.ResourceVersion = "1"
+		r := NewReport(ReportConfig{Writer: w, Recorder: &bare{}, Mirror: func(*v1.Pod) *v1.Pod { return mirror }, RuntimeName: func() string { return "" },
+			HostIPs: func() []string { return nil }, RecursiveReadOnly: func(*v1.Pod) bool { return false }})
+		p := named("web")
+		p.Annotations = map[string]string{pod.AnnotationSource: source.String()}
+		turn := func(p *v1.Pod, state pod.ContainerState, plan decide.Plan) {
+			from := source
+			if p == nil {
+				from = pod.SourceNone
+			}
+			r.Turn(&podworker.Turn{Ref: pod.Ref{UID: "web"}, Pod: p, Desired: p, Source: from, Memory: &decide.Memory{}, Plan: &plan, Now: time.Unix(1, 0),
+				Observed: &pod.Observed{Containers: []pod.Container{{ID: "1", Name: "c", State: state}}}})
+		}
+		turn(p, pod.StateRunning, decide.Plan{})
+		turn(nil, pod.StateRunning, decide.Plan{Ending: true, Phase: decide.PhaseStopping})
+		turn(nil, pod.StateExited, decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopping})
+		turn(nil, pod.StateExited, decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseClearing})
+		if !slices.Equal(w.states, want) || len(r.pods) > 0 {
+			t.Errorf("%v: the API is told %q, want %q; %d pods are remembered", source, w.states, want, len(r.pods))
+		}
 	}
 }
