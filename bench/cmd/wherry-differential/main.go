@@ -28,6 +28,7 @@ type options struct {
 	again             int
 	show              int
 	shrink            time.Duration
+	columns           bool
 	keep, file        string
 	dir               string
 	upstream, wherry  string
@@ -44,6 +45,7 @@ func main() {
 	flag.Float64Var(&o.perSecond, "per-second", 2, "how many cases begin in a second")
 	flag.IntVar(&o.again, "again", 1, "how often a case with a difference is run again: the difference counts when each run shows it")
 	flag.IntVar(&o.show, "show", 1, "how many cases are printed for each class of difference")
+	flag.BoolVar(&o.columns, "columns", true, "print what both did with a printed case beside each other")
 	flag.DurationVar(&o.shrink, "shrink", 0, "how long the first case of each class is made smaller; for few cases")
 	flag.StringVar(&o.keep, "keep", "", "directory into which the first case of each undecided class is written")
 	flag.StringVar(&o.file, "case", "", "run the case of this file instead of generated ones")
@@ -89,7 +91,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer runner.Close()
-	t := &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}}
+	t := &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}}
 	for _, b := range blocks {
 		if err := t.block(ctx, runner, b); err != nil {
 			return err
@@ -106,6 +108,15 @@ type block struct {
 	cases    []*differ.Case
 	restarts bool // of both agents, in the middle
 	kill     bool
+	// perSecond is how many cases begin in a second; 0: as many as the options say.
+	perSecond float64
+}
+
+func (b block) rate(o options) float64 {
+	if b.perSecond > 0 {
+		return b.perSecond
+	}
+	return o.perSecond
 }
 
 func blocksOf(o options) ([]block, error) {

@@ -30,7 +30,8 @@ type tally struct {
 	decided  map[string]int // cases by decided class
 
 	mu      sync.Mutex
-	refused []error // cases that are no valid pods
+	refused []error                       // cases that are no valid pods
+	pairs   map[*differ.Case]*differ.Pair // what the agents did with cases that have a difference, in their last run
 }
 
 // hit is a class of difference with the cases that have it.
@@ -53,6 +54,7 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error
 	}
 	for range t.o.again {
 		again := b
+		again.perSecond = min(t.o.perSecond, 1.5) // the fewer at a time, the less a case meets others
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
@@ -125,7 +127,7 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 	if b.restarts {
 		wg.Go(func() {
 			// Late enough that most pods have begun, and before the first is deleted.
-			if restart = pause(ctx, min(30*time.Second, time.Duration(float64(len(b.cases))/t.o.perSecond*float64(time.Second))+8*time.Second)); restart == nil {
+			if restart = pause(ctx, min(30*time.Second, time.Duration(float64(len(b.cases))/b.rate(t.o)*float64(time.Second))+8*time.Second)); restart == nil {
 				restart = runner.Restart(b.kill)
 			}
 		})
@@ -134,13 +136,15 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 	for i, c := range b.cases {
 		places <- true
 		// Pods that all begin at once would wait for each other.
-		if err := pause(ctx, time.Duration(float64(time.Second)/t.o.perSecond)); err != nil {
+		if err := pause(ctx, time.Duration(float64(time.Second)/b.rate(t.o))); err != nil {
 			errs[i] = err
 			break
 		}
 		wg.Go(func() {
 			defer func() { <-places }()
-			found[i], errs[i] = runner.Run(ctx, c)
+			var pair *differ.Pair
+			found[i], pair, errs[i] = runner.Run(ctx, c)
+			t.keep(c, found[i], pair)
 			if errors.Is(errs[i], differ.ErrRefused) {
 				t.refuse(errs[i])
 				errs[i] = nil
@@ -149,6 +153,15 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 	}
 	wg.Wait()
 	return found, errors.Join(append(errs, restart)...)
+}
+
+func (t *tally) keep(c *differ.Case, found []differ.Difference, p *differ.Pair) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pairs, c)
+	if len(differ.Shown(found)) > 0 {
+		t.pairs[c] = p
+	}
 }
 
 func (t *tally) refuse(err error) {
@@ -197,6 +210,9 @@ func (t *tally) report() error {
 			d := h.first[i]
 			fmt.Printf("  seed %d %s, %s:\n    upstream: %s\n    wherry:   %s\n", h.cases[i].Seed, h.cases[i].Kind, d.About, d.Upstream, d.Wherry)
 			fmt.Println(indent(h.cases[i].String()))
+			if p := t.pairs[h.cases[i]]; p != nil && t.o.columns {
+				fmt.Println(indent(p.Columns(h.cases[i])))
+			}
 		}
 		if t.o.keep != "" {
 			if err := keep(filepath.Join(t.o.keep, fmt.Sprintf("%03d-seed-%d.json", i+1, h.cases[0].Seed)), h.cases[0]); err != nil {

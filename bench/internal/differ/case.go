@@ -207,6 +207,11 @@ func (c *Case) forced() bool {
 	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete && a.Grace == 0 })
 }
 
+// sidecarPorts says that a sidecar has ports.
+func (c *Case) sidecarPorts() bool {
+	return slices.ContainsFunc(c.Spec.InitContainers, func(x v1.Container) bool { return len(x.Ports) > 0 && c.kind(x.Name) == "sidecar" })
+}
+
 // kind says which kind of container a name is.
 func (c *Case) kind(name string) string {
 	for _, x := range c.Spec.InitContainers {

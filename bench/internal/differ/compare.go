@@ -49,6 +49,7 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	d := differ{c: c, upstream: upstream, wherry: wherry}
 	d.configs()
 	d.level = InCalls
+	d.late = d.times()
 	d.list("sandboxes", "how many sandboxes were made", upstream.sandboxes(), wherry.sandboxes())
 	d.list("order of first starts", "the order of first starts", d.order(upstream.starts()), d.order(wherry.starts()))
 	for _, name := range c.containers() {
@@ -58,9 +59,14 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 		u, w := upstream.stops(), wherry.stops()
 		d.list("order of stops", "the order of stops", common(u, w), common(w, u))
 	}
-	d.times()
+	if l := d.late; l != nil {
+		d.add(l.class(), "time of "+l.what, l.upstream.Round(100*time.Millisecond).String(), l.wherry.Round(100*time.Millisecond).String())
+	}
 	d.list("left", "what is left in the runtime", nil, wherry.Left)
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
+	if d.late != nil && Decided(d.late.class()) {
+		return d.found // what follows is late, too
+	}
 	d.level = InStatus
 	for _, name := range c.containers() {
 		of := " of " + c.kind(name)
@@ -84,6 +90,7 @@ type differ struct {
 	c                *Case
 	upstream, wherry *Trace
 	level            Level
+	late             *delay // the first start or stop that one side does late
 	found            []Difference
 }
 
@@ -153,8 +160,8 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
-func both[V any](a, b map[string]V) map[string]bool {
-	all := map[string]bool{}
+func both[K comparable, V any](a, b map[K]V) map[K]bool {
+	all := map[K]bool{}
 	for k := range a {
 		all[k] = true
 	}
@@ -183,10 +190,12 @@ func only(u, w []string) string {
 func (d *differ) calls(name string) {
 	kind := d.c.kind(name)
 	upstream, wherry := d.upstream.instances(name), d.wherry.instances(name)
-	for attempt := range uint32(max(len(upstream), len(wherry)) + 1) {
+	for _, attempt := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[attempt], wherry[attempt]
 		about := fmt.Sprintf("calls for %s#%d", name, attempt)
 		switch {
+		case d.byDecision(name, attempt):
+			return
 		case u != nil && w != nil:
 			if d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) {
 				u, w = u.unstopped(), w.unstopped()
@@ -194,10 +203,10 @@ func (d *differ) calls(name string) {
 			if !sameCalls(u.calls, w.calls) {
 				d.list("calls of "+kind, about, u.calls, w.calls)
 			}
-		case u != nil && !d.atTheEnd(d.upstream, u):
+		case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
 			d.add("calls of "+kind+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
 			return
-		case w != nil && !d.atTheEnd(d.wherry, w):
+		case w != nil && !d.atTheEnd(d.wherry, w, name, attempt):
 			d.add("calls of "+kind+": only Wherry has "+further(attempt), about, "", strings.Join(w.calls, " "))
 			return
 		}
@@ -206,7 +215,7 @@ func (d *differ) calls(name string) {
 
 // endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
-	p := d.c.play(name, attempt)
+	p := d.c.play(name, attempt%lifeAttempts)
 	return p.Exits && !in.stopped.IsZero() && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
 }
 
@@ -223,15 +232,10 @@ func (d *differ) sameNumber(name string) bool {
 }
 
 func further(attempt uint32) string {
-	if attempt == 0 {
+	if attempt%lifeAttempts == 0 {
 		return "an instance"
 	}
 	return "a further instance"
-}
-
-// atTheEnd says that an instance began so shortly before the pod's deletion that the other agent, a little later, did not need it.
-func (d *differ) atTheEnd(t *Trace, in *instance) bool {
-	return in.began.After(t.Deleted.Add(-late))
 }
 
 var stopCall = regexp.MustCompile(`^stop\((\d+)\)$`)
@@ -376,48 +380,4 @@ func (d *differ) events() {
 			d.add(fmt.Sprintf("message of event %s: upstream %q, Wherry %q", of, a, b), "message of "+k, u.Message, w.Message)
 		}
 	}
-}
-
-// times compares when instances were started and asked to end. The first that is late is told: what follows it is late too.
-func (d *differ) times() {
-	upstream, wherry := d.upstream.times(), d.wherry.times()
-	first, at := "", time.Duration(0) // such as "StartContainer of main-0#2"
-	for k, u := range upstream {
-		w, ok := wherry[k]
-		if !ok || (u-w).Abs() <= late {
-			continue // told by the calls
-		}
-		if m := min(u, w); first == "" || m < at {
-			first, at = k, m
-		}
-	}
-	if first == "" {
-		return
-	}
-	u, w := upstream[first], wherry[first]
-	who := "upstream is later"
-	if w > u {
-		who = "Wherry is later"
-	}
-	d.add("time of "+d.general(first)+d.after(first)+": "+who, "time of "+first, u.Round(100*time.Millisecond).String(), w.Round(100*time.Millisecond).String())
-}
-
-// after says how the instance before a started one came to its end.
-func (d *differ) after(started string) string {
-	what, attempt, _ := strings.Cut(started, "#")
-	name, isStart := strings.CutPrefix(what, "StartContainer of ")
-	var n uint32
-	if _, err := fmt.Sscan(attempt, &n); err != nil || !isStart || n == 0 {
-		return ""
-	}
-	before := d.upstream.instances(name)[n-1]
-	switch {
-	case before == nil:
-		return ""
-	case !before.stopped.IsZero():
-		return " after a stop"
-	case d.c.play(name, n-1).StartError != "":
-		return " after a failed start"
-	}
-	return " after an exit"
 }

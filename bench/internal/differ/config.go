@@ -106,7 +106,15 @@ func (d *differ) configs() {
 			if name == "sandbox" {
 				kind = "the sandbox"
 			}
-			class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(d.normal(field), "[]"), a, b)
+			differs := fmt.Sprintf(": %s: upstream %q, Wherry %q", element.ReplaceAllString(d.normal(field), "[]"), a, b)
+			class := "config of " + kind + differs
+			switch {
+			case Decided(class):
+			case d.c.Kind == Static:
+				class = "config of " + kind + " of a static pod" + differs
+			case strings.HasPrefix(field, "portMappings") && d.c.sidecarPorts():
+				class = "config of " + kind + " of a pod with ports of a sidecar" + differs
+			}
 			if !slices.ContainsFunc(d.found, func(f Difference) bool { return f.Class == class }) {
 				d.add(class, name+" "+field, u[field], w[field])
 			}

@@ -42,6 +42,36 @@ var Decisions = []Decision{
 		Where:  "without the hugetlb controller, with pages of 1 GB",
 	},
 	{
+		Class:  `config of a container of a static pod: linux.resources.oomScoreAdj: upstream "999", Wherry "-997"`,
+		Why:    `"Kubelet considers all static pods as critical" (kubernetes#80491): a static pod that names no priority class has system-node-critical here, and "the kubelet sets an oom_score_adj value of -997 for any containers in Pods that have system-node-critical Priority". Upstream says critical and leaves the class empty, so that the scheduler may preempt the mirror in vain (kubernetes#133535).`,
+		Notice: "A static pod without a class is among the last that the kernel kills when memory runs out. Its mirror has the class system-node-critical.",
+	},
+	{
+		Class:  `config of the sandbox of a pod with ports of a sidecar: portMappings in order: upstream "", Wherry "8080 53"`,
+		Why:    "A sidecar \"will start and remain running during the entire life of the Pod\", and its ports are ports of the pod: a hostPort of it is the node's. Upstream tells the runtime of the ports of main containers alone.",
+		Notice: "The hostPort of a sidecar works.",
+	},
+	{
+		Class:  `config of the sandbox of a pod with ports of a sidecar: portMappings in order: upstream "8080 53", Wherry "8080 53 8080 53"`,
+		Why:    "The same ports, field by field.",
+		Notice: "As above.",
+	},
+	{
+		Class:  `config of the sandbox of a pod with ports of a sidecar: portMappings[].containerPort: upstream "", Wherry "53"`,
+		Why:    "The same ports, field by field.",
+		Notice: "As above.",
+	},
+	{
+		Class:  `config of the sandbox of a pod with ports of a sidecar: portMappings[].containerPort: upstream "", Wherry "8080"`,
+		Why:    "The same ports, field by field.",
+		Notice: "As above.",
+	},
+	{
+		Class:  `config of the sandbox of a pod with ports of a sidecar: portMappings[].protocol: upstream "", Wherry "UDP"`,
+		Why:    "The same ports, field by field.",
+		Notice: "As above.",
+	},
+	{
 		Class:  `message of event Normal Killing: Wherry says more`,
 		Why:    "Upstream's text stands first, so that what looks for it finds it; after it stands why the container is ended.",
 		Notice: `"Stopping container web: the pod is being deleted" instead of "Stopping container web".`,
@@ -55,6 +85,11 @@ var Decisions = []Decision{
 		Class:  `message of event Warning FailedPostStartHook: Wherry says more`,
 		Why:    "As for preStop hooks.",
 		Notice: "The event says why the hook failed.",
+	},
+	{
+		Class:  `time of StartContainer of main#2 after an exit, which followed a stop: Wherry is later`,
+		Why:    `As after two stops: upstream's kubelet counts the first restart, which followed a stop, for nothing.`,
+		Notice: "A container that fails its liveness probe and then exits soon after its start waits 10 s before its second restart.",
 	},
 	{
 		Class:  `time of StartContainer of main#2 after a stop: Wherry is later`,

@@ -210,8 +210,8 @@ func (t *Trace) countEvents() {
 	}
 }
 
-// Run runs a case on both agents and returns its differences. Many cases may run at once.
-func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, error) {
+// Run runs a case on both agents and returns its differences, and what both did. Many cases may run at once.
+func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, *Pair, error) {
 	c = c.clone()
 	c.Name = fmt.Sprintf("case-%d-%d", c.Seed, run.runs.Add(1))
 	var traces [2]*Trace
@@ -222,9 +222,9 @@ func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, error) {
 	}
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return Compare(c, traces[0], traces[1]), nil
+	return Compare(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
 }
 
 // life runs a case on one agent.

@@ -41,6 +41,7 @@ type Runtime struct {
 	mu         sync.Mutex
 	cases      map[string]*Case             // by pod name
 	calls      map[string][]Call            // by pod name
+	lives      map[string][]string          // by pod name: its UIDs, as they came
 	configs    map[string]map[string]Config // by pod name; see Trace.Configs
 	sandboxes  map[string]owner             // by sandbox ID
 	containers map[string]owner             // by container ID
@@ -51,6 +52,22 @@ type owner struct {
 	attempt   uint32
 }
 
+// lifeAttempts is how many attempts a pod's UID has room for: an edited static pod is another pod of the same name, whose
+// containers begin with attempt 0 again.
+const lifeAttempts = 1000
+
+// life is the number of the UID among those that a pod's name has had. Called with the lock held.
+func (r *Runtime) life(pod, uid string) uint32 {
+	if r.cases[pod] == nil {
+		return 0
+	}
+	at := slices.Index(r.lives[pod], uid)
+	if at < 0 {
+		at, r.lives[pod] = len(r.lives[pod]), append(r.lives[pod], uid)
+	}
+	return uint32(at) * lifeAttempts
+}
+
 // Serve starts a runtime on a socket. subnet gives its pods their addresses.
 func Serve(socket, subnet string) (*Runtime, error) {
 	prefix, err := netip.ParsePrefix(subnet)
@@ -58,7 +75,7 @@ func Serve(socket, subnet string) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{Socket: socket, ended: make(chan struct{}), cases: map[string]*Case{}, calls: map[string][]Call{},
-		configs: map[string]map[string]Config{}, sandboxes: map[string]owner{}, containers: map[string]owner{}}
+		lives: map[string][]string{}, configs: map[string]map[string]Config{}, sandboxes: map[string]owner{}, containers: map[string]owner{}}
 	r.Runtime = simcri.New(simcri.Config{PodCIDRs: []netip.Prefix{prefix}, Behave: r.behave, Exec: r.exec, WriteLogs: true, Pull: pull,
 		Images: []string{"registry.k8s.io/pause:3.10"}})
 	l, err := net.Listen("unix", socket)
@@ -112,6 +129,7 @@ func (r *Runtime) Forget(pod string) {
 	delete(r.cases, pod)
 	delete(r.calls, pod)
 	delete(r.configs, pod)
+	delete(r.lives, pod)
 }
 
 // Configs returns what the runtime was told of the first sandbox and of the first instance of each container.
@@ -183,7 +201,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 		r.calls[pod] = append(r.calls[pod], call)
 		slow := time.Duration(0)
 		if c := r.cases[pod]; c != nil && call.Command != "" {
-			slow = c.play(call.Container, call.Attempt).Slow[call.Command]
+			slow = c.play(call.Container, call.Attempt%lifeAttempts).Slow[call.Command]
 		}
 		r.mu.Unlock()
 		if slow > 0 { // a hook that takes its time
@@ -209,7 +227,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 		r.keep(pod, "sandbox", req.Config)
 	case *runtimeapi.CreateContainerRequest:
 		m := req.Config.Metadata
-		r.containers[resp.(*runtimeapi.CreateContainerResponse).ContainerId] = owner{pod, m.Name, m.Attempt}
+		r.containers[resp.(*runtimeapi.CreateContainerResponse).ContainerId] = owner{pod, m.Name, call.Attempt}
 		r.keep(pod, m.Name, req.Config)
 	case *runtimeapi.RemoveContainerRequest:
 		delete(r.containers, req.ContainerId)
@@ -233,8 +251,10 @@ func (r *Runtime) place(req any, call *Call) (pod string) {
 		call.Attempt = req.Config.Metadata.Attempt
 		return req.Config.Metadata.Name
 	case *runtimeapi.CreateContainerRequest:
-		call.Container, call.Attempt = req.Config.Metadata.Name, req.Config.Metadata.Attempt
-		return r.sandboxes[req.PodSandboxId].pod
+		call.Container = req.Config.Metadata.Name
+		pod := r.sandboxes[req.PodSandboxId].pod
+		call.Attempt = req.Config.Metadata.Attempt + r.life(pod, req.GetSandboxConfig().GetMetadata().GetUid())
+		return pod
 	case *runtimeapi.StartContainerRequest:
 		return of(req.ContainerId)
 	case *runtimeapi.StopContainerRequest:

@@ -1,0 +1,121 @@
+package differ
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// delay is a start or a stop that one side does later than the other.
+type delay struct {
+	d                *differ
+	what             string // such as "StartContainer of main-0#2"
+	name             string
+	attempt          uint32
+	start            bool
+	upstream, wherry time.Duration
+}
+
+func (l *delay) class() string {
+	who := "upstream is later"
+	if l.wherry > l.upstream {
+		who = "Wherry is later"
+	}
+	what := fmt.Sprintf("%s#%d", l.d.general(strings.TrimSuffix(l.what, fmt.Sprintf("#%d", l.attempt))), l.attempt%lifeAttempts)
+	if l.start && l.attempt%lifeAttempts > 0 {
+		what += " after " + l.d.end(l.name, l.attempt-1)
+		if l.attempt%lifeAttempts > 1 && l.d.end(l.name, l.attempt-2) == "a stop" && l.d.end(l.name, l.attempt-1) != "a stop" {
+			what += ", which followed a stop"
+		}
+	}
+	return "time of " + what + ": " + who
+}
+
+// byDecision says that an instance comes after a start that is late by decision.
+func (d *differ) byDecision(name string, attempt uint32) bool {
+	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
+}
+
+// times finds the first start or stop that one side does late: what follows it is late too.
+func (d *differ) times() *delay {
+	upstream, wherry := d.upstream.times(), d.wherry.times()
+	var first *delay
+	for _, k := range slices.Sorted(maps.Keys(upstream)) {
+		u := upstream[k]
+		w, ok := wherry[k]
+		if !ok {
+			continue // told by the calls
+		}
+		verb, rest, _ := strings.Cut(k, " of ")
+		name, number, _ := strings.Cut(rest, "#")
+		l := &delay{d: d, what: k, name: name, start: verb == "StartContainer", upstream: u, wherry: w}
+		_, _ = fmt.Sscan(number, &l.attempt)
+		switch {
+		case (u - w).Abs() <= late, u > w && u-w <= d.allowance(l):
+			continue
+		case !l.start && (d.endsItself(name, l.attempt, d.upstream.instances(name)[l.attempt]) || d.endsItself(name, l.attempt, d.wherry.instances(name)[l.attempt])):
+			continue
+		}
+		if first == nil || min(u, w) < min(first.upstream, first.wherry) {
+			first = l
+		}
+	}
+	return first
+}
+
+// allowance is how much later than Wherry upstream's kubelet may start an instance, or ask it to end: it draws up to half of a
+// back-off upon it, again and again.
+func (d *differ) allowance(l *delay) time.Duration {
+	all := time.Duration(0)
+	last := l.attempt
+	if l.start {
+		all, last = d.draw(d.upstream, l.name, l.attempt)/3+time.Second, last-1
+	}
+	if l.attempt%lifeAttempts == 0 && l.start {
+		return 0
+	}
+	return all + d.lag(l.name, last)
+}
+
+// draw is how long after the instance before an instance was started.
+func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
+	all := t.instances(name)
+	if attempt%lifeAttempts == 0 || all[attempt] == nil || all[attempt-1] == nil {
+		return 0
+	}
+	return all[attempt].began.Sub(all[attempt-1].began)
+}
+
+// lag is how much later upstream started an instance than Wherry.
+func (d *differ) lag(name string, attempt uint32) time.Duration {
+	u, w := d.upstream.instances(name)[attempt], d.wherry.instances(name)[attempt]
+	if u == nil || w == nil {
+		return 0
+	}
+	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
+}
+
+// atTheEnd says that an instance began so shortly before the pod's deletion that the other agent, a little later, did not need it.
+func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
+	slow := late
+	if t == d.wherry && attempt%lifeAttempts > 0 {
+		slow += d.draw(t, name, attempt)/2 + d.lag(name, attempt-1)
+	}
+	return in.began.After(t.Deleted.Add(-slow))
+}
+
+// end says how an instance came to its end.
+func (d *differ) end(name string, attempt uint32) string {
+	in := d.upstream.instances(name)[attempt]
+	switch {
+	case in == nil:
+		return "an end"
+	case !in.stopped.IsZero():
+		return "a stop"
+	case d.c.play(name, attempt%lifeAttempts).StartError != "":
+		return "a failed start"
+	}
+	return "an exit"
+}
