@@ -4,9 +4,11 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/cri"
@@ -44,5 +46,51 @@ func TestPreStopOfAPodWhoseObjectIsGone(t *testing.T) {
 	}
 	if got := podIPs(&pod.Observed{Sandboxes: []pod.Sandbox{{HostNetwork: true}}}, []string{"10.0.0.1"}, nil); len(got) != 1 {
 		t.Errorf("addresses of a host-network pod without an object: %q", got)
+	}
+}
+
+// hanging is a runtime whose commands end with their container only.
+type hanging struct {
+	bearer
+	limit int64
+}
+
+func (h *hanging) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+	h.limit = r.GetTimeout()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The decision sends TERM when the grace is over, and cuts the hook short when its container is gone.
+func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
+	t.Parallel()
+	for name, hook := range map[string]v1.LifecycleHandler{
+		"exec":  {Exec: &v1.ExecAction{Command: []string{"sleep", "infinity"}}},
+		"sleep": {Sleep: &v1.SleepAction{Seconds: 3600}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, run := &heard{}, &hanging{}
+			x := New(Config{CRI: cri.New(cri.Config{Runtime: run}), Recorder: h})
+			p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
+			job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}}
+			began := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(32*time.Second, cancel) // the container is gone
+			x.Do(ctx, job)
+			if took := time.Since(began); took != 32*time.Second {
+				t.Errorf("%s: the hook was cut after %s", name, took)
+			}
+			if said := len(h.events) == 2; said != (name == "exec") {
+				t.Errorf("%s: events %q", name, h.events)
+			}
+			began = time.Now()
+			x.Do(t.Context(), job)
+			if took := time.Since(began); took != 40*time.Second {
+				t.Errorf("%s: a hook that nobody ends went on for %s", name, took)
+			}
+			if name == "exec" && run.limit != 40 {
+				t.Errorf("the runtime was told of a limit of %d s", run.limit)
+			}
+		})
 	}
 }

@@ -72,11 +72,6 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
-		Class:  `message of event Normal Killing: Wherry says more`,
-		Why:    "Upstream's text stands first, so that what looks for it finds it; after it stands why the container is ended.",
-		Notice: `"Stopping container web: the pod is being deleted" instead of "Stopping container web".`,
-	},
-	{
 		Class:  `message of event Warning FailedPreStopHook: Wherry says more`,
 		Why:    "Upstream's text stands first. What the hook said is kept from users by upstream's kubelet; here the first line of its error output, bounded, is in the event.",
 		Notice: "The event says why the hook failed.",
