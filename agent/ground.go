@@ -139,6 +139,12 @@ func (a *Agent) buildRealGround(g *ground) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
 			return fmt.Errorf("make the node agent's directories: %w", err)
 		}
+		switch made, err := host.MakeShared(a.cfg.RootDir); {
+		case err != nil:
+			a.log.Error("mounts of containers do not propagate (mountPropagation: Bidirectional, HostToContainer)", "dir", a.cfg.RootDir, "err", err)
+		case made:
+			a.log.Info("the root directory is a shared mount now", "dir", a.cfg.RootDir)
+		}
 		if err := g.ids.Load(); err != nil {
 			a.log.Error("pods with hostUsers: false cannot start", "err", err)
 		}
