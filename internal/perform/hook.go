@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -134,6 +135,14 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 		return fmt.Errorf("httpGet: %w", err)
 	}
 	resp, err := x.cfg.HTTP.Do(req)
+	if errors.Is(err, http.ErrSchemeMismatch) { // an HTTPS hook whose server speaks HTTP
+		plain := req.Clone(ctx)
+		plain.URL.Scheme = "http"
+		plain.Header.Del("Authorization")
+		if resp, err = x.cfg.HTTP.Do(plain); err == nil {
+			x.event(job, v1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("httpGet: %w", err)
 	}

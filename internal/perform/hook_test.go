@@ -2,13 +2,18 @@ package perform
 
 import (
 	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/cri"
@@ -92,5 +97,29 @@ func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
 				t.Errorf("the runtime was told of a limit of %d s", run.limit)
 			}
 		})
+	}
+}
+
+// A hook of scheme HTTPS reaches a server that speaks HTTP, without what was for the eyes of one with TLS; an event says so.
+func TestAnHTTPSHookFallsBackToHTTP(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	defer srv.Close()
+	host, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &heard{}
+	x := New(Config{HTTP: srv.Client(), Recorder: h, Facts: func() Facts { return Facts{} }})
+	hook := v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: host, Port: intstr.Parse(port), Path: "/bye",
+		HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "Bearer secret"}, {Name: "X-Own", Value: "1"}}}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
+	o := x.Do(t.Context(), pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}})
+	if o.Err != nil || got.Get("X-Own") != "1" || got.Get("Authorization") != "" {
+		t.Errorf("outcome %v, headers %v", o.Err, got)
+	}
+	if len(h.events) != 2 || !strings.HasPrefix(h.events[1], "LifecycleHTTPFallback request to HTTPS lifecycle hook "+host) {
+		t.Errorf("events %q", h.events)
 	}
 }
