@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -191,4 +192,22 @@ func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 func TestConsequencesAreNotShown(t *testing.T) {
 	found := []Difference{{Class: "a", Level: InEvents}, {Class: "b", Level: InCalls}, {Class: "c", Level: InConfig}, {Class: "d", Level: InCalls}}
 	want(t, Shown(found), "b", "c", "d")
+}
+
+func TestASlowMachineIsNoDifference(t *testing.T) {
+	for second, slow := range map[float64]bool{2: false, 6: false, 12: true, 0: true} {
+		l := newLife()
+		if second > 0 { // never: 0
+			p := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main-0", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(l.at(1))}}}}}}
+			l.Statuses = append(l.Statuses, Seen{l.at(second), p})
+		}
+		if got := l.slow(oneContainer()); got != slow {
+			t.Errorf("told in second %v: slow %t, want %t", second, got, slow)
+		}
+	}
+	short := oneContainer()
+	short.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3 * time.Second}}}
+	if newLife().slow(short) {
+		t.Error("a container that ends soon may never be told of")
+	}
 }

@@ -226,6 +226,9 @@ func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, *Pair, error
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, nil, err
 	}
+	if traces[0].slow(c) {
+		return nil, nil, ErrSlow
+	}
 	return Compare(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
 }
 
