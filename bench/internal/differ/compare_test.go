@@ -211,3 +211,47 @@ func TestASlowMachineIsNoDifference(t *testing.T) {
 		t.Error("a container that ends soon may never be told of")
 	}
 }
+
+// Three faults as an agent may have them, each in the life that a plain pod has with both.
+func TestPlantedFaultsAreFound(t *testing.T) {
+	plain := func() life {
+		l := newLife()
+		l.ready(1, v1.ConditionFalse, "ContainersNotReady")
+		l.ready(5, v1.ConditionTrue, "")
+		l.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		return l
+	}
+	want(t, Compare(oneContainer(), plain().Trace, plain().Trace))
+	for class, plant := range map[string]func(life){
+		`calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(12)"]`: func(l life) { l.Calls[len(l.Calls)-1].Timeout = 12 },
+		"calls of main: only Wherry has a further instance": func(l life) {
+			l.call(20, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+			l.call(20, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		},
+		`condition Ready: only upstream has ["False ContainersNotReady"], only Wherry has ["False NotReady"]`: func(l life) {
+			l.Statuses[0].Pod.Status.Conditions[0].Reason = "NotReady"
+		},
+	} {
+		w := plain()
+		plant(w)
+		want(t, Shown(Compare(oneContainer(), plain().Trace, w.Trace)), class)
+	}
+}
+
+// What a decision makes late is late in all that follows, and nothing else is.
+func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
+	lives := func(second float64) life {
+		l := newLife()
+		l.call(8, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		l.call(9, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		l.call(17, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+		l.call(second, Call{Verb: "StartContainer", Container: "main-0", Attempt: 2})
+		return l
+	}
+	u, w := lives(18), lives(28)
+	u.call(30, Call{Verb: "StartContainer", Container: "main-0", Attempt: 3})
+	late := "time of StartContainer of main#2 after a stop: Wherry is later"
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), late)
+	w.Calls[5].Timeout = 3
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
+}

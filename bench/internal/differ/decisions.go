@@ -92,6 +92,11 @@ var Decisions = []Decision{
 		Notice: "A container that fails its liveness probe soon after each start waits 10 s before its second restart, as one that exits does.",
 	},
 	{
+		Class:  `time of StartContainer of main#3 after a failed start, whose image is changed: upstream is later`,
+		Why:    `"The kubelet restarts containers with an exponential back-off delay": the first start of a changed definition is no restart of it. Upstream's kubelet counts it as one, so that the first restart waits 10 s already.`,
+		Notice: "After kubectl set image the first restart of the new image is made at once, as that of a new pod is.",
+	},
+	{
 		Class:  `states of init: only Wherry has ["waiting CrashLoopBackOff"]`,
 		Why:    `"CrashLoopBackOff indicates that the back-off delay mechanism is currently in effect for a given container." Upstream's kubelet decides to wait, says so with its next look at the pod, and looks again when the wait is over, so that a pod in which nothing else happens shows its init container as terminated all the while.`,
 		Notice: "kubectl get pods shows Init:CrashLoopBackOff as soon as the back-off begins.",
