@@ -84,6 +84,16 @@ func TestTimeoutsWithinASecondAreEqual(t *testing.T) {
 	}
 }
 
+// Upstream's kubelet stops, hook first, what has ended before it knows.
+func TestAStopOfWhatHasEndedIsNotCompared(t *testing.T) {
+	upstream, wherry := newLife(), newLife()
+	upstream.call(20, Call{Verb: "ExecSync", Command: "preStop", Container: "main-0", Late: true})
+	upstream.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2, Late: true})
+	want(t, Compare(oneContainer(), upstream.Trace, wherry.Trace))
+	upstream.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2})
+	want(t, Compare(oneContainer(), upstream.Trace, wherry.Trace), `calls of main: only upstream has ["stop(2)"]`)
+}
+
 func TestAFurtherInstanceIsFound(t *testing.T) {
 	u, w := newLife(), newLife()
 	w.call(20, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
