@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -60,14 +61,14 @@ func Sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 		DnsConfig:    in.DNS,
 		PortMappings: portMappings(p),
 		Labels:       sandboxLabels(p),
-		Annotations:  sandboxAnnotations(p),
+		Annotations:  PodAnnotations(p),
 		Linux:        linux,
 	}, nil
 }
 
-// sandboxAnnotations are the pod's, and where the node has it from and since when, as tools read them of a sandbox. A pod of
+// PodAnnotations are the pod's, and where the node has it from and since when, as tools read them of a sandbox. A pod of
 // the API counts as seen when it was made: that is the same for every agent that looks after it.
-func sandboxAnnotations(p *v1.Pod) map[string]string {
+func PodAnnotations(p *v1.Pod) map[string]string {
 	out := maps.Clone(p.Annotations)
 	if out == nil {
 		out = map[string]string{}
@@ -98,7 +99,7 @@ func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
 			if sysctls == nil {
 				sysctls = map[string]string{}
 			}
-			sysctls[s.Name] = s.Value
+			sysctls[dotted(s.Name)] = s.Value
 		}
 	}
 	if sc.SupplementalGroups, sc.SupplementalGroupsPolicy, err = groups(p, in.ExtraGroups); err != nil {
@@ -109,6 +110,23 @@ func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
 		CgroupParent: in.CgroupParent, SecurityContext: sc, Sysctls: sysctls,
 		Resources: resources, Overhead: overhead,
 	}, nil
+}
+
+// dotted is the name of a sysctl as runtimes know it. The API takes slashes for separators, too; then a dot is part of a name
+// (of a network device's: net/ipv4/conf/eth0.1/forwarding), which is written as a slash between dots.
+func dotted(name string) string {
+	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
+		return name
+	}
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return r
+	}, name)
 }
 
 // namespaces says which namespaces a pod has of its own. userns is needed for hostUsers: false alone.

@@ -9,22 +9,21 @@ import (
 // running looks after a container that runs: it is restarted when its definition changed, a probe or its postStart
 // hook failed; else its hook is run.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
-	why, cause, end := pod.Why(""), pod.CauseNone, t.in.Memory.end(inst.ID)
+	why, cause := pod.Why(""), CauseNone
 	switch {
 	case t.changed(inst):
-		why, cause = WhyChanged, pod.CauseChanged
+		why, cause = WhyChanged, CauseChanged
 	case t.resizeRestarts(c, inst):
-		why, cause = WhyResizeRestart, pod.CauseResize
-	case cm.ProbedID == inst.ID && cm.Unhealthy && !cm.Started && c.StartupProbe != nil:
-		why, cause = WhyStartup, pod.CauseStartup
+		why, cause = WhyResizeRestart, CauseResize
 	case cm.ProbedID == inst.ID && cm.Unhealthy:
-		why, cause = WhyLiveness, pod.CauseLiveness
+		why, cause = WhyLiveness, CauseProbe
+		if !cm.Started && c.StartupProbe != nil {
+			why = WhyStartup
+		}
 	case cm.PostStartedID == inst.ID && cm.PostStartFailed:
-		why, cause = WhyPostStartFailed, pod.CausePostStart
-	case end != nil: // what has begun to end does so, whatever its probes say meanwhile
-		why, cause = WhySuperseded, end.Cause
+		why = WhyPostStartFailed
 	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
-		why = WhySuperseded
+		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
 	}
 	if why != "" {
 		t.killFor(cause, inst, why)

@@ -96,11 +96,10 @@ type fate struct {
 	hookDone    bool
 	postStarted int // how often its postStart hook was begun since the last crash
 	postDone    bool
-	resized     bool          // it was told to end for its new resources
-	owed        bool          // it was told to end so that it starts again
-	condemned   bool          // it existed when a rule restarted all
-	killBegan   time.Time     // when it was first told to end while its pod goes on
-	killGrace   time.Duration // what was asked for then
+	resized     bool // it was told to end for its new resources
+	owed        bool // it was told to end so that it starts again
+	condemned   bool // it existed when a rule restarted all
+	killBegan   time.Time
 }
 
 func (w *world) record(name string) *record {
@@ -237,9 +236,15 @@ func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return
 	}
-	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
+	left, least := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now), w.pol.MinGrace
+	switch { // less than the smallest is for those who asked for it
+	case plan.Ending && plan.StopGrace > 0:
+		least = min(least, plan.StopGrace)
+	case !plan.Ending && in.Pod != nil:
+		least = min(least, shortestAsked(in.Pod))
+	}
 	switch {
-	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace:
+	case a.Op == pod.OpStopContainer && a.Grace < least:
 		w.breaks(invLeastGrace, "%v has less than the smallest grace", a)
 	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
@@ -292,7 +297,7 @@ func (w *world) checkEnd(plan *decide.Plan) {
 	if s := w.mem.Stop; s != nil && s.Grace != nil {
 		asked = min(asked, *s.Grace)
 	}
-	w.asked = min(w.asked, max(asked, time.Second)) // to end at once is to have one second
+	w.asked = min(w.asked, asked)
 }
 
 // mayEnd reports whether there is a reason for the whole pod to end.
@@ -350,8 +355,8 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	f.reason = true
 	f.owed = f.owed || (!plan.Ending && !f.condemned && w.owesStart(c))
 	f.resized = f.resized || a.Why == decide.WhyResizeRestart
-	if !plan.Ending && !f.condemned {
-		w.beginsToEnd(c, f)
+	if f.killBegan.IsZero() {
+		f.killBegan = w.now
 	}
 	until := w.stopsBy(in, plan, c, f)
 	left := until.Sub(in.Now)
@@ -359,7 +364,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 		if f.hooked++; f.hooked > 1 {
 			w.breaks(invPreStop, "%v for the second time", a)
 		}
-		if a.Grace > left {
+		if plan.Ending && a.Grace > left {
 			w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
 		}
 		if a.Grace < left {
@@ -374,7 +379,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	switch {
 	case a.Grace < left:
 		w.breaks(invLeastGrace, "%v has less than the %s that are left", a, left)
-	case a.Grace > max(left, w.pol.MinGrace):
+	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
 	case plan.Ending && left > 0 && in.Pod != nil:
 		w.checkLast(in, a)
@@ -387,7 +392,7 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 		grace := w.asked
 		switch {
 		case in.Pod == nil && c.Grace >= 0:
-			grace = min(grace, max(c.Grace, time.Second))
+			grace = min(grace, c.Grace)
 		case in.Pod == nil:
 			grace = min(grace, decide.DefaultGrace)
 		}
@@ -396,28 +401,6 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 	if f.condemned { // a rule restarts all: that takes no time
 		return in.Now
 	}
-	return f.killBegan.Add(f.killGrace)
-}
-
-// beginsToEnd starts the clock of a container that is told to end while its pod goes on: all that live in a sandbox that is not
-// right begin together, though sidecars wait for their turn.
-func (w *world) beginsToEnd(c *pod.Container, f *fate) {
-	if f.killBegan.IsZero() {
-		f.killBegan, f.killGrace = w.now, w.aloneGrace(c)
-	}
-	if w.sandboxRight() {
-		return
-	}
-	for i := range w.containers {
-		o := &w.containers[i]
-		if x := w.fate(o.ID); o.Alive() && x.killBegan.IsZero() {
-			x.killBegan, x.killGrace = w.now, w.aloneGrace(o)
-		}
-	}
-}
-
-// aloneGrace is the grace period of a probe that failed, where that has one, else the pod's.
-func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	grace := decide.DefaultGrace
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = time.Duration(*s) * time.Second
@@ -433,7 +416,7 @@ func (w *world) aloneGrace(c *pod.Container) time.Duration {
 			}
 		}
 	}
-	return grace
+	return f.killBegan.Add(grace)
 }
 
 // owesStart reports whether a main container that is told to end now starts again though it may end with 0: it is to run

@@ -144,29 +144,21 @@ func (u *usage) add(st *unix.Stat_t) {
 
 // Device names what is mounted where path lies: the source of the mount (/dev/vda, tmpfs) and its mount point.
 func (Host) Device(path string) (source, mountPoint string, err error) {
-	m, _, err := mountOf(path)
+	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", "", err
-	}
-	return m.Source, m.Mountpoint, nil
-}
-
-// mountOf finds the mount on which path lies, and the path without links.
-func mountOf(path string) (found *mountinfo.Info, real string, err error) {
-	if real, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, "", fmt.Errorf("resolve %s: %w", path, err)
+		return "", "", fmt.Errorf("resolve %s: %w", path, err)
 	}
 	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(real))
 	if err != nil {
-		return nil, "", fmt.Errorf("read mounts above %s: %w", path, err)
+		return "", "", fmt.Errorf("read mounts above %s: %w", path, err)
 	}
 	for _, m := range infos { // of several on one point, the last is the one on top
-		if (found == nil || len(m.Mountpoint) >= len(found.Mountpoint)) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
-			found = m
+		if len(m.Mountpoint) >= len(mountPoint) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
+			source, mountPoint = m.Source, m.Mountpoint
 		}
 	}
-	if found == nil {
-		return nil, "", fmt.Errorf("find mount of %s: none in /proc/self/mountinfo", path)
+	if mountPoint == "" {
+		return "", "", fmt.Errorf("find mount of %s: none in /proc/self/mountinfo", path)
 	}
-	return found, real, nil
+	return source, mountPoint, nil
 }

@@ -22,9 +22,8 @@ const (
 	EventSchedulable         = "NodeSchedulable"
 	EventNotSchedulable      = "NodeNotSchedulable"
 	EventAllocatableEnforced = "NodeAllocatableEnforced"
-	EventAllocatableFailed   = "FailedNodeAllocatableEnforcement"
-	EventCgroupV1            = "CgroupV1"
-	EventTmpfsOnDisk         = "PossibleMemoryBackedVolumesOnDisk"
+	EventEvictionThreshold   = "EvictionThresholdMet"
+	EventShutdown            = "Shutdown"
 )
 
 // words are what one pressure condition says.

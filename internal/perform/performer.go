@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -192,16 +191,12 @@ func failed(reason string, err error) pod.Outcome {
 	return pod.Outcome{Err: err, Reason: reason, Message: cri.Message(err), Unknown: cri.IsUnknown(err)}
 }
 
-// event records an event on the job's pod. One whose object is gone has a name to which an event belongs all the same.
+// event records an event on the job's pod, if there is still one.
 func (x *Performer) event(job pod.Job, eventType, reason, format string, args ...any) {
-	p := job.Pod
-	if p == nil && job.Ref.Name == "" {
+	if job.Pod == nil {
 		return
 	}
-	if p == nil {
-		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Ref.Namespace, Name: job.Ref.Name, UID: job.Ref.UID}}
-	}
-	x.cfg.Recorder.Event(p, job.Action.Container, eventType, reason, fmt.Sprintf(format, args...))
+	x.cfg.Recorder.Event(job.Pod, job.Action.Container, eventType, reason, fmt.Sprintf(format, args...))
 }
 
 // container finds the spec of the action's container, of any kind; ephemeral ones are converted.

@@ -146,5 +146,5 @@ func (x *Performer) imageVolume(ctx context.Context, p *v1.Pod, vol *v1.Volume, 
 	if img == nil {
 		return nil, errors.New("it is not present any more")
 	}
-	return &runtimeapi.ImageSpec{Image: img.Id, UserSpecifiedImage: vol.Image.Reference, RuntimeHandler: handler, Annotations: p.Annotations}, nil
+	return &runtimeapi.ImageSpec{Image: img.Id, UserSpecifiedImage: vol.Image.Reference, RuntimeHandler: handler, Annotations: crispec.PodAnnotations(p)}, nil
 }

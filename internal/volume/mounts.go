@@ -87,7 +87,7 @@ func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, er
 		return nil, err
 	}
 	m := &runtimeapi.Mount{
-		ContainerPath:     absolute(vm.MountPath),
+		ContainerPath:     rooted(vm.MountPath),
 		Readonly:          vm.ReadOnly || k.files(),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,

@@ -162,6 +162,12 @@ func TestPodFiles(t *testing.T) {
 	if err != nil || len(mounts) != 2 {
 		t.Errorf("mounts %v, %v, want the container's two", mounts, err)
 	}
+	// The runtime is told of paths as the spec has them.
+	c.VolumeMounts[0].MountPath, c.VolumeMounts[1].MountPath = "/data/", "/a/../b"
+	mounts, err = f.Mounts(t.Context(), in)
+	if err != nil || mounts[0].ContainerPath != "/data/" || mounts[1].ContainerPath != "/a/../b" {
+		t.Errorf("mounts %v, %v, want the spec's paths", mounts, err)
+	}
 }
 
 func TestUsage(t *testing.T) {

@@ -69,3 +69,12 @@ func nestedMountPoints(p *v1.Pod, volume string) []string {
 
 // absolute makes a mount path absolute; one without a leading slash is taken from the root, as the field has it.
 func absolute(path string) string { return filepath.Clean("/" + path) }
+
+// rooted is a path as the runtime is told of it: the spec's own words, below the root. The runtime, which knows what the container's
+// file system has, cleans it.
+func rooted(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return "/" + path
+}

@@ -43,7 +43,7 @@ func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make termination message file: %w", err)
 		}
-		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: absolute(path), HostPath: file, SelinuxRelabel: true})
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: rooted(path), HostPath: file, SelinuxRelabel: true})
 	}
 	return mounts, nil
 }
