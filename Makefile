@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-ci crash bench differential check dev release vuln clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-ci crash bench differential differential-config check dev release vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,11 @@ crash: ## kill the agent N times (default 200) under pods that come and go on a 
 
 bench: ## the same work on upstream's kubelet, on bare CRI calls, on the least that any agent does and on Wherry, in one run (35 minutes; FULL=1: two hours); see bench/results/
 	@$(MAKE) --no-print-directory build && cd bench && go run ./cmd/wherry-bench $(if $(FULL),-full) $(BENCH)
+
+differential-config: ## what upstream's kubelet and Wherry tell a runtime, field by field: each field of a pod's spec alone, and N random pods (default 1000)
+	cd bench && go build -o ../bin/wherry-configs ./cmd/wherry-configs && ../bin/wherry-configs -n $(or $(N),1000) -seed $(or $(SEED),1)
+	bin/wherry-configs -node strict -n $$(( $(or $(N),1000) / 10 )) -seed $(or $(SEED),1)
+	bin/wherry-configs -node swap -n $$(( $(or $(N),1000) / 10 )) -seed $(or $(SEED),1)
 
 # A quarter as many pods with many fields, a tenth as many static pods, and a tenth as many lives for each of the two ways in which an agent is restarted.
 differential: ## the same N (default 400) generated pods on upstream's kubelet and on Wherry, and what the two do differently: docs/differences.md; SEED= KEEP=dir CASE=file

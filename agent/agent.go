@@ -157,7 +157,7 @@ func (a *Agent) buildLoop() error {
 		rc.Ended = a.push.Ended
 	}
 	if a.deps.Client != nil {
-		a.writer = status.New(status.Config{Pods: a.clients.statusPods, Log: a.log, Synced: a.metrics.StatusSent, Refused: func(mirror types.UID) { a.mirrors.Refused(mirror) }})
+		a.writer = status.New(status.Config{Pods: a.clients.statusPods, Log: a.log, Synced: a.metrics.StatusSent})
 		rc.Writer = a.writer
 		a.buildMirrors()
 	}

@@ -20,6 +20,9 @@ type Config map[string]string
 // keys of lists whose elements have names.
 var keys = map[string]string{"mounts": "containerPath", "envs": "key", "devices": "containerPath", "portMappings": "containerPort"}
 
+// ConfigOf flattens a message of the runtime's interface.
+func ConfigOf(m proto.Message) Config { return configOf(m) }
+
 // configOf flattens a message of the runtime's interface.
 func configOf(m proto.Message) Config {
 	raw, err := protojson.MarshalOptions{EmitUnpopulated: false}.Marshal(m)

@@ -1,0 +1,94 @@
+package configs
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Case is a pod to compare.
+type Case struct {
+	// Name is the field with its value, or the seed.
+	Name string
+	Pod  *v1.Pod
+	// Field is the one that was set; "" for many.
+	Field string
+}
+
+// Field is what became of one field.
+type Field struct {
+	Path string
+	// Left is why it is not set here; "" if it is.
+	Left string
+	// Cases are its values that the API server takes, beside the rest of a small pod.
+	Cases []Case
+	// Refused is what the API server said of the last value that it did not take.
+	Refused string
+}
+
+// Fields are all fields of a pod's spec, each with the pods in which it alone is set.
+func Fields() (all []Field) {
+	for _, l := range leaves() {
+		f := Field{Path: l.path, Left: leftOut(l.path)}
+		for i, value := range l.values {
+			if f.Left != "" {
+				break
+			}
+			p := base(0)
+			l.set(&p.Spec, value, nil)
+			complete(&p.Spec)
+			p, err := valid(p)
+			if err != nil {
+				f.Refused = err.Error()
+				continue
+			}
+			f.Cases = append(f.Cases, Case{Name: fmt.Sprintf("%s, value %d", l.path, i), Pod: p, Field: l.path})
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// Random makes pods in which many fields are set.
+type Random struct{ leaves []leaf }
+
+// NewRandom returns a generator.
+func NewRandom() *Random {
+	g := &Random{}
+	for _, l := range leaves() {
+		if leftOut(l.path) == "" && len(l.values) > 0 {
+			g.leaves = append(g.leaves, l)
+		}
+	}
+	return g
+}
+
+// Case is the pod of a seed. A change that the API server would refuse is taken back.
+func (g *Random) Case(seed uint64) Case {
+	r := rand.New(rand.NewPCG(seed, 36))
+	p := base(seed)
+	last, err := valid(p)
+	for range 5 + r.IntN(60) {
+		l := g.leaves[r.IntN(len(g.leaves))]
+		next := p.DeepCopy()
+		l.set(&next.Spec, l.values[r.IntN(len(l.values))], r)
+		complete(&next.Spec)
+		if stored, refused := valid(next); refused == nil {
+			p, last = next, stored
+		}
+	}
+	if err != nil {
+		panic(err) // the base is a constant
+	}
+	return Case{Name: fmt.Sprintf("seed %d", seed), Pod: last}
+}
+
+// Plain is the pod that the fields are set in.
+func Plain() Case {
+	p, err := valid(base(0))
+	if err != nil {
+		panic(err) // a constant
+	}
+	return Case{Name: "the plain pod", Pod: p}
+}

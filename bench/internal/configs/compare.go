@@ -1,0 +1,205 @@
+package configs
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/differ"
+)
+
+// Difference is one that a pod shows.
+type Difference struct {
+	// Class is how the runner of lives names it, so that both share one table of decisions.
+	Class string
+	// Where is the container ("" is the sandbox) and the field.
+	Where            string
+	Upstream, Wherry string
+}
+
+var (
+	ownDirectory = regexp.MustCompile(`/[^\s:]*/(upstream|wherry)/(root|logs)\b`)
+	messageFile  = regexp.MustCompile(`(containers/[^/]+/)[0-9a-f]{8}\b`)
+	specHash     = regexp.MustCompile(`^1-[0-9a-f]{12,64}$`)
+	instant      = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	podUID       = regexp.MustCompile(`00000000-0000-4000-8000-[0-9a-f]{12}`)
+	quoted       = regexp.MustCompile(`"[^"]*"`)
+	mountAt      = regexp.MustCompile(`volumeMounts\[\d+\] at [^:]*:`)
+	element      = regexp.MustCompile(`\[[^\]]*\]`)
+	hostID       = regexp.MustCompile(`(uidMappings|gidMappings|[uU]ids|[gG]ids)\[\]\.hostId$`)
+)
+
+// normal is a value without what differs by nature.
+func normal(value string) string {
+	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
+	value = messageFile.ReplaceAllString(value, "${1}HASH")
+	value = podUID.ReplaceAllString(value, "UID")
+	value = instant.ReplaceAllString(value, "TIME")
+	if value == handler || value == plainHandler {
+		return "HANDLER"
+	}
+	return specHash.ReplaceAllString(value, "1-ID")
+}
+
+// Compare lists what the two runtimes were told differently of a pod.
+func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
+	add := func(kind, name, field, a, b string) {
+		class := fmt.Sprintf("config of %s: %s: upstream %q, Wherry %q", kind, element.ReplaceAllString(field, "[]"), a, b)
+		if !slices.ContainsFunc(found, func(d Difference) bool { return d.Class == class }) {
+			found = append(found, Difference{Class: class, Where: strings.TrimSpace(name + " " + field), Upstream: a, Wherry: b})
+		}
+	}
+	kindOf := func(name string) string {
+		if name == "" {
+			return "the sandbox"
+		}
+		return "a container"
+	}
+	all := append([]string{""}, containerNames(p)...)
+	for _, name := range all {
+		u, w := upstream.config(name), wherry.config(name)
+		if (u == nil) != (w == nil) {
+			class := fmt.Sprintf("%s is made by one alone: upstream %q, Wherry %q", kindOf(name), general(upstream.Failed[name]), general(wherry.Failed[name]))
+			found = append(found, Difference{Class: class, Where: name, Upstream: upstream.Failed[name], Wherry: wherry.Failed[name]})
+			continue
+		}
+		for _, class := range alike(p, name, u, w) {
+			found = append(found, Difference{Class: class, Where: name})
+		}
+		for _, field := range slices.Sorted(maps.Keys(union(u, w))) {
+			a, b := normal(u[field]), normal(w[field])
+			if a == b || field == "envs in order" || // upstream's order is that of a Go map: another one each time
+				hostID.MatchString(element.ReplaceAllString(field, "[]")) { // which IDs are free differs
+				continue
+			}
+			add(kindOf(name), name, field, a, b)
+		}
+	}
+	return found
+}
+
+// general is a failure without what names the pod.
+func general(text string) string {
+	return quoted.ReplaceAllString(mountAt.ReplaceAllString(normal(text), "a mount:"), `"..."`)
+}
+
+func union(a, b differ.Config) differ.Config {
+	all := maps.Clone(a)
+	if all == nil {
+		all = differ.Config{}
+	}
+	maps.Copy(all, b)
+	return all
+}
+
+// config is what was told of a container, or of the sandbox: nil if nothing was.
+func (t *Told) config(name string) differ.Config {
+	if name == "" {
+		if t.Sandbox == nil {
+			return nil
+		}
+		s := proto.Clone(t.Sandbox).(*runtimeapi.PodSandboxConfig)
+		slices.Sort(s.GetDnsConfig().GetOptions()) // upstream's order is that of a Go map
+		c := differ.ConfigOf(s)
+		c["runtimeHandler"] = t.Handler
+		return c
+	}
+	if t.Containers[name] == nil {
+		return nil
+	}
+	c := proto.Clone(t.Containers[name]).(*runtimeapi.ContainerConfig)
+	slices.SortFunc(c.GetLinux().GetResources().GetHugepageLimits(), func(a, b *runtimeapi.HugepageLimit) int { return strings.Compare(a.PageSize, b.PageSize) })
+	return differ.ConfigOf(c)
+}
+
+// alike makes alike what differs in a way that has a class of its own, whatever the values, and returns those classes.
+func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
+	if name == "" {
+		return sidecarPorts(p, u, w)
+	}
+	for field := range u { // of a mount that is no image's
+		mount, ok := strings.CutSuffix(field, ".imageSubPath")
+		if ok && u[mount+".image.image"] == "" && w[field] == "" {
+			delete(u, field)
+			classes = append(classes, "config of a container: mounts[].imageSubPath: upstream has that of a mount of no image, in a pod with an image volume")
+		}
+	}
+	classes = append(classes, limitsOfInit(p, name, u, w)...)
+	for _, c := range containersOf(p) {
+		order := strings.Fields(u["mounts in order"])
+		if c.Name != name || len(order) < 2 || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.MountPath == c.TerminationMessagePath }) {
+			continue
+		}
+		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // that of the message is the last
+		for field := range union(u, w) {
+			if strings.HasPrefix(field, "mounts["+c.TerminationMessagePath+"].") {
+				delete(u, field)
+				delete(w, field)
+			}
+		}
+		classes = append(classes, "config of a container: mounts in order: upstream has two where a volume is mounted where the termination message goes")
+	}
+	return classes
+}
+
+// limitsOfInit takes out variables with a limit that an init container does not have.
+func limitsOfInit(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
+	isInit := func(name string) bool {
+		return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+	}
+	for _, c := range containersOf(p) {
+		for _, e := range c.Env {
+			field := "envs[" + e.Name + "].value"
+			if c.Name != name || e.ValueFrom == nil || e.ValueFrom.ResourceFieldRef == nil || !isInit(e.ValueFrom.ResourceFieldRef.ContainerName) || u[field] != "0" || w[field] == "0" {
+				continue
+			}
+			delete(u, field)
+			delete(w, field)
+			classes = append(classes, "config of a container: envs[].value of a limit of a named init container, which has none: upstream has 0, Wherry what the node has for pods")
+		}
+	}
+	return classes
+}
+
+// sidecarPorts takes the ports of sidecars out of Wherry's, if the others are upstream's.
+func sidecarPorts(p *v1.Pod, u, w differ.Config) []string {
+	has := func(c v1.Container) bool {
+		return len(c.Ports) > 0 && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+	}
+	if !slices.ContainsFunc(p.Spec.InitContainers, has) || !strings.HasSuffix(w["portMappings in order"], u["portMappings in order"]) {
+		return nil
+	}
+	for field := range union(u, w) {
+		if strings.HasPrefix(field, "portMappings") {
+			delete(u, field)
+			delete(w, field)
+		}
+	}
+	return []string{"config of the sandbox of a pod with ports of a sidecar: portMappings: Wherry has those of sidecars, before the others"}
+}
+
+func containersOf(p *v1.Pod) (all []*v1.Container) {
+	for i := range p.Spec.InitContainers {
+		all = append(all, &p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		all = append(all, &p.Spec.Containers[i])
+	}
+	for i := range p.Spec.EphemeralContainers {
+		all = append(all, (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return all
+}
+
+func containerNames(p *v1.Pod) (names []string) {
+	for _, c := range containersOf(p) {
+		names = append(names, c.Name)
+	}
+	return names
+}

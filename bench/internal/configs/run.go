@@ -1,0 +1,78 @@
+package configs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"time"
+
+	"github.com/wherry-node/wherry/bench/internal/differ"
+)
+
+// Pair is both agents over one world.
+type Pair struct {
+	upstream *Upstream
+	wherry   *Wherry
+}
+
+// NewPair makes both.
+func NewPair(ctx context.Context, w World) (*Pair, error) {
+	resolver := "nameserver 192.0.2.53\nsearch lan.example corp.example\noptions ndots:1 timeout:2\n"
+	if err := os.WriteFile(filepath.Join(w.Dir, "resolv.conf"), []byte(resolver), 0o644); err != nil {
+		return nil, err
+	}
+	u, err := NewUpstream(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	x, err := NewWherry(w)
+	return &Pair{u, x}, err
+}
+
+// Result is what a case shows.
+type Result struct {
+	Upstream, Wherry *Told
+	Found            []Difference
+}
+
+// Run lets both agents tell a runtime of the case's pod, and compares.
+func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
+	seen := c.Pod.DeepCopy() // as upstream's sources mark it
+	seen.Annotations["kubernetes.io/config.source"] = "api"
+	seen.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
+	u, err := p.upstream.Tell(ctx, seen)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: upstream: %w", c.Name, err)
+	}
+	w, err := p.wherry.Tell(ctx, c.Pod.DeepCopy())
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: Wherry: %w", c.Name, err)
+	}
+	return Result{u, w, Compare(c.Pod, u, w)}, nil
+}
+
+// Shows says whether upstream tells the runtime anything else of a pod than of another one.
+func Shows(a, b *Told) bool {
+	return !reflect.DeepEqual(a.flat(), b.flat())
+}
+
+func (t *Told) flat() differ.Config {
+	all := differ.Config{}
+	for name := range maps.Keys(t.Containers) {
+		for field, value := range t.config(name) {
+			if field != "envs in order" {
+				all[name+" "+field] = normal(value)
+			}
+		}
+	}
+	for field, value := range t.config("") {
+		all[" "+field] = normal(value)
+	}
+	return all
+}
+
+// Fields is how many values the runtime was told.
+func (t *Told) Fields() int { return len(t.flat()) }

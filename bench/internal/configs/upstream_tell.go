@@ -1,0 +1,237 @@
+package configs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	critest "k8s.io/cri-api/pkg/apis/testing"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/prober/results"
+	"k8s.io/kubernetes/pkg/kubelet/volumemanager"
+	"k8s.io/kubernetes/pkg/volume"
+	volumetypes "k8s.io/kubernetes/pkg/volume/util/types"
+)
+
+// Told is what a runtime was told of a pod.
+type Told struct {
+	Sandbox *runtimeapi.PodSandboxConfig
+	Handler string
+	// Containers by name, with the sandbox's configuration that came with the first of them.
+	Containers map[string]*runtimeapi.ContainerConfig
+	// Failed is why a container, or the sandbox (""), was not made.
+	Failed map[string]string
+}
+
+func newTold() *Told {
+	return &Told{Containers: map[string]*runtimeapi.ContainerConfig{}, Failed: map[string]string{}}
+}
+
+// errKept answers each start of a container: none runs. What becomes of it is set by hand.
+var errKept = errors.New("kept, not started")
+
+// listener is a runtime that keeps what it is told.
+type listener struct {
+	*critest.FakeRuntimeService
+	told *Told
+}
+
+func newListener() *listener { return &listener{critest.NewFakeRuntimeService(), newTold()} }
+
+func (l *listener) forget() {
+	l.told = newTold()
+	l.Called = nil
+	l.SetFakeSandboxes(nil)
+	l.SetFakeContainers(nil)
+}
+
+// RunPodSandbox keeps the configuration.
+func (l *listener) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	l.told.Sandbox, l.told.Handler = config, handler
+	id, err := l.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
+	if err == nil {
+		l.Sandboxes[id].Network.Ip = podIP
+		if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+			l.Sandboxes[id].Network.Ip = ""
+		}
+		l.Sandboxes[id].Network.AdditionalIps = nil
+	}
+	return id, err
+}
+
+// CreateContainer keeps the configuration.
+func (l *listener) CreateContainer(ctx context.Context, sandbox string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	l.told.Containers[config.Metadata.Name] = config
+	return l.FakeRuntimeService.CreateContainer(ctx, sandbox, config, sandboxConfig)
+}
+
+// StartContainer starts nothing.
+func (l *listener) StartContainer(context.Context, string) error { return errKept }
+
+// pictures is an image service that has every image.
+type pictures struct{ *critest.FakeImageService }
+
+func (pictures) ImageStatus(_ context.Context, s *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
+	return &runtimeapi.ImageStatusResponse{Image: imageOf(s.Image)}, nil
+}
+
+func (pictures) PullImage(_ context.Context, s *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	return imageOf(s.Image).Id, nil
+}
+
+// volumes hands out mounters of upstream's own plugins; their directories are there and empty.
+type volumes struct {
+	volumemanager.VolumeManager
+	plugins *volume.VolumePluginMgr
+	mounted kubecontainer.VolumeMap
+}
+
+// GetMountedVolumesForPod returns those of the pod at hand.
+func (v *volumes) GetMountedVolumesForPod(volumetypes.UniquePodName) kubecontainer.VolumeMap {
+	return v.mounted
+}
+
+func (v *volumes) mount(p *v1.Pod) error {
+	v.mounted = kubecontainer.VolumeMap{}
+	for i := range p.Spec.Volumes {
+		vol := &p.Spec.Volumes[i]
+		spec := volume.NewSpecFromVolume(vol)
+		plugin, err := v.plugins.FindPluginBySpec(spec)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", vol.Name, err)
+		}
+		m, err := plugin.NewMounter(spec, p)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", vol.Name, err)
+		}
+		if vol.HostPath == nil && vol.Image == nil {
+			if err := os.MkdirAll(m.GetPath(), 0o755); err != nil {
+				return err
+			}
+			if err := fill(vol, m.GetPath()); err != nil {
+				return err
+			}
+		}
+		v.mounted[vol.Name] = kubecontainer.VolumeInfo{Mounter: m, InnerVolumeSpecName: vol.Name, ReadOnly: spec.ReadOnly}
+	}
+	return nil
+}
+
+// Tell lets upstream's code make the pod's sandbox and all of its containers.
+func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
+	defer u.runtime.forget()
+	u.mounter.MountPoints = nil
+	u.mounter.ResetLog()
+	dir := filepath.Join(u.world.Dir, "upstream", "root", "pods", string(p.UID))
+	for _, d := range []string{"volumes", "plugins", "containers"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	defer os.RemoveAll(dir)
+	if err := u.volumes.mount(p); err != nil {
+		return nil, err
+	}
+	backOff := flowcontrol.NewBackOff(time.Nanosecond, time.Nanosecond)
+	for made := -1; made < u.made(); { // a round for each container that others wait for
+		made = u.made()
+		known, err := u.known(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		status, err := u.manager.GetPodStatus(ctx, known)
+		if err != nil {
+			return nil, err
+		}
+		if p.Spec.HostNetwork {
+			status.IPs = []string{hostIP} // as the kubelet's own sync does before
+		}
+		result := u.manager.SyncPod(ctx, p, status, nil, backOff, false)
+		if result.SyncError != nil {
+			u.runtime.told.Failed[""] = result.SyncError.Error()
+		}
+		for _, r := range result.SyncResults {
+			if name, ok := r.Target.(string); ok && r.Error != nil && r.Message != errKept.Error() {
+				u.runtime.told.Failed[name] = r.Error.Error() + ": " + r.Message
+			}
+		}
+		if err := u.goOn(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.sizes.RemovePod(p.UID); err != nil {
+		return nil, err
+	}
+	for name := range u.runtime.told.Containers {
+		delete(u.runtime.told.Failed, name) // made in a later round, when its target was there
+	}
+	return u.runtime.told, nil
+}
+
+func (u *Upstream) made() int { return len(u.runtime.FakeRuntimeService.Containers) }
+
+// known is what the kubelet's cache would say.
+func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, error) {
+	pods, err := u.manager.GetPods(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) > 0 {
+		return pods[0], nil
+	}
+	return &kubecontainer.Pod{ID: p.UID, Name: p.Name, Namespace: p.Namespace}, nil
+}
+
+// goOn lets init containers end that have been made, or could not be, and all others run.
+func (u *Upstream) goOn(ctx context.Context, p *v1.Pod) error {
+	for i := range p.Spec.InitContainers {
+		name := p.Spec.InitContainers[i].Name
+		if u.runtime.told.Failed[name] != "" && u.runtime.told.Containers[name] == nil {
+			if err := u.pretend(ctx, p, name); err != nil {
+				return err
+			}
+		}
+	}
+	ends := map[string]bool{}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		ends[c.Name] = c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways
+	}
+	now := time.Now().UnixNano()
+	for id, c := range u.runtime.FakeRuntimeService.Containers {
+		c.State, c.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, now
+		if ends[c.Metadata.Name] {
+			c.State, c.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, now
+		}
+		u.started.Set(kubecontainer.ContainerID{Type: "fakeRuntime", ID: id}, results.Success, p)
+	}
+	return nil
+}
+
+// pretend puts an init container into the runtime that could not be made, so that the next one's turn comes.
+func (u *Upstream) pretend(ctx context.Context, p *v1.Pod, name string) error {
+	for id := range u.runtime.Sandboxes {
+		_, err := u.runtime.FakeRuntimeService.CreateContainer(ctx, id, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{},
+			Labels: map[string]string{"io.kubernetes.container.name": name, "io.kubernetes.pod.name": p.Name,
+				"io.kubernetes.pod.namespace": p.Namespace, "io.kubernetes.pod.uid": string(p.UID)},
+			Annotations: map[string]string{"io.kubernetes.container.hash": "0", "io.kubernetes.container.restartCount": "0"},
+		}, u.runtime.told.Sandbox)
+		return err
+	}
+	return nil
+}
+
+// fill gives a volume the file that environments of containers are read from.
+func fill(vol *v1.Volume, dir string) error {
+	if vol.EmptyDir == nil {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, envFile), []byte(envFileText), 0o644)
+}
