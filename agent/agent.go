@@ -30,6 +30,7 @@ import (
 	"github.com/wherry-node/wherry/internal/status"
 	"github.com/wherry-node/wherry/internal/syncloop"
 	"github.com/wherry-node/wherry/internal/timeline"
+	"github.com/wherry-node/wherry/internal/work"
 )
 
 // Agent is one node. Create it with New, then Run it, once.
@@ -45,6 +46,7 @@ type Agent struct {
 	pods      *podset.Set
 	pleg      *pleg.Generator
 	probes    *probe.Probes
+	work      *work.Scheduler
 	runtime   *nodefacts.Runtime
 	node      *nodefacts.Source
 	heartbeat *heartbeat.Heartbeat // nil when standalone
@@ -87,7 +89,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
 		return nil, err
 	}
-	for _, build := range []func() error{a.buildPods, a.buildGround, a.buildNode, a.buildStats, a.buildLoop, a.buildServer, a.buildControl} {
+	for _, build := range []func() error{a.buildWork, a.buildPods, a.buildGround, a.buildNode, a.buildStats, a.buildLoop, a.buildServer, a.buildControl} {
 		if err := build(); err != nil {
 			return nil, err
 		}
@@ -143,8 +145,11 @@ func (a *Agent) buildLoop() error {
 	policy := decidePolicy(&a.cfg)
 	a.probes = probe.New(probe.Config{
 		Exec: a.cri, Dialer: a.ground.dialer, Notify: func(uid types.UID) { a.loop.Look(uid, "probe") },
-		Event: a.probeEvent, Log: a.log,
-		Observe: func(m probe.Measurement) { a.probed.Ran(m.Pod, m.Container, m.Kind.String(), m.Result, m.Took) },
+		Event: a.probeEvent, Late: a.probeLate, Behind: a.probesBehind, Work: a.work, Log: a.log,
+		Observe: func(m probe.Measurement) {
+			a.probed.Ran(m.Pod, m.Container, m.Kind.String(), m.Result, m.Took)
+			a.metrics.ProbeBegan(m.Kind.String(), m.Late)
+		},
 	})
 	rc := syncloop.ReportConfig{
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
@@ -167,7 +172,7 @@ func (a *Agent) buildLoop() error {
 		Objects: a.ground.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
 	})
 	a.loop = syncloop.New(syncloop.Config{
-		Pods: a.pods, Cache: a.pleg, Performer: performer, Checkpoints: a.ground.checkpoints,
+		Pods: a.pods, Cache: a.pleg, Performer: scheduledPerformer{performer, a.work}, Checkpoints: a.ground.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,

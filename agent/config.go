@@ -48,6 +48,12 @@ type Config struct {
 	MaxDeadContainers *int
 	// StartPlaces bounds how many pods are being started at once; a number that fits the machine's processors when zero.
 	StartPlaces int
+	// Processors is how much of the node's own work the machine does at once at least: commands of probes, starts, stops. More is
+	// found out by measuring. Those of the machine when zero.
+	Processors int
+	// WorkShares are the shares of what waits when the machine has more to do than that, by class ("vital", "first",
+	// "periodic", "removal", "statistics", "rotation"): see internal/work. Nil: the defaults.
+	WorkShares map[string]float64
 	// Flags are shown at /flagz.
 	Flags map[string]string
 	// Server bounds what clients of the HTTPS API may cost; its zero value has the defaults.

@@ -25,7 +25,7 @@ func (a *Agent) logRotation() logrotate.Config {
 	size, _ := resource.ParseQuantity(k.ContainerLogMaxSize) // checked when the configuration was read
 	return logrotate.Config{
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles), Workers: int(*k.ContainerLogMaxWorkers),
-		Interval: k.ContainerLogMonitorInterval.Duration, Running: a.runningLogs, Reopen: a.cri.ReopenLog, Log: a.log,
+		Interval: k.ContainerLogMonitorInterval.Duration, Running: a.runningLogs, Reopen: a.reopenLog, Log: a.log,
 	}
 }
 

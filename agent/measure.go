@@ -62,7 +62,7 @@ func (a *Agent) buildStats() error {
 		return err
 	}
 	cfg := stats.Config{
-		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: a.deps.Runtime, Images: a.deps.Images,
+		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: scheduledStats{a.deps.Runtime, a.work}, Images: a.deps.Images,
 		RootDir: a.cfg.RootDir, LogDir: a.cfg.Kubelet.PodLogsDir, Log: a.log, Machine: a.statsMachine(),
 	}
 	if a.deps.Machine.real {

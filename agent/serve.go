@@ -48,7 +48,7 @@ func (a *Agent) buildServer() error {
 
 // streams is what both servers ask for the streams of exec, attach and port-forward.
 func (a *Agent) streams() server.Runtime {
-	return server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}
+	return peoplesRuntime{server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}, a.work}
 }
 
 // access says who may do what: by client certificate and token, asked of the API server.

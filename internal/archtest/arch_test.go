@@ -30,6 +30,7 @@ var layers = map[string]string{
 
 	"kubeclient": "W",
 	"hostfs":     "H",
+	"work":       "S",
 
 	"perform": "C", "podworker": "C", "syncloop": "C", "nodefacts": "C",
 
@@ -39,14 +40,16 @@ var layers = map[string]string{
 // may says which layers a layer may import. Imports go down only, so that a reader can take the layers one at a
 // time; the edges do not know each other, so that one can be replaced without the others. W is the wire below the edges: it
 // does IO, so it is not pure, and it knows nothing of a node, so that every edge that opens a connection of its own to the API
-// server may use it. H is the host below the edges, in the same way: whatever opens a file that a container controls uses it.
+// server may use it. H is the host below the edges, in the same way: whatever opens a file that a container controls uses it. S
+// says which of the node's own work goes next; whoever has such work asks it.
 var may = map[string][]string{
 	"A": {"A"},
 	"W": {},
 	"H": {},
-	"B": {"A", "W", "H"},
-	"C": {"A", "H", "B", "C"},
-	"D": {"A", "W", "H", "B", "C", "D"},
+	"S": {},
+	"B": {"A", "W", "H", "S"},
+	"C": {"A", "H", "S", "B", "C"},
+	"D": {"A", "W", "H", "S", "B", "C", "D"},
 }
 
 // pureForbidden is what a pure package must not import: it has no IO, no clock of its own, no concurrency.

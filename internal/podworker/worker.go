@@ -182,6 +182,9 @@ func (w *Worker) Ref() pod.Ref {
 // Timeline returns the pod's record of decisions, oldest first, and how many older ones were dropped.
 func (w *Worker) Timeline() ([]timeline.Record, int) { return w.ring.Records() }
 
+// Tell puts into the timeline what others know of the pod. It may be called concurrently.
+func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
+
 // UnderWay is an action that has begun and not ended.
 type UnderWay struct {
 	What  string    `json:"what"`

@@ -14,6 +14,9 @@
 //     which is to be stopped. Its readiness probe goes on until it has ended.
 //   - In a pod that ends, no liveness or startup probe runs, sidecars' neither: nothing would be restarted for it.
 //     Readiness probes go on until their containers have ended.
+//   - A command waits for its turn where the node has more to do than it bears (package work). Its time limit counts from when
+//     it begins: a late probe is not a failed one, and its lateness is told.
+//   - Probes of one container that are due at once and do the same are one run.
 //   - What could not be probed (the runtime did not answer, a port has no such name) is an event, not a result.
 //
 // Before the first regular probe of a container that is not started, or not ready, there are quick ones: "While a

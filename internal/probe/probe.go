@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/work"
 )
 
 // Kind is what a probe is for.
@@ -71,6 +71,8 @@ type Measurement struct {
 	// Result is successful, failed or unknown: the values of label result of prober_probe_total.
 	Result string
 	Took   time.Duration
+	// Late is how long after its time the run began; runs that come before their time are never late.
+	Late time.Duration
 }
 
 // Config is what Probes needs.
@@ -85,6 +87,13 @@ type Config struct {
 	// that Forget takes, so that no run of a pod is told of after it: it must not block, nor call back.
 	Event   func(Event)
 	Observe func(Measurement)
+	// Late is told of probes that began late by half a period and a second or more, once a minute per container at most; called
+	// without locks, concurrently. Default: nobody is.
+	Late func(Lateness)
+	// Behind is told once in behindAgain that probes do not keep their periods on this node; called like Late.
+	Behind func(Behind)
+	// Work says when a command may run; connections do not ask. Default: every command may at once.
+	Work *work.Scheduler
 	// UserAgent of HTTP probes. Default kube-probe/1.36.
 	UserAgent string
 	// MaxParallel bounds the probes that run at once. Default 128.
@@ -110,6 +119,8 @@ type Target struct {
 	Initial *Initial
 	// Terminating stops liveness and startup probes: the pod is on its way out anyway.
 	Terminating bool
+	// Critical: the node needs the pod, and its liveness probes go before those of others.
+	Critical bool
 }
 
 // Initial is what was known of a container before this agent started.
@@ -140,7 +151,8 @@ type Probes struct {
 	pods    map[types.UID]*podEntry
 	timers  timers
 	running int
-	execs   map[types.UID]int // that run, by pod; nothing of a pod without
+	execs   map[types.UID]int // that run or wait for their turn, by pod; nothing of a pod without
+	behind  behind
 	ran     bool
 	wake    chan struct{} // capacity 1
 	wg      sync.WaitGroup
@@ -158,6 +170,7 @@ type container struct {
 	state   State
 	ready   bool // what the readiness probe says
 	runners [kinds]*runner
+	toldAt  time.Time // of being late
 }
 
 // New returns Probes that run nothing until Run.
@@ -174,11 +187,20 @@ func New(cfg Config) *Probes {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Measurement) {}
 	}
+	if cfg.Late == nil {
+		cfg.Late = func(Lateness) {}
+	}
+	if cfg.Behind == nil {
+		cfg.Behind = func(Behind) {}
+	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "kube-probe/1.36"
 	}
 	if cfg.MaxParallel <= 0 {
 		cfg.MaxParallel = 128
+	}
+	if cfg.Work == nil {
+		cfg.Work = work.New(work.Config{Processors: cfg.MaxParallel, Most: cfg.MaxParallel})
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -256,6 +278,7 @@ func (p *Probes) Run(ctx context.Context) error {
 		timer.Reset(p.launch(ctx))
 		select {
 		case <-ctx.Done():
+			p.withdraw()
 			p.wg.Wait()
 			p.transport.CloseIdleConnections()
 			return nil
@@ -263,42 +286,6 @@ func (p *Probes) Run(ctx context.Context) error {
 		case <-p.wake:
 		}
 	}
-}
-
-// execsPerPod bounds the commands that run at once for the probes of one pod: each is a process in the pod's containers and a
-// call of the runtime, and a pod with a hundred containers must not take the places of all others. What is over it is tried
-// again after execAgain.
-const (
-	execsPerPod = 8
-	execAgain   = 100 * time.Millisecond
-)
-
-// launch starts the probes that are due and returns how long the next has to wait.
-func (p *Probes) launch(ctx context.Context) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	for len(p.timers) > 0 && p.running < p.cfg.MaxParallel {
-		r := p.timers[0]
-		if wait := r.at.Sub(now); wait > 0 {
-			return wait
-		}
-		heap.Pop(&p.timers)
-		if r.spec.Exec != nil {
-			if p.execs[r.c.ref.UID] >= execsPerPod {
-				r.at = now.Add(execAgain)
-				heap.Push(&p.timers, r)
-				continue
-			}
-			p.execs[r.c.ref.UID]++
-		}
-		p.running++
-		p.wg.Add(1)
-		var probeCtx context.Context
-		probeCtx, r.cancel = context.WithCancel(ctx)
-		go p.run(probeCtx, r, r.c.target)
-	}
-	return time.Hour // a probe that ends, or a new one, wakes us
 }
 
 func (p *Probes) nudge() {

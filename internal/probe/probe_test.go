@@ -157,7 +157,7 @@ func TestReadiness(t *testing.T) {
 		}
 		// Quick ones until it is ready, then every period; 2 failures make it unready, 1 success ready.
 		r.expect(t, "execs", r.execs, []string{
-			"500ms c1 x", "1.5s c1 x", "10s c1 x", "20s c1 x", "30s c1 x", "40s c1 x", "50s c1 x", "1m0s c1 x"})
+			"0s c1 x", "500ms c1 x", "1.5s c1 x", "10s c1 x", "20s c1 x", "30s c1 x", "40s c1 x", "50s c1 x", "1m0s c1 x"})
 		r.expect(t, "changes", r.changes, []string{"1.5s", "40s", "1m0s"})
 		r.expect(t, "events", r.events, []string{
 			"30s Unhealthy Readiness probe failed: outerr", "40s Unhealthy Readiness probe failed: outerr", "50s Unhealthy Readiness probe failed: outerr"})
@@ -205,9 +205,9 @@ func TestStartupGatesTheOthers(t *testing.T) {
 			StartupProbe: execProbe("started", 5, 0, 3), LivenessProbe: execProbe("alive", 10, 0, 1), ReadinessProbe: execProbe("ready", 10, 0, 1)}}})
 		pass(20 * time.Second)
 		r.expect(t, "execs", r.execs, []string{
-			"500ms c1 started", "1.5s c1 started", "3.5s c1 started", "5s c1 started", "10s c1 started", "15s c1 started", "15s c1 ready"})
+			"0s c1 started", "500ms c1 started", "1.5s c1 started", "3.5s c1 started", "5s c1 started", "10s c1 started", "15s c1 started", "15s c1 ready"})
 		pass(6 * time.Second)
-		if got := strings.Join(r.execs[7:], ", "); got != "25s c1 alive, 25s c1 ready" && got != "25s c1 ready, 25s c1 alive" {
+		if got := strings.Join(r.execs[8:], ", "); got != "25s c1 alive, 25s c1 ready" && got != "25s c1 ready, 25s c1 alive" {
 			t.Errorf("then %s", got)
 		}
 		s, _ := r.Result("u", "c1")

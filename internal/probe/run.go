@@ -1,70 +1,122 @@
 package probe
 
 import (
+	"container/heap"
 	"context"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/work"
 )
 
 // runtimeSilence is how long after a command's time is up a runtime may be silent before it counts as hanging. A runtime
 // that hangs says nothing about the containers in it.
 const runtimeSilence = 30 * time.Second
 
+// batch is one run, and the probes that it is for: the first has it done, and those of its container that are due and would do
+// the same share what it finds out.
+type batch struct {
+	runners []*runner
+	target  Target
+	began   time.Time
+	job     *work.Job // of a command
+}
+
 // run runs one probe and takes its result into account.
-func (p *Probes) run(ctx context.Context, r *runner, t Target) {
+func (p *Probes) run(ctx context.Context, b batch) {
 	defer p.wg.Done()
-	began := time.Now()
+	r := b.runners[0]
 	limit := timeout(r.spec)
 	within := limit
 	if r.spec.Exec != nil {
 		within += runtimeSilence // the runtime keeps the limit
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, within)
-	outcome, output := p.check(probeCtx, t, r.spec, limit)
+	outcome, output := p.check(probeCtx, b.target, r.spec, limit)
 	output = pod.Text(output) // it is logged, becomes an event, and the reason that a container is stopped for
 	cancel()
 	now := time.Now()
+	if b.job != nil {
+		if ctx.Err() != nil || outcome == Unknown {
+			b.job.Cut()
+		} else {
+			b.job.Done()
+		}
+	}
 
 	p.mu.Lock()
-	void := ctx.Err() != nil || r.dropped // the agent ends, or the container is gone: it says nothing about it
 	p.running--
 	if r.spec.Exec != nil {
-		if p.execs[r.c.ref.UID]--; p.execs[r.c.ref.UID] == 0 {
-			delete(p.execs, r.c.ref.UID)
-		}
+		p.execEnded(r)
 	}
+	void := ctx.Err() != nil // the agent ends, or the first one's container is gone: nothing was learned
 	r.cancel()
-	r.cancel = nil
-	var events []Event
-	changed, counted := false, !began.Before(r.regular)
-	if !void {
-		before := r.c.state
-		if outcome == Success || outcome == Warning || counted {
-			events = r.c.events(r.kind, outcome, output)
+	var news []report
+	for _, one := range b.runners {
+		one.cancel, one.job = nil, nil
+		switch {
+		case one.dropped:
+		case void:
+			one.at = now
+			heap.Push(&p.timers, one)
+		default:
+			news = append(news, p.takes(one, &b, outcome, output, now))
 		}
-		r.c.take(r, outcome, output, counted)
-		p.next(r, counted, now)
-		changed = r.c.state != before
-		// Under the lock: whoever counts must not hear of a pod after Forget.
-		p.cfg.Observe(Measurement{Pod: r.c.ref, Container: t.Spec.Name, Kind: r.kind, Result: outcome.label(), Took: now.Sub(began)})
 	}
-	state := r.c.state
 	p.nudge() // there is room for another
 	p.mu.Unlock()
+	for i := range news {
+		p.tell(&news[i], b.target.Spec.Name, output)
+	}
+}
 
-	if void {
-		return
+// report is what is to be told of a result, without the lock.
+type report struct {
+	r       *runner
+	state   State
+	changed bool
+	events  []Event
+	late    *Lateness
+	behind  *Behind
+}
+
+// takes takes a result into account for one probe. Called with the lock held.
+func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now time.Time) report {
+	counted, before := !b.began.Before(r.regular), r.c.state
+	n := report{r: r}
+	var late time.Duration
+	if counted {
+		late = b.began.Sub(r.regular)
+		n.late, n.behind = p.lateness(r, late, b.began)
 	}
-	if changed {
-		p.cfg.Log.Info("probe changed the state of a container", "pod", r.c.ref.String(), "container", t.Spec.Name,
-			"probe", r.kind, "started", state.Started, "ready", state.Ready, "unhealthy", state.Unhealthy, "output", output)
+	if outcome == Success || outcome == Warning || counted {
+		n.events = r.c.events(r.kind, outcome, output)
 	}
-	for _, e := range events {
+	r.c.take(r, outcome, output, counted)
+	p.next(r, counted, now)
+	n.state, n.changed = r.c.state, r.c.state != before
+	// Under the lock: whoever counts must not hear of a pod after Forget.
+	p.cfg.Observe(Measurement{Pod: r.c.ref, Container: b.target.Spec.Name, Kind: r.kind, Result: outcome.label(), Took: now.Sub(b.began), Late: late})
+	return n
+}
+
+func (p *Probes) tell(n *report, name, output string) {
+	c := n.r.c
+	if n.changed {
+		p.cfg.Log.Info("probe changed the state of a container", "pod", c.ref.String(), "container", name,
+			"probe", n.r.kind, "started", n.state.Started, "ready", n.state.Ready, "unhealthy", n.state.Unhealthy, "output", output)
+	}
+	for _, e := range n.events {
 		p.cfg.Event(e)
 	}
-	if changed {
-		p.cfg.Notify(r.c.ref.UID)
+	if n.late != nil {
+		p.cfg.Late(*n.late)
+	}
+	if n.behind != nil {
+		p.cfg.Behind(*n.behind)
+	}
+	if n.changed {
+		p.cfg.Notify(c.ref.UID)
 	}
 }
 

@@ -10,10 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/work"
 )
 
-// The first quick probe comes this long after the container's start; each next wait is twice as long. An exec
-// probe costs more than a connection.
+// The first quick probe comes as soon as the container runs, the second so long after it; each next wait is twice as long. An
+// exec probe costs more than a connection.
 const (
 	quickNetwork = 100 * time.Millisecond
 	quickExec    = 500 * time.Millisecond
@@ -21,8 +22,8 @@ const (
 
 // runner is one probe of one container.
 //
-//	gated ──► in the heap ──► running ──┬─► in the heap
-//	(startup)                           └─► done (startup succeeded, or liveness or startup failed for good)
+//	gated ──► in the heap ──► waits for its turn ──► running ──┬─► in the heap
+//	(startup)                 (a command, under load)          └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
 	c    *container
 	kind Kind
@@ -32,6 +33,8 @@ type runner struct {
 	regular time.Time     // when the next probe that counts is due
 	quick   time.Duration // wait before the next quick probe; 0: no more of them
 	pos     int           // in the heap, or -1
+	job     *work.Job     // that waits for its turn, or runs
+	pace    work.Pace     // what its command usually takes
 	cancel  context.CancelFunc
 	dropped bool
 
@@ -147,6 +150,11 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	case now.Sub(c.target.StartedAt) > delay+period && since.Equal(c.target.StartedAt):
 		// It has run for a while: the agent was restarted, with many other containers to probe.
 		r.regular = now.Add(time.Duration(p.rand.Int64N(int64(period))))
+		for _, twin := range c.runners { // one run is enough for both
+			if twin != nil && twin != r && identical(twin, r) && twin.regular.Before(now.Add(period)) {
+				r.regular = twin.regular
+			}
+		}
 	case delay > 0:
 		r.regular = later(c.target.StartedAt.Add(delay), now)
 	default:
@@ -159,9 +167,6 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 			r.quick = quickExec
 		}
 		first := later(c.target.StartedAt.Add(delay), since)
-		if since.Equal(c.target.StartedAt) {
-			first = first.Add(r.quick) // no process listens in its first moment
-		}
 		if first.Before(r.at) {
 			r.at = later(first, now)
 		}
@@ -190,9 +195,10 @@ func (p *Probes) again(r *runner, counted bool, now time.Time) {
 	}
 	r.at = r.regular
 	if r.quick > 0 {
-		if r.quick *= 2; r.quick >= period || !wantsQuick(r) {
+		next := now.Add(r.quick)
+		if r.quick *= 2; r.quick >= 2*period || !wantsQuick(r) {
 			r.quick = 0
-		} else if next := now.Add(r.quick); next.Before(r.at) {
+		} else if next.Before(r.at) {
 			r.at = next
 		}
 	}
@@ -211,8 +217,13 @@ func (p *Probes) halt(c *container, k Kind) {
 	if r.pos >= 0 {
 		heap.Remove(&p.timers, r.pos)
 	}
-	if r.cancel != nil {
+	switch {
+	case r.cancel != nil:
 		r.cancel()
+	case r.job != nil && r.job.Withdraw(): // it waited for its turn
+		r.job = nil
+		p.execEnded(r)
+		p.wg.Done()
 	}
 }
 

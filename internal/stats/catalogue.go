@@ -48,6 +48,7 @@ type Metrics struct {
 	pull                                    *prometheus.HistogramVec
 	ensured, verified                       *prometheus.CounterVec // images
 	evictions, rejections, restarted        *prometheus.CounterVec
+	probeLate                               *prometheus.HistogramVec
 }
 
 // NewMetrics registers the catalogue.
@@ -58,7 +59,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
-		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, m.probeLate, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
@@ -97,6 +98,8 @@ func (m *Metrics) makePods() {
 	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Times that it was asked whether a pod may use an image that is present", "result")
 	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
+	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds between the time of a probe and its beginning: a late probe is not a failed one",
+		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
 	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came again under the UID of one that had just ended", "static")
 }
 
@@ -288,6 +291,13 @@ func (m *Metrics) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
 func (m *Metrics) ImageVerified(result string) {
 	if m != nil {
 		m.verified.WithLabelValues(result).Inc()
+	}
+}
+
+// ProbeBegan notes how late a probe began; kind is Liveness, Readiness or Startup.
+func (m *Metrics) ProbeBegan(kind string, late time.Duration) {
+	if m != nil {
+		m.probeLate.WithLabelValues(kind).Observe(late.Seconds())
 	}
 }
 

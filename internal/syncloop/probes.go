@@ -26,6 +26,7 @@ func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
 // started and ready as soon as it runs and its postStart hook is done.
 func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 	var targets []probe.Target
+	critical := crispec.IsCritical(p)
 	ending := p.DeletionTimestamp != nil || m.Stop != nil || !m.StopBegan.IsZero()
 	for c := range crispec.Containers(p) {
 		inst := obs.Newest(c.Name)
@@ -43,7 +44,7 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 		}
 		targets = append(targets, probe.Target{
 			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
-			Initial: before, Terminating: ending,
+			Initial: before, Terminating: ending, Critical: critical,
 		})
 	}
 	s.Probes.Set(pod.RefOf(p), targets)

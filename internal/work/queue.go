@@ -1,0 +1,131 @@
+package work
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// queue is the work that waits, by class and pod: pure, the Scheduler has the lock.
+type queue struct {
+	shares  Shares
+	classes [Classes]line
+	virtual float64 // the account of the class that was served last
+	length  int
+}
+
+// line is a class's: pods in the order of their turns, each with what it has waiting.
+type line struct {
+	pods []*turn
+	of   map[types.UID]*turn
+	// account is how much time the class was given, over its share; usual is what its work takes.
+	account float64
+	usual   time.Duration
+	active  int
+}
+
+type turn struct {
+	uid  types.UID
+	jobs []*Job
+}
+
+// guess is what work takes of which nothing is known yet.
+const guess = 100 * time.Millisecond
+
+func (q *queue) push(j *Job) {
+	l := &q.classes[j.class]
+	if l.of == nil {
+		l.of = map[types.UID]*turn{}
+	}
+	if len(l.pods) == 0 && l.active == 0 { // a class that was away has saved nothing up
+		l.account = max(l.account, q.virtual)
+	}
+	t := l.of[j.uid]
+	if t == nil {
+		t = &turn{uid: j.uid}
+		l.of[j.uid] = t
+		l.pods = append(l.pods, t)
+	}
+	t.jobs = append(t.jobs, j)
+	q.length++
+}
+
+// pop takes out what goes next, or returns nil.
+func (q *queue) pop() *Job {
+	next := Classes
+	for c := range Classes {
+		if len(q.classes[c].pods) > 0 && (next == Classes || q.before(c, next)) {
+			next = c
+		}
+	}
+	if next == Classes {
+		return nil
+	}
+	l := &q.classes[next]
+	t := l.pods[0]
+	j := t.jobs[0]
+	l.pods, t.jobs = l.pods[1:], t.jobs[1:]
+	if len(t.jobs) > 0 {
+		l.pods = append(l.pods, t)
+	} else {
+		delete(l.of, t.uid)
+	}
+	q.length--
+	if q.shares[next] > 0 {
+		q.virtual = max(q.virtual, l.account)
+	}
+	return j
+}
+
+// before reports whether class a goes before class b: those with a share before those without, then who got least of it.
+func (q *queue) before(a, b Class) bool {
+	if (q.shares[a] > 0) != (q.shares[b] > 0) {
+		return q.shares[a] > 0
+	}
+	x, y := q.classes[a].account, q.classes[b].account
+	return x < y || x == y && q.shares[a] > q.shares[b]
+}
+
+// remove takes out what will not be done.
+func (q *queue) remove(j *Job) {
+	l := &q.classes[j.class]
+	t := l.of[j.uid]
+	if t == nil {
+		return
+	}
+	i := slices.Index(t.jobs, j)
+	if i < 0 {
+		return
+	}
+	t.jobs = slices.Delete(t.jobs, i, i+1)
+	q.length--
+	if len(t.jobs) == 0 {
+		delete(l.of, j.uid)
+		l.pods = slices.DeleteFunc(l.pods, func(o *turn) bool { return o == t })
+	}
+}
+
+// begin charges a class for work that begins with what it will probably take; end corrects that.
+func (q *queue) begin(j *Job) {
+	l := &q.classes[j.class]
+	if l.usual == 0 {
+		l.usual = guess
+	}
+	j.charged = l.usual
+	l.active++
+	q.charge(j.class, j.charged)
+}
+
+func (q *queue) end(j *Job, took time.Duration) {
+	l := &q.classes[j.class]
+	l.active--
+	q.charge(j.class, took-j.charged)
+	l.usual += (took - l.usual) / 8
+}
+
+func (q *queue) charge(c Class, d time.Duration) {
+	if q.shares[c] > 0 {
+		q.classes[c].account += d.Seconds() / q.shares[c]
+	}
+}

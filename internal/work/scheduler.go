@@ -1,0 +1,233 @@
+package work
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// hold is how long work counts as load at most.
+const hold = 2 * time.Second
+
+// Config is what a Scheduler needs; its zero value is usable.
+type Config struct {
+	// Processors of the machine: so many pieces of work at least are in flight before anything waits. Default 2.
+	Processors int
+	// Most bounds what is in flight before anything waits. Default 128.
+	Most int
+	// Shares of the classes; nil: DefaultShares.
+	Shares *Shares
+}
+
+// Scheduler says when work may begin. All methods may be called concurrently, and none blocks but Wait.
+type Scheduler struct {
+	mu     sync.Mutex
+	limit  limit
+	queue  queue
+	flying []*Job // that count as load, oldest first
+	queued int    // of them: those that can wait
+	timer  *time.Timer
+}
+
+// Job is one piece of work.
+//
+//	waiting ──► running ──► done
+//	   └──────────────────────▲
+type Job struct {
+	s       *Scheduler
+	class   Class
+	uid     types.UID
+	pace    *Pace
+	granted func()
+
+	state   state
+	loads   bool
+	waits   bool // of a class that can wait
+	began   time.Time
+	charged time.Duration
+}
+
+type state uint8
+
+const (
+	waiting state = iota
+	running
+	done
+)
+
+// New returns a Scheduler.
+func New(cfg Config) *Scheduler {
+	if cfg.Processors <= 0 {
+		cfg.Processors = 2
+	}
+	if cfg.Most <= 0 {
+		cfg.Most = 128
+	}
+	shares := DefaultShares()
+	if cfg.Shares != nil {
+		shares = *cfg.Shares
+	}
+	return &Scheduler{limit: newLimit(cfg.Processors, cfg.Most), queue: queue{shares: shares}}
+}
+
+// Begin notes work that goes at once. Done ends it.
+func (s *Scheduler) Begin(c Class) *Job {
+	j := &Job{s: s, class: c}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.launch(j, time.Now())
+	return j
+}
+
+// Enter asks for a turn of a pod's work. Now says that it may begin at once; otherwise granted is called, in a goroutine of its
+// own, when it may, unless Withdraw comes first. Pace, which may be nil, is what the work usually takes: it is read and written
+// under the Scheduler's lock.
+func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j *Job, now bool) {
+	j = &Job{s: s, class: c, uid: uid, pace: pace, granted: granted, waits: true}
+	at := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(at)
+	if s.queue.length == 0 && s.room() {
+		s.launch(j, at)
+		return j, true
+	}
+	s.queue.push(j)
+	s.dispatch(at)
+	return j, false
+}
+
+// Wait waits for a turn.
+func (s *Scheduler) Wait(ctx context.Context, c Class, uid types.UID) (*Job, error) {
+	turn := make(chan struct{})
+	j, now := s.Enter(c, uid, nil, func() { close(turn) })
+	if now {
+		return j, nil
+	}
+	select {
+	case <-turn:
+		return j, nil
+	case <-ctx.Done():
+		if !j.Withdraw() {
+			j.Cut()
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// Withdraw gives up the wait for a turn; false: work has begun, or is about to, and is not touched.
+func (j *Job) Withdraw() bool {
+	j.s.mu.Lock()
+	defer j.s.mu.Unlock()
+	if j.state != waiting {
+		return false
+	}
+	j.state = done
+	j.s.queue.remove(j)
+	return true
+}
+
+// Done ends work that has begun. Only the first call counts.
+func (j *Job) Done() { j.end(false) }
+
+// Cut is Done for work whose time says nothing of the machine: it was cut short.
+func (j *Job) Cut() { j.end(true) }
+
+func (j *Job) end(cut bool) {
+	now := time.Now()
+	s := j.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.state != running {
+		return
+	}
+	took := now.Sub(j.began)
+	full := s.queue.length > 0
+	s.unload(j, took)
+	j.state = done
+	if j.pace != nil && !cut {
+		s.limit.ended(took, j.pace.best, full)
+		j.pace.learn(took, s.limit.now <= s.limit.least)
+	}
+	s.dispatch(now)
+}
+
+// room reports whether one more piece of work that can wait may begin: within the limit, or within the part of it that starts
+// and people leave to the others.
+func (s *Scheduler) room() bool {
+	places := s.limit.places()
+	return len(s.flying) < places || s.queued < max(1, places/4)
+}
+
+func (s *Scheduler) launch(j *Job, now time.Time) {
+	j.state, j.began = running, now
+	if !j.class.loads() {
+		return
+	}
+	j.loads = true
+	s.flying = append(s.flying, j)
+	s.queue.begin(j)
+	if j.waits {
+		s.queued++
+	}
+}
+
+// unload takes a job off the load, if it is still counted.
+func (s *Scheduler) unload(j *Job, took time.Duration) {
+	if !j.loads {
+		return
+	}
+	j.loads = false
+	for i, f := range s.flying {
+		if f == j {
+			s.flying = append(s.flying[:i], s.flying[i+1:]...)
+			break
+		}
+	}
+	s.queue.end(j, took)
+	if j.waits {
+		s.queued--
+	}
+}
+
+// expire takes off the load what was begun long ago.
+func (s *Scheduler) expire(now time.Time) {
+	for len(s.flying) > 0 && now.Sub(s.flying[0].began) >= hold {
+		s.unload(s.flying[0], hold)
+	}
+}
+
+// dispatch lets begin what there is room for, and sees to it that it is called again where something waits.
+func (s *Scheduler) dispatch(now time.Time) {
+	s.expire(now)
+	for s.queue.length > 0 && s.room() {
+		j := s.queue.pop()
+		s.launch(j, now)
+		go j.granted()
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	if s.queue.length > 0 && len(s.flying) > 0 {
+		s.timer = time.AfterFunc(max(time.Millisecond, s.flying[0].began.Add(hold).Sub(now)), s.again)
+	}
+}
+
+func (s *Scheduler) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dispatch(time.Now())
+}
+
+// Load is what a Scheduler has under way.
+type Load struct{ Limit, Flying, Waiting int }
+
+// Load tells what is under way.
+func (s *Scheduler) Load() Load {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Load{Limit: s.limit.places(), Flying: len(s.flying), Waiting: s.queue.length}
+}

@@ -1,0 +1,251 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// bubble runs f in time of its own.
+func bubble(t *testing.T, cfg Config, f func(t *testing.T, s *Scheduler)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, New(cfg))
+		synctest.Wait()
+	})
+}
+
+// again runs work of a pod again and again until ctx ends, and counts.
+func again(ctx context.Context, s *Scheduler, c Class, uid types.UID, took time.Duration, count *atomic.Int64) {
+	for ctx.Err() == nil {
+		j, err := s.Wait(ctx, c, uid)
+		if err != nil {
+			return
+		}
+		time.Sleep(took)
+		count.Add(1)
+		j.Done()
+	}
+}
+
+// share lets ten pods of each class compete for a second of four places' time and returns what each class did.
+func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	defer cancel()
+	counts := map[Class]*[10]atomic.Int64{}
+	for _, c := range classes {
+		counts[c] = &[10]atomic.Int64{}
+		for i := range 10 {
+			go again(ctx, s, c, types.UID(fmt.Sprint(c, i)), 100*time.Millisecond, &counts[c][i])
+		}
+	}
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	out := map[Class]int{}
+	for c, each := range counts {
+		for i := range each {
+			n := each[i].Load()
+			if 3*n < 2*each[0].Load() {
+				t.Errorf("%s: pods do not take turns: %d and %d", c, each[0].Load(), n)
+			}
+			out[c] += int(n)
+		}
+	}
+	return out
+}
+
+// Where there is room nothing waits, whatever its class.
+func TestAnIdleMachineDelaysNothing(t *testing.T) {
+	bubble(t, Config{Processors: 4}, func(t *testing.T, s *Scheduler) {
+		for c := range Classes {
+			j, now := s.Enter(c, "u", nil, func() { t.Error("granted") })
+			if !now {
+				t.Errorf("%s waits", c)
+			}
+			j.Done()
+			j.Done() // counts once
+		}
+		if l := s.Load(); l != (Load{Limit: 8}) {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// Classes that compete get what their shares say, and one that is alone gets all.
+func TestShares(t *testing.T) {
+	bubble(t, Config{Processors: 2, Most: 4}, func(t *testing.T, s *Scheduler) {
+		got := share(t, s, First, Periodic, Removal)
+		sum := float64(got[First] + got[Periodic] + got[Removal])
+		if sum < 3900 {
+			t.Errorf("%v: places were left empty", got)
+		}
+		for c, want := range map[Class]float64{First: 8. / 12, Periodic: 2. / 12, Removal: 2. / 12} {
+			if part := float64(got[c]) / sum; part < want-0.05 || part > want+0.05 {
+				t.Errorf("%s got %.2f of the machine, want %.2f: %v", c, part, want, got)
+			}
+		}
+	})
+}
+
+func TestAloneAClassGetsAll(t *testing.T) {
+	bubble(t, Config{Processors: 2, Most: 4}, func(t *testing.T, s *Scheduler) {
+		if got := share(t, s, Rotation); got[Rotation] < 3900 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// A class without a share starves beside one that never ends: the shares are what keeps it from that.
+func TestWithoutAShare(t *testing.T) {
+	shares := DefaultShares()
+	shares[Removal] = 0
+	bubble(t, Config{Processors: 2, Most: 4, Shares: &shares}, func(t *testing.T, s *Scheduler) {
+		if got := share(t, s, Periodic, Removal); got[Removal] > 10 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// Starts and people do not wait, and what can wait makes room for them, but for a part.
+func TestStartsGoAtOnce(t *testing.T) {
+	bubble(t, Config{Processors: 4, Most: 8}, func(t *testing.T, s *Scheduler) {
+		var starts []*Job
+		for range 100 {
+			starts = append(starts, s.Begin(Start))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var count atomic.Int64
+		for i := range 20 {
+			go again(ctx, s, Periodic, types.UID(fmt.Sprint(i)), 100*time.Millisecond, &count)
+		}
+		time.Sleep(1050 * time.Millisecond)
+		synctest.Wait()
+		if n := count.Load(); n != 20 {
+			t.Errorf("%d commands beside starts in a second, want 20: two at a time", n)
+		}
+		for _, j := range starts {
+			j.Done()
+		}
+		time.Sleep(time.Second)
+		if n := count.Load(); n < 55 {
+			t.Errorf("%d commands, want more when the starts are over", n)
+		}
+		cancel()
+		time.Sleep(time.Second)
+	})
+}
+
+// What takes long is no load any more, and keeps no place: a runtime that hangs holds up nothing for ever.
+func TestWhatHangsKeepsNoPlace(t *testing.T) {
+	bubble(t, Config{Processors: 1, Most: 2}, func(t *testing.T, s *Scheduler) {
+		for range 2 {
+			if _, now := s.Enter(Periodic, "hangs", nil, nil); !now {
+				t.Fatal("it waits")
+			}
+		}
+		began := time.Now()
+		j, err := s.Wait(t.Context(), Removal, "u")
+		if err != nil || time.Since(began) > hold {
+			t.Errorf("waited for %v: %v", time.Since(began), err)
+		}
+		j.Done()
+	})
+}
+
+// Who gives up is not called, and the next one is.
+func TestWithdraw(t *testing.T) {
+	bubble(t, Config{Processors: 1, Most: 1}, func(t *testing.T, s *Scheduler) {
+		first, _ := s.Enter(Periodic, "a", nil, nil)
+		second, now := s.Enter(Periodic, "b", nil, func() { t.Error("it has given up") })
+		granted := false
+		third, _ := s.Enter(Periodic, "c", nil, func() { granted = true })
+		if now || !second.Withdraw() || second.Withdraw() {
+			t.Error("the second is not withdrawn once")
+		}
+		first.Done()
+		synctest.Wait()
+		if !granted || third.Withdraw() {
+			t.Error("the third is not granted")
+		}
+		third.Done()
+		ctx, cancel := context.WithCancel(t.Context())
+		holder := s.Begin(Start)
+		keeper, _ := s.Enter(Periodic, "d", nil, nil)
+		cancel()
+		if _, err := s.Wait(ctx, Removal, "e"); err == nil {
+			t.Error("it did not wait")
+		}
+		holder.Done()
+		keeper.Done()
+		if l := s.Load(); l.Flying != 0 || l.Waiting != 0 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// limitAfter runs a hundred commands over and over, of which each takes what took says while n are in flight, and returns the
+// limit.
+func limitAfter(t *testing.T, s *Scheduler, d time.Duration, took func(n int) time.Duration) int {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	for i := range 100 {
+		go func() {
+			var pace Pace
+			for ctx.Err() == nil {
+				turn := make(chan struct{})
+				j, now := s.Enter(Periodic, types.UID(fmt.Sprint(i)), &pace, func() { close(turn) })
+				if !now {
+					<-turn
+				}
+				time.Sleep(took(s.Load().Flying))
+				j.Done()
+			}
+		}()
+	}
+	<-ctx.Done()
+	limit := s.Load().Limit
+	time.Sleep(time.Hour)
+	return limit
+}
+
+// The limit follows what commands take: of those that sleep the machine bears any number, of those that compute as many as it
+// has processors for.
+func TestTheLimitFollowsWhatCommandsTake(t *testing.T) {
+	bubble(t, Config{Processors: 2}, func(t *testing.T, s *Scheduler) {
+		if got := limitAfter(t, s, 20*time.Second, func(int) time.Duration { return 900 * time.Millisecond }); got < 90 {
+			t.Errorf("of commands that sleep: %d at once, of 100", got)
+		}
+	})
+}
+
+func TestTheLimitIsSmallForWhatComputes(t *testing.T) {
+	bubble(t, Config{Processors: 2}, func(t *testing.T, s *Scheduler) {
+		if got := limitAfter(t, s, 5*time.Minute, func(n int) time.Duration {
+			return time.Duration(float64(50*time.Millisecond) * max(1, float64(n)/2))
+		}); got > 24 {
+			t.Errorf("of commands that compute: %d at once, on 2 processors", got)
+		}
+	})
+}
+
+func TestParseShares(t *testing.T) {
+	t.Parallel()
+	got, err := ParseShares(map[string]float64{"first": 0})
+	want := DefaultShares()
+	want[First] = 0
+	if err != nil || got != want {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []map[string]float64{{"nobody": 1}, {"first": -1}, {"invalid": 1}} {
+		if _, err := ParseShares(bad); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+}
