@@ -84,6 +84,11 @@ var blocks = []block{
 		{name: "restart", needs: "many", do: (*Session).restart, brief: 3},
 		{name: "delete", needs: "many", do: (*Session).deleteMany, limit: true},
 	}},
+	{"busy", []step{
+		{name: "busy", do: (*Session).busy, brief: 3},
+		{name: "crash", do: (*Session).crash, brief: 1},
+		{name: "chatter", do: (*Session).chatter, brief: 1},
+	}},
 	{"probes", []step{{name: "probes", do: (*Session).probes, brief: 3}}},
 	{"dense", []step{{name: "dense", do: (*Session).dense, brief: 1}}},
 }
