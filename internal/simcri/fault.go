@@ -128,6 +128,9 @@ func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*
 	if err := pause(ctx, wait); err != nil {
 		return nil, err
 	}
+	if err := r.processors.spend(ctx, r.cfg.CPU[method]); err != nil {
+		return nil, err
+	}
 	if f != nil && f.Effect == Refuse {
 		return nil, f.Err
 	}

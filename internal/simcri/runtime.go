@@ -27,6 +27,10 @@ type Config struct {
 	PodCIDRs []netip.Prefix
 	// Latency is how long a method takes by its name ("RunPodSandbox"); "" is for those not named.
 	Latency map[string]Latency
+	// Processors that the work of the runtime shares, as CPU says how much each method has; 0: no end of them.
+	Processors int
+	// CPU is how much of a processor's time a method takes by its name, beside its latency.
+	CPU map[string]time.Duration
 	// Pull says what pulling an image is like. Default: DefaultPull.
 	Pull func(image string) Pull
 	// Images are present from the start.
@@ -64,7 +68,8 @@ type Runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
-	cfg Config
+	cfg        Config
+	processors processors
 
 	mu         sync.Mutex
 	closed     bool
@@ -107,7 +112,7 @@ func New(cfg Config) *Runtime {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Runtime{
-		cfg: cfg, sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
+		cfg: cfg, processors: processors{count: cfg.Processors}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
 		images: map[string]*image{}, imageNames: map[string]*image{}, pulls: map[string]int{},
 		used: map[netip.Addr]bool{}, calls: map[string]int{},
 		conditions: map[string]*runtimeapi.RuntimeCondition{

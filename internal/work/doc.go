@@ -11,8 +11,8 @@
 //     within a class pods take turns. A class with a share waits for at most what the others' shares are worth: nothing starves.
 //   - Starts, stops and commands of people do not wait here. They count as load, so that what can wait makes room for them;
 //     a part of the limit stays for the others all the same. How many pods start at once is the Gate's in package podworker.
-//   - The limit follows what commands take: it grows while they take what they usually do, and shrinks while they take
-//     several times as long. It has bounds on both sides.
+//   - The limit follows what commands take: it grows while more at once makes none of them slower, and shrinks while it makes
+//     each as much slower. It has bounds on both sides.
 //   - What takes longer than hold counts as load no more: a command that sleeps, a stop that waits for its grace period. A
 //     runtime that hangs keeps a place for no longer either.
 package work

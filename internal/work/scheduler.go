@@ -47,6 +47,7 @@ type Job struct {
 	waits   bool // of a class that can wait
 	began   time.Time
 	charged time.Duration
+	among   int // how much was under way when it began, itself too
 }
 
 type state uint8
@@ -82,7 +83,7 @@ func (s *Scheduler) Begin(c Class) *Job {
 }
 
 // Enter asks for a turn of a pod's work. Now says that it may begin at once; otherwise granted is called, in a goroutine of its
-// own, when it may, unless Withdraw comes first. Pace, which may be nil, is what the work usually takes: it is read and written
+// own, when it may, unless Withdraw comes first. Pace, which may be nil, is what the work took before: it is read and written
 // under the Scheduler's lock.
 func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j *Job, now bool) {
 	j = &Job{s: s, class: c, uid: uid, pace: pace, granted: granted, waits: true}
@@ -145,11 +146,11 @@ func (j *Job) end(cut bool) {
 	}
 	took := now.Sub(j.began)
 	full := s.queue.length > 0
+	among := float64(j.among+len(s.flying)) / 2
 	s.unload(j, took)
 	j.state = done
 	if j.pace != nil && !cut {
-		s.limit.ended(took, j.pace.best, full)
-		j.pace.learn(took, s.limit.now <= s.limit.least)
+		s.limit.ended(j.pace, took, among, full)
 	}
 	s.dispatch(now)
 }
@@ -168,6 +169,7 @@ func (s *Scheduler) launch(j *Job, now time.Time) {
 	}
 	j.loads = true
 	s.flying = append(s.flying, j)
+	j.among = len(s.flying)
 	s.queue.begin(j)
 	if j.waits {
 		s.queued++

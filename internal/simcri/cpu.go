@@ -1,0 +1,79 @@
+package simcri
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+)
+
+// processors are what the work of a runtime shares: while more pieces are under way than there are processors, each gets its
+// part and takes as much longer. The zero value has no end of them.
+type processors struct {
+	count int
+
+	mu    sync.Mutex
+	work  map[*piece]bool
+	since time.Time // left of each piece is as of then
+	timer *time.Timer
+}
+
+type piece struct {
+	left float64 // seconds of a processor
+	done chan struct{}
+}
+
+// spend takes d of a processor's time.
+func (p *processors) spend(ctx context.Context, d time.Duration) error {
+	if p.count == 0 || d <= 0 {
+		return nil
+	}
+	w := &piece{left: d.Seconds(), done: make(chan struct{})}
+	p.change(func() {
+		if p.work == nil {
+			p.work = map[*piece]bool{}
+		}
+		p.work[w] = true
+	})
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		p.change(func() { delete(p.work, w) })
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// speed is how much of a processor each piece has.
+func (p *processors) speed() float64 {
+	return min(1, float64(p.count)/max(1, float64(len(p.work))))
+}
+
+// change brings what is left up to date, changes what is under way, and sees to the next end.
+func (p *processors) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	done := now.Sub(p.since).Seconds() * p.speed()
+	p.since = now
+	for w := range p.work {
+		if w.left -= done; w.left < 1e-6 {
+			delete(p.work, w)
+			close(w.done)
+		}
+	}
+	f()
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	next := math.Inf(1)
+	for w := range p.work {
+		next = min(next, w.left)
+	}
+	if len(p.work) > 0 {
+		p.timer = time.AfterFunc(time.Duration(next/p.speed()*1e9)+1, func() { p.change(func() {}) })
+	}
+}
