@@ -162,7 +162,7 @@ func (a *Agent) buildLoop() error {
 		rc.Ended = a.push.Ended
 	}
 	if a.deps.Client != nil {
-		a.writer = status.New(status.Config{Pods: a.clients.statusPods, Log: a.log, Synced: a.metrics.StatusSent})
+		a.writer = status.New(status.Config{Pods: a.clients.statusPods, Log: a.log, Synced: a.metrics.StatusSent, Refused: func(mirror types.UID) { a.mirrors.Refused(mirror) }})
 		rc.Writer = a.writer
 		a.buildMirrors()
 	}

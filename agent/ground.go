@@ -131,7 +131,7 @@ func (a *Agent) buildRealGround(g *ground) error {
 		Pods: groups.PodsUsage, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
 	}
 	g.machine = real
-	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log})
+	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log, MaySwap: a.saysTmpfsMaySwap})
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans
 	g.checkpoints = checkpoint.Dir{Root: a.cfg.RootDir}
@@ -139,8 +139,17 @@ func (a *Agent) buildRealGround(g *ground) error {
 		if err := makeRoot(a.cfg.RootDir, k.PodLogsDir); err != nil {
 			return fmt.Errorf("make the node agent's directories: %w", err)
 		}
+		switch made, err := host.MakeShared(a.cfg.RootDir); {
+		case err != nil:
+			a.log.Error("mounts of containers do not propagate (mountPropagation: Bidirectional, HostToContainer)", "dir", a.cfg.RootDir, "err", err)
+		case made:
+			a.log.Info("the root directory is a shared mount now", "dir", a.cfg.RootDir)
+		}
 		if err := g.ids.Load(); err != nil {
 			a.log.Error("pods with hostUsers: false cannot start", "err", err)
+		}
+		if v2, err := groups.V2(); err == nil && !v2 {
+			a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventCgroupV1, "cgroup v1 is no longer supported by Kubernetes: boot this machine with cgroup v2")
 		}
 		return a.prepareCgroups(ctx, groups)
 	}
@@ -181,6 +190,7 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	switch {
 	case errors.Is(err, cgroup.ErrNotEnforced):
 		a.log.Warn("node allocatable is not enforced on cgroups", "err", err)
+		a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventAllocatableFailed, "Failed to update Node Allocatable Limits: "+err.Error())
 		return nil
 	case err != nil:
 		return fmt.Errorf("set up cgroups (cgroupRoot, cgroupDriver): %w", err)
@@ -189,6 +199,12 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 		a.events.NodeEvent(v1.EventTypeNormal, nodestatus.EventAllocatableEnforced, "Updated Node Allocatable limit across pods")
 	}
 	return nil
+}
+
+// saysTmpfsMaySwap tells of memory-backed volumes on a machine that may write them to its swap space.
+func (a *Agent) saysTmpfsMaySwap() {
+	a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventTmpfsOnDisk, "The tmpfs noswap option is not supported. Memory-backed volumes "+
+		"(secrets, emptyDirs, ...) may be swapped to disk: use a newer kernel (6.4), encrypted swap space, or none")
 }
 
 // chooseDriver takes the runtime's cgroup driver, where it says one: "KubeletCgroupDriverFromCRI". The configuration's

@@ -2,7 +2,6 @@ package decide_test
 
 import (
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -164,7 +163,7 @@ func (w *world) die(done func(i int) string) {
 	for i := range w.fates {
 		// What a probe or a hook had found is found again; a hook whose end nobody kept runs again.
 		f := &w.fates[i]
-		f.hooked, f.postStarted, f.killBegan = 0, 0, time.Time{}
+		f.hooked, f.postStarted = 0, 0
 		f.reason, f.doomed = f.reason || f.doomed, false
 		if c := w.byID(f.id); c != nil {
 			f.hookDone = false

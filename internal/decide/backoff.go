@@ -22,7 +22,7 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	case cm.CrashedID == c.ID:
 		return cm.CrashUntil
 	}
-	if cause, replaced := cm.replaced(c.ID); replaced && !cause.crash() {
+	if cause, replaced := cm.replaced(c.ID); replaced && !crash(cause) {
 		return time.Time{}
 	}
 	pol := t.in.Policy

@@ -21,7 +21,6 @@
 //   - attempts only grow
 //   - an ending pod never comes back; a finished one is never run again
 //   - the time between the first stop and the last kill is the grace period, and never less than Policy.MinGrace
-//     unless less was asked for
 //   - with the same Input and its Do in flight, a plan is empty: there is no busy loop
 //
 // # The rules, one file each

@@ -128,8 +128,7 @@ func badPlan(in *decide.Input, plan *decide.Plan) []string {
 				say("%v of a container that runs or is not there", a)
 			}
 		case pod.OpStopContainer:
-			// Less than the smallest is given to those alone who asked for it; zero asks for the smallest.
-			if a.Grace <= 0 || (!plan.Ending || plan.StopGrace == 0) && in.Pod != nil && a.Grace < min(in.Policy.MinGrace, shortestAsked(in.Pod)) {
+			if a.Grace < in.Policy.MinGrace {
 				say("%v has too little grace", a)
 			}
 		case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpRemoveSandbox, pod.OpResize:
@@ -139,26 +138,6 @@ func badPlan(in *decide.Input, plan *decide.Plan) []string {
 		say("it wakes at %v, which is not after now", plan.WakeAt)
 	}
 	return bad
-}
-
-// shortestAsked is the least grace period other than zero that anything in the spec asks for.
-func shortestAsked(p *v1.Pod) time.Duration {
-	least := time.Hour
-	ask := func(s *int64) {
-		if s != nil && *s > 0 {
-			least = min(least, time.Duration(*s)*time.Second)
-		}
-	}
-	ask(p.Spec.TerminationGracePeriodSeconds)
-	ask(p.DeletionGracePeriodSeconds)
-	for i := range p.Spec.Containers {
-		for _, probe := range []*v1.Probe{p.Spec.Containers[i].LivenessProbe, p.Spec.Containers[i].StartupProbe} {
-			if probe != nil {
-				ask(probe.TerminationGracePeriodSeconds)
-			}
-		}
-	}
-	return least
 }
 
 // bytesSource turns bytes into values; when they run out it gives zeros.
@@ -339,7 +318,7 @@ func (s *bytesSource) memory(cm *decide.ContainerMemory, name string) {
 	cm.HighestAttempt, cm.AttemptKnown = uint32(s.n(8)), s.bool()
 	cm.ProbedID, cm.Started, cm.Unhealthy = id(), s.bool(), s.rare()
 	cm.PostStartedID, cm.PostStartFailed = id(), s.rare()
-	cm.PreStoppedID, cm.PreStopTook = id(), time.Duration(s.n(50))*time.Second
+	cm.PreStoppedID = id()
 	cm.StopID, cm.Stopped, cm.StopUntil = id(), s.bool(), s.time()
 	cm.ReplacedID = id()
 	if s.bool() {
@@ -356,6 +335,9 @@ func (s *bytesSource) podMemory(m *decide.Memory) {
 	}
 	if s.rare() {
 		m.Stop = &decide.Stop{Reason: "Evicted", Rejected: s.rare()}
+	}
+	if s.rare() {
+		m.Ends = []decide.End{{Name: "app", ID: "app4", Cause: pod.CauseLiveness, Began: s.time(), Grace: time.Duration(s.n(50)) * time.Second}}
 	}
 	for range s.n(3) {
 		m.Retry = append(m.Retry, decide.Retry{Op: pod.Op(s.n(14)), Until: s.time(), ID: []string{"", "sb2"}[s.n(2)]})

@@ -9,21 +9,22 @@ import (
 // running looks after a container that runs: it is restarted when its definition changed, a probe or its postStart
 // hook failed; else its hook is run.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
-	why, cause := pod.Why(""), CauseNone
+	why, cause, end := pod.Why(""), pod.CauseNone, t.in.Memory.end(inst.ID)
 	switch {
 	case t.changed(inst):
-		why, cause = WhyChanged, CauseChanged
+		why, cause = WhyChanged, pod.CauseChanged
 	case t.resizeRestarts(c, inst):
-		why, cause = WhyResizeRestart, CauseResize
+		why, cause = WhyResizeRestart, pod.CauseResize
+	case cm.ProbedID == inst.ID && cm.Unhealthy && !cm.Started && c.StartupProbe != nil:
+		why, cause = WhyStartup, pod.CauseStartup
 	case cm.ProbedID == inst.ID && cm.Unhealthy:
-		why, cause = WhyLiveness, CauseProbe
-		if !cm.Started && c.StartupProbe != nil {
-			why = WhyStartup
-		}
+		why, cause = WhyLiveness, pod.CauseLiveness
 	case cm.PostStartedID == inst.ID && cm.PostStartFailed:
-		why = WhyPostStartFailed
+		why, cause = WhyPostStartFailed, pod.CausePostStart
+	case end != nil: // what has begun to end does so, whatever its probes say meanwhile
+		why, cause = WhySuperseded, end.Cause
 	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
-		why = WhySuperseded // what has begun to end does so, whatever its probes say meanwhile
+		why = WhySuperseded
 	}
 	if why != "" {
 		t.killFor(cause, inst, why)

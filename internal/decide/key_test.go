@@ -141,6 +141,12 @@ func (k *keyer) memory(m *decide.Memory) {
 			k.rel(r.Until)
 		}
 	}
+	for _, e := range m.Ends {
+		k.str(e.ID)
+		k.str(string(e.Cause))
+		k.num(int64(e.Grace))
+		k.rel(e.Began)
+	}
 	for i := range m.Containers {
 		c := &m.Containers[i]
 		k.str(c.Name)
@@ -153,7 +159,6 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.num(int64(c.HighestAttempt))
 		k.str(c.PostStartedID)
 		k.str(c.PreStoppedID)
-		k.num(int64(c.PreStopTook))
 		k.str(c.StopID)
 		k.str(c.ProbedID)
 		k.str(c.ReplacedID)
@@ -191,5 +196,6 @@ func (k *keyer) books(w *world) {
 		k.num(int64(f.hooked))
 		k.num(int64(f.postStarted))
 		k.rel(f.killBegan)
+		k.num(int64(f.killGrace))
 	}
 }

@@ -11,31 +11,31 @@ import (
 // DefaultGrace is the grace period of a pod that does not say (30 s).
 const DefaultGrace = 30 * time.Second
 
-// kill ends one container within the time left: preStop hook first, inside the same grace period, then
-// StopContainer with what is left of it, and never with less than leastGrace.
-func (t *turn) kill(c *pod.Container, left time.Duration, why pod.Why) {
-	t.killInTurn(c, left, why, false)
+// kill ends one container within the time left: preStop hook first, inside the same grace period, then StopContainer with
+// what is left of it, and never with less than Policy.MinGrace. A hook that is not done when the time is over runs on beside
+// that StopContainer, until its container has ended.
+func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why) {
+	t.killInTurn(c, left, cause, why, false)
 }
 
 // killInTurn is kill for a container whose TERM may have to wait for others (blocked); its hook does not wait.
-func (t *turn) killInTurn(c *pod.Container, left time.Duration, why pod.Why, blocked bool) {
+func (t *turn) killInTurn(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why, blocked bool) {
 	cm := t.memory(c.Name)
 	if hook := t.busyID(pod.OpPostStart, c.ID); hook != nil {
 		t.cancel(*hook, WhySuperseded)
 	}
 	inFlight := t.busyID(pod.OpStopContainer, c.ID)
-	hook := t.busyID(pod.OpPreStop, c.ID)
 	switch {
-	case hook != nil && left > 0:
+	case left <= 0:
+	case t.busyID(pod.OpPreStop, c.ID) != nil:
+		t.wake(t.in.Now.Add(left))
 		return
-	case hook != nil:
-		t.cancel(*hook, WhyPreStopOverran)
-	case left > 0 && inFlight == nil && c.State == pod.StateRunning && t.preStop(c) &&
-		cm.PreStoppedID != c.ID && cm.StopID != c.ID:
-		t.begin(pod.Action{Op: pod.OpPreStop, Container: c.Name, ID: c.ID, Grace: left, Why: why})
+	case inFlight == nil && c.State == pod.StateRunning && t.preStop(c) && cm.PreStoppedID != c.ID && cm.StopID != c.ID:
+		t.begin(pod.Action{Op: pod.OpPreStop, Container: c.Name, ID: c.ID, Grace: left, Cause: cause, Why: why})
+		t.wake(t.in.Now.Add(left))
 		return
-	}
-	if blocked && left > 0 {
+	case blocked:
+		t.wake(t.in.Now.Add(left))
 		return
 	}
 	shorter := t.graceShrank()
@@ -54,51 +54,43 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, why pod.Why, blo
 		why = WhyShorterGrace
 	}
 	t.begin(pod.Action{
-		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.leastGrace(c, cm)), Why: why,
+		Op: pod.OpStopContainer, Container: c.Name, ID: c.ID, Grace: max(left, t.in.Policy.MinGrace), Cause: cause, Why: why,
 	})
 }
 
-// leastGrace is the window that a StopContainer gives though the grace period is over, used up by a hook or by an agent
-// that was down. Where less than that was asked for, and no hook shares it, that is what the container gets: "grace
-// periods are honoured". Zero asks for the smallest.
-func (t *turn) leastGrace(c *pod.Container, cm *ContainerMemory) time.Duration {
-	least := t.in.Policy.MinGrace
-	if t.preStop(c) {
-		return least
+// alone is the rest of the time that one container has to end while its pod goes on. Its clock begins when the container is
+// first told to end, and only then it is asked how much time there is: a probe that fails meanwhile changes nothing.
+func (t *turn) alone(c *pod.Container, cause pod.Cause) time.Duration {
+	if e := t.in.Memory.end(c.ID); e != nil {
+		return min(e.Began.Add(e.Grace).Sub(t.in.Now), e.Grace)
 	}
-	asked := t.plan.StopGrace
-	if !t.ending {
-		asked = t.fullGrace(pod.SpecOf(t.in.Pod, c.Name), c, cm)
-	}
-	if asked > 0 {
-		return min(asked, least)
-	}
-	return least
-}
-
-// restartGrace is the time that one container has to end when it alone is stopped, less what its preStop hook has
-// taken.
-func (t *turn) restartGrace(c *v1.Container, inst *pod.Container, cm *ContainerMemory) time.Duration {
-	grace := t.fullGrace(c, inst, cm)
-	if cm.PreStoppedID == inst.ID {
-		grace -= cm.PreStopTook
-	}
+	grace := t.aloneGrace(pod.SpecOf(t.in.Pod, c.Name), cause)
+	t.plan.Ends = append(t.plan.Ends, End{Name: c.Name, ID: c.ID, Cause: cause, Began: t.in.Now, Grace: grace})
 	return grace
 }
 
-// fullGrace is the probe's own grace period where the container failed one that has it, else the pod's.
-func (t *turn) fullGrace(c *v1.Container, inst *pod.Container, cm *ContainerMemory) time.Duration {
-	grace := specGrace(&t.in.Pod.Spec)
-	if c != nil && cm.ProbedID == inst.ID && cm.Unhealthy {
-		probe := c.LivenessProbe
-		if !cm.Started && c.StartupProbe != nil {
-			probe = c.StartupProbe
-		}
-		if probe != nil && probe.TerminationGracePeriodSeconds != nil {
-			grace = seconds(*probe.TerminationGracePeriodSeconds)
-		}
+// End is a container instance that is told to end while its pod goes on, and the clock of its grace period.
+type End struct {
+	Name, ID string
+	Cause    pod.Cause
+	Began    time.Time
+	Grace    time.Duration
+}
+
+// aloneGrace is the grace period of the probe that failed, where that has one, else the pod's.
+func (t *turn) aloneGrace(c *v1.Container, cause pod.Cause) time.Duration {
+	var probe *v1.Probe
+	switch {
+	case c == nil:
+	case cause == pod.CauseLiveness:
+		probe = c.LivenessProbe
+	case cause == pod.CauseStartup:
+		probe = c.StartupProbe
 	}
-	return grace
+	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		return seconds(*probe.TerminationGracePeriodSeconds)
+	}
+	return specGrace(&t.in.Pod.Spec)
 }
 
 func specGrace(spec *v1.PodSpec) time.Duration {
@@ -127,9 +119,9 @@ func (t *turn) stopStrays() {
 		}
 		spec := pod.SpecOf(t.in.Pod, c.Name)
 		if spec == nil || !t.inSandbox(c) || t.in.Observed.Newest(c.Name).ID != c.ID {
-			cause := CauseNone
+			cause := pod.CauseStray
 			if spec != nil && !t.inSandbox(c) {
-				cause = CauseSandbox
+				cause = pod.CauseSandbox
 			}
 			t.killFor(cause, c, WhyStray)
 		}

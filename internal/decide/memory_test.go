@@ -230,13 +230,17 @@ func memoryCases() []memoryCase {
 		{name: "an end with less grace", plans: []decide.Plan{
 			{Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}, {Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: time.Second}}},
 		{name: "no end", plans: []decide.Plan{{StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}}},
-		{name: "ended to start again", plans: []decide.Plan{{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseChanged}}}}},
+		{name: "ended to start again", plans: []decide.Plan{{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseChanged}}}}},
 		{name: "ended to start again, for another cause", plans: []decide.Plan{
-			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseProbe}}},
-			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseChanged}}}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseChanged}}}}},
 		{name: "ended to start again, said twice", plans: []decide.Plan{
-			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseProbe}}},
-			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: decide.CauseProbe}}}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}}}},
+		{name: "told to end alone", plans: []decide.Plan{{Ends: []decide.End{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness, Began: epoch.Add(time.Second), Grace: time.Minute}}}}},
+		{name: "told to end alone, and the next instance too", plans: []decide.Plan{
+			{Ends: []decide.End{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness, Began: epoch.Add(time.Second), Grace: time.Minute}}},
+			{Ends: []decide.End{{Name: "app", ID: "app-4", Began: epoch.Add(2 * time.Second), Grace: time.Second}}}}},
 		{name: "what decides is not what people read", plans: []decide.Plan{{Do: []pod.Action{{Op: pod.OpStopContainer, Container: "app", ID: "app-3", Why: decide.WhyChanged}}}}},
 		{name: "finished", plans: []decide.Plan{{Finished: true}, {}}},
 		{name: "orphaned", plans: []decide.Plan{{Orphaned: true}, {}}},
@@ -273,7 +277,7 @@ func memoryCases() []memoryCase {
 
 // fullMemory has a value in every field.
 func fullMemory(grace time.Duration) decide.Memory {
-	m := decide.Memory{Containers: []decide.ContainerMemory{{}}, Retry: []decide.Retry{{}}, Stop: &decide.Stop{}}
+	m := decide.Memory{Containers: []decide.ContainerMemory{{}}, Retry: []decide.Retry{{}}, Ends: []decide.End{{}}, Stop: &decide.Stop{}}
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
 		for i := range v.NumField() {
@@ -302,6 +306,10 @@ func fullMemory(grace time.Duration) decide.Memory {
 				fill(f.Elem())
 			case *[]decide.Retry:
 				fill(f.Index(0))
+			case *pod.Cause:
+				*x = pod.CauseLiveness
+			case *[]decide.End:
+				fill(f.Index(0))
 			case *[]decide.ContainerMemory:
 				fill(f.Index(0))
 			case **pod.Allocation:
@@ -329,7 +337,7 @@ func TestMemoryCopies(t *testing.T) {
 	nonzero(&before, "", reflect.ValueOf(clone))
 	nonzero(&before, "", reflect.ValueOf(kept))
 	*m.Stop.Grace, m.Stop.Reason = time.Hour, "changed"
-	m.Retry[0].ID, m.Containers[0].Name, m.StoppedSandboxes[0] = "changed", "changed", "changed"
+	m.Retry[0].ID, m.Containers[0].Name, m.StoppedSandboxes[0], m.Ends[0].ID = "changed", "changed", "changed", "changed"
 	var after strings.Builder
 	nonzero(&after, "", reflect.ValueOf(clone))
 	nonzero(&after, "", reflect.ValueOf(kept))

@@ -182,7 +182,7 @@ func (m *mover) probesTell() {
 		}
 		if (!h.started && spec.StartupProbe != nil) || (h.started && spec.LivenessProbe != nil) {
 			m.spend(sick, "a probe of "+h.id+" fails", func(c *node) {
-				c.health[i].sick, c.health[i].ready = true, false
+				c.health[i].sick = true // its readiness is another probe's word
 				c.fate(h.id).doomed = true
 			})
 		}

@@ -39,6 +39,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
 		if o.Err == nil {
 			m.StoppedSandboxes = slices.DeleteFunc(m.StoppedSandboxes, func(id string) bool { return id == o.Action.ID })
+			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.ID == o.Action.ID })
 		}
 		m.noteRetry(o, pol, false)
 	case pod.OpPullImage:
@@ -46,14 +47,16 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	case pod.OpStartContainer:
 		cm := m.Ensure(o.Action.Container)
 		cm.noteStart(o, pol)
+		if o.Err == nil && !o.Unknown { // those before it have ended
+			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.Name == o.Action.Container })
+		}
 		if o.ID != "" && o.Action.ID == "" { // one that was found created has the size that its maker gave it
 			kept = cm.noteSize(o.ID, o.Action.Size)
 		}
 	case pod.OpPostStart:
 		kept = m.Ensure(o.Action.Container).notePostStart(o)
 	case pod.OpPreStop:
-		cm := m.Ensure(o.Action.Container)
-		cm.PreStoppedID, cm.PreStopTook, kept = o.Action.ID, max(o.Ended.Sub(o.Began), 0), true
+		m.Ensure(o.Action.Container).PreStoppedID, kept = o.Action.ID, true
 	case pod.OpStopContainer:
 		m.Ensure(o.Action.Container).noteStop(o, pol)
 	case pod.OpResize:

@@ -96,10 +96,11 @@ type fate struct {
 	hookDone    bool
 	postStarted int // how often its postStart hook was begun since the last crash
 	postDone    bool
-	resized     bool // it was told to end for its new resources
-	owed        bool // it was told to end so that it starts again
-	condemned   bool // it existed when a rule restarted all
-	killBegan   time.Time
+	resized     bool          // it was told to end for its new resources
+	owed        bool          // it was told to end so that it starts again
+	condemned   bool          // it existed when a rule restarted all
+	killBegan   time.Time     // when it was first told to end while its pod goes on
+	killGrace   time.Duration // what was asked for then
 }
 
 func (w *world) record(name string) *record {
@@ -236,15 +237,9 @@ func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return
 	}
-	left, least := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now), w.pol.MinGrace
-	switch { // less than the smallest is for those who asked for it
-	case plan.Ending && plan.StopGrace > 0:
-		least = min(least, plan.StopGrace)
-	case !plan.Ending && in.Pod != nil:
-		least = min(least, shortestAsked(in.Pod))
-	}
+	left := plan.StopBegan.Add(plan.StopGrace).Sub(in.Now)
 	switch {
-	case a.Op == pod.OpStopContainer && a.Grace < least:
+	case a.Op == pod.OpStopContainer && a.Grace < w.pol.MinGrace:
 		w.breaks(invLeastGrace, "%v has less than the smallest grace", a)
 	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
@@ -297,7 +292,7 @@ func (w *world) checkEnd(plan *decide.Plan) {
 	if s := w.mem.Stop; s != nil && s.Grace != nil {
 		asked = min(asked, *s.Grace)
 	}
-	w.asked = min(w.asked, asked)
+	w.asked = min(w.asked, max(asked, time.Second)) // to end at once is to have one second
 }
 
 // mayEnd reports whether there is a reason for the whole pod to end.
@@ -355,8 +350,8 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	f.reason = true
 	f.owed = f.owed || (!plan.Ending && !f.condemned && w.owesStart(c))
 	f.resized = f.resized || a.Why == decide.WhyResizeRestart
-	if f.killBegan.IsZero() {
-		f.killBegan = w.now
+	if !plan.Ending && !f.condemned {
+		w.beginsToEnd(c, f)
 	}
 	until := w.stopsBy(in, plan, c, f)
 	left := until.Sub(in.Now)
@@ -364,7 +359,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 		if f.hooked++; f.hooked > 1 {
 			w.breaks(invPreStop, "%v for the second time", a)
 		}
-		if plan.Ending && a.Grace > left {
+		if a.Grace > left {
 			w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
 		}
 		if a.Grace < left {
@@ -379,7 +374,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	switch {
 	case a.Grace < left:
 		w.breaks(invLeastGrace, "%v has less than the %s that are left", a, left)
-	case plan.Ending && a.Grace > max(left, w.pol.MinGrace):
+	case a.Grace > max(left, w.pol.MinGrace):
 		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
 	case plan.Ending && left > 0 && in.Pod != nil:
 		w.checkLast(in, a)
@@ -392,7 +387,7 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 		grace := w.asked
 		switch {
 		case in.Pod == nil && c.Grace >= 0:
-			grace = min(grace, c.Grace)
+			grace = min(grace, max(c.Grace, time.Second))
 		case in.Pod == nil:
 			grace = min(grace, decide.DefaultGrace)
 		}
@@ -401,6 +396,28 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 	if f.condemned { // a rule restarts all: that takes no time
 		return in.Now
 	}
+	return f.killBegan.Add(f.killGrace)
+}
+
+// beginsToEnd starts the clock of a container that is told to end while its pod goes on: all that live in a sandbox that is not
+// right begin together, though sidecars wait for their turn.
+func (w *world) beginsToEnd(c *pod.Container, f *fate) {
+	if f.killBegan.IsZero() {
+		f.killBegan, f.killGrace = w.now, w.aloneGrace(c)
+	}
+	if w.sandboxRight() {
+		return
+	}
+	for i := range w.containers {
+		o := &w.containers[i]
+		if x := w.fate(o.ID); o.Alive() && x.killBegan.IsZero() {
+			x.killBegan, x.killGrace = w.now, w.aloneGrace(o)
+		}
+	}
+}
+
+// aloneGrace is the grace period of a probe that failed, where that has one, else the pod's.
+func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	grace := decide.DefaultGrace
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = time.Duration(*s) * time.Second
@@ -416,7 +433,7 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 			}
 		}
 	}
-	return f.killBegan.Add(grace)
+	return grace
 }
 
 // owesStart reports whether a main container that is told to end now starts again though it may end with 0: it is to run

@@ -376,7 +376,7 @@ func TestPlantedBugs(t *testing.T) {
 			b := realBrain()
 			p.plant(&b)
 			s := newSearch()
-			s.until, s.most = p.finds, 20_000
+			s.until, s.most = p.finds, 80_000
 			s.run(all[i].first(b), all[i].budget.array())
 			if !slices.Contains(s.broken, p.finds) {
 				t.Errorf("not found in %d states: %s; broken were only: %q", len(s.seen), p.finds, distinct(s.broken))

@@ -37,6 +37,11 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 		}
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay, kept = c.ID, c.Until, c.Next, true
 	}
+	for _, e := range plan.Ends {
+		if m.end(e.ID) == nil {
+			m.Ends, kept = append(m.Ends, e), true
+		}
+	}
 	for _, r := range plan.Replaced { // kept before it begins: the next agent may find it done
 		if cm := m.Ensure(r.Name); cm.ReplacedID != r.ID || cm.ReplacedFor != r.Cause {
 			cm.ReplacedID, cm.ReplacedFor, kept = r.ID, r.Cause, true
@@ -53,12 +58,13 @@ func (m *Memory) Kept() Memory {
 		Allocated: m.Allocated, Resize: m.Resize, GroupSize: m.GroupSize, GroupSized: m.GroupSized,
 	}
 	out.Stop = m.Stop.clone()
+	out.Ends = slices.Clone(m.Ends)
 	for i := range m.Containers {
 		c := &m.Containers[i]
 		out.Containers = append(out.Containers, ContainerMemory{
 			Name: c.Name, CrashDelay: c.CrashDelay, CrashUntil: c.CrashUntil, CrashedID: c.CrashedID,
 			PostStartedID: c.PostStartedID, PostStartFailed: c.PostStartFailed,
-			PreStoppedID: c.PreStoppedID, PreStopTook: c.PreStopTook, ReplacedID: c.ReplacedID, ReplacedFor: c.ReplacedFor, SizedID: c.SizedID, Size: c.Size,
+			PreStoppedID: c.PreStoppedID, ReplacedID: c.ReplacedID, ReplacedFor: c.ReplacedFor, SizedID: c.SizedID, Size: c.Size,
 		})
 	}
 	return out
@@ -68,6 +74,7 @@ func (m *Memory) Kept() Memory {
 func (m *Memory) Clone() Memory {
 	out := *m
 	out.Stop = m.Stop.clone()
+	out.Ends = slices.Clone(m.Ends)
 	out.Retry = slices.Clone(m.Retry)
 	out.Containers = slices.Clone(m.Containers)
 	out.StoppedSandboxes = slices.Clone(m.StoppedSandboxes)

@@ -119,7 +119,7 @@ func (t *turn) restartsChanged(inst *pod.Container) bool {
 		return false
 	}
 	cause, replaced := t.memory(inst.Name).replaced(inst.ID)
-	return replaced && !cause.crash()
+	return replaced && !crash(cause)
 }
 
 // differs reports whether a running container has another size than it should, and which. An init container that is no

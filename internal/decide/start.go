@@ -43,7 +43,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 		return t.running(c, inst, cm)
 	case pod.StateUnknown:
 		if t.alive(inst) {
-			t.killFor(CauseUnknown, inst, WhyUnknown)
+			t.killFor(pod.CauseUnknown, inst, WhyUnknown)
 			return stepBusy
 		}
 		return t.exited(c, inst, cm, hold)
@@ -57,7 +57,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	why := WhyRestart
 	switch cause, replaced := cm.replaced(inst.ID); {
-	case replaced && !cause.crash():
+	case replaced && !crash(cause):
 		why = WhyRestartChanged
 	case MayRestart(&t.in.Pod.Spec, c, exitCode(inst)):
 	case replaced:

@@ -136,8 +136,14 @@ func (t *turn) graceClock() {
 	}
 }
 
+// leastPodGrace is what a pod has that is to end at once: "Pods that are set to terminate immediately will still be given a
+// small grace period before being force killed."
+const leastPodGrace = time.Second
+
 // podGrace is the grace period as everyone who ends the pod wants it now: the shortest counts.
-func (t *turn) podGrace() time.Duration {
+func (t *turn) podGrace() time.Duration { return max(t.askedGrace(), leastPodGrace) }
+
+func (t *turn) askedGrace() time.Duration {
 	in := t.in
 	if in.Pod == nil {
 		return t.orphanGrace()
@@ -188,17 +194,19 @@ func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 			continue
 		}
 		alive = true
-		left := time.Duration(0)
+		left, cause, begun := time.Duration(0), pod.CauseNone, len(t.plan.Do)
 		switch {
 		case t.ending:
 			left = t.left()
-		case !atOnce:
-			left = t.restartGrace(pod.SpecOf(t.in.Pod, c.Name), c, t.memory(c.Name))
+		case atOnce:
+			cause = pod.CauseRestartAll
+		default:
+			cause = pod.CauseSandbox
+			left = t.alone(c, cause)
 		}
-		begun := len(t.plan.Do)
-		t.killInTurn(c, left, why, t.blocked(c))
-		if len(t.plan.Do) > begun && !t.ending && !atOnce {
-			t.replace(CauseSandbox, c)
+		t.killInTurn(c, left, cause, why, t.blocked(c))
+		if len(t.plan.Do) > begun && cause == pod.CauseSandbox {
+			t.replace(cause, c)
 		}
 	}
 	return alive

@@ -66,8 +66,7 @@ type Policy struct {
 	// DeadContainerAge is how long an attempt is kept in any case after its end.
 	DeadContainersPerContainer int
 	DeadContainerAge           time.Duration
-	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over or zero (2 s). A
-	// shorter period that was asked for stands where no preStop hook shares it.
+	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over, shorter or zero (2 s).
 	MinGrace time.Duration
 }
 
@@ -126,6 +125,8 @@ type Memory struct {
 	// GroupSize is what the pod's group was last given; GroupSized tells whether that is known. (kept)
 	GroupSize  pod.Size
 	GroupSized bool
+	// Ends are the container instances that were told to end while the pod went on. (kept)
+	Ends []End
 	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
 	// successful tear-down. Forgotten: the last act succeeded.
 	SetUp     bool
@@ -213,9 +214,8 @@ type ContainerMemory struct {
 	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed. (kept)
 	PostStartedID   string
 	PostStartFailed bool
-	// PreStoppedID is the container whose preStop hook has been run, PreStopTook how long it took. (kept)
+	// PreStoppedID is the container whose preStop hook has been run. (kept)
 	PreStoppedID string
-	PreStopTook  time.Duration
 	// StopID is the container that StopContainer was last done for; Stopped if it succeeded. The next one waits
 	// until StopUntil.
 	StopID    string
@@ -224,7 +224,7 @@ type ContainerMemory struct {
 	StopUntil time.Time
 	// ReplacedID is a container that was ended to start again whatever it ends with, and ReplacedFor why. (kept)
 	ReplacedID  string
-	ReplacedFor Cause
+	ReplacedFor pod.Cause
 	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. (kept)
 	SizedID string
 	Size    pod.Size
@@ -238,6 +238,16 @@ func (m *Memory) Container(name string) *ContainerMemory {
 	for i := range m.Containers {
 		if m.Containers[i].Name == name {
 			return &m.Containers[i]
+		}
+	}
+	return nil
+}
+
+// end returns the end of a container instance that was told to end while the pod went on, or nil.
+func (m *Memory) end(id string) *End {
+	for i := range m.Ends {
+		if m.Ends[i].ID == id {
+			return &m.Ends[i]
 		}
 	}
 	return nil
@@ -281,6 +291,8 @@ type Plan struct {
 	RestartingAll bool
 	// Resized: the change of resources that was in progress is done.
 	Resized bool
+	// Ends are containers that this turn begins to end while the pod goes on.
+	Ends []End
 	// Replaced are containers that this turn begins to end so that they start again.
 	Replaced []Replacement
 	// Crashes are container ends, with the wait that each gets. One may stand here twice, and in the turns after.

@@ -47,7 +47,6 @@ const (
 	WhyStray            pod.Why = "the container is not the one that should run"
 	WhyRestartAll       pod.Why = "a container ended with a rule that restarts all containers"
 	WhyShorterGrace     pod.Why = "the grace period became shorter"
-	WhyPreStopOverran   pod.Why = "the grace period ended during the preStop hook"
 	WhyEndingCancel     pod.Why = "the pod ends"
 	WhyHookOfDead       pod.Why = "the hook's container has ended"
 	WhySuperseded       pod.Why = "the container is being stopped"

@@ -144,21 +144,29 @@ func (u *usage) add(st *unix.Stat_t) {
 
 // Device names what is mounted where path lies: the source of the mount (/dev/vda, tmpfs) and its mount point.
 func (Host) Device(path string) (source, mountPoint string, err error) {
-	real, err := filepath.EvalSymlinks(path)
+	m, _, err := mountOf(path)
 	if err != nil {
-		return "", "", fmt.Errorf("resolve %s: %w", path, err)
+		return "", "", err
+	}
+	return m.Source, m.Mountpoint, nil
+}
+
+// mountOf finds the mount on which path lies, and the path without links.
+func mountOf(path string) (found *mountinfo.Info, real string, err error) {
+	if real, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, "", fmt.Errorf("resolve %s: %w", path, err)
 	}
 	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(real))
 	if err != nil {
-		return "", "", fmt.Errorf("read mounts above %s: %w", path, err)
+		return nil, "", fmt.Errorf("read mounts above %s: %w", path, err)
 	}
 	for _, m := range infos { // of several on one point, the last is the one on top
-		if len(m.Mountpoint) >= len(mountPoint) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
-			source, mountPoint = m.Source, m.Mountpoint
+		if (found == nil || len(m.Mountpoint) >= len(found.Mountpoint)) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
+			found = m
 		}
 	}
-	if mountPoint == "" {
-		return "", "", fmt.Errorf("find mount of %s: none in /proc/self/mountinfo", path)
+	if found == nil {
+		return nil, "", fmt.Errorf("find mount of %s: none in /proc/self/mountinfo", path)
 	}
-	return source, mountPoint, nil
+	return found, real, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,6 +131,28 @@ func (Host) Bind(f *os.File, target string) error {
 		return errors.Join(fmt.Errorf("bind mount on %s shows another file than the one opened", target), Host{}.Unmount(target))
 	}
 	return nil
+}
+
+// MakeShared makes mounts below a directory propagate: what a container mounts in a volume (Bidirectional) is seen on the
+// machine and in other containers, and what is mounted on the machine in containers (HostToContainer). A directory on a shared
+// mount is left alone; another becomes a shared mount of itself, with what is mounted below it. It reports whether it did that.
+func (Host) MakeShared(dir string) (made bool, err error) {
+	m, real, err := mountOf(dir)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(strings.Fields(m.Optional), func(f string) bool { return strings.HasPrefix(f, "shared:") }) {
+		return false, nil
+	}
+	if m.Mountpoint != real {
+		if err := unix.Mount(real, real, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return false, fmt.Errorf("bind mount of %s on itself: %w", real, err)
+		}
+	}
+	if err := unix.Mount("", real, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return false, fmt.Errorf("make mount %s shared: %w", real, err)
+	}
+	return true, nil
 }
 
 // Unmount takes the topmost mount off target. A busy one is detached: it disappears from the tree now, and for good

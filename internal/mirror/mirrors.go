@@ -60,6 +60,9 @@ const (
 	unseen       = 10 * time.Second // of a mirror that the API has and the watch has not shown
 )
 
+// remakes is how often a mirror is made anew because the API server refuses its status.
+const remakes = time.Minute
+
 // absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by
 // its name (kubectl delete) learns of it from a watch. Where its watch breaks off at that time, it lists again after 0.8 s
 // to 1.6 s, and takes a new object of the name for a change of the old: it would wait until the new one ends.
@@ -74,6 +77,7 @@ type Mirrors struct {
 	ctx     context.Context // nil unless Run runs
 	wg      sync.WaitGroup
 	names   map[string]*name
+	refused map[types.UID]bool // mirrors whose status the API server refuses
 	working bool
 }
 
@@ -85,10 +89,13 @@ type name struct {
 	said     string
 	last     types.UID // of the mirror that was last seen
 	gone     time.Time // when a mirror was first seen to be gone
+	remade   time.Time // when a mirror was last removed to be made anew
 }
 
 // New returns Mirrors that do nothing until Run.
-func New(cfg Config) *Mirrors { return &Mirrors{cfg: cfg, names: map[string]*name{}} }
+func New(cfg Config) *Mirrors {
+	return &Mirrors{cfg: cfg, names: map[string]*name{}, refused: map[types.UID]bool{}}
+}
 
 // Run works until ctx ends. At rest it holds no goroutine but the caller's.
 func (m *Mirrors) Run(ctx context.Context) error {
@@ -104,6 +111,30 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	m.mu.Unlock()
 	m.wg.Wait()
 	return nil
+}
+
+// Refused says that the API server refuses the status of a mirror: it shows the end of an earlier life of its pod (the manifest
+// was removed and came back as it was), which nobody may leave. The pod gets another mirror.
+func (m *Mirrors) Refused(mirror types.UID) {
+	m.mu.Lock()
+	m.refused[mirror] = true
+	m.mu.Unlock()
+	m.Look("")
+}
+
+// remake reports whether a mirror that is in step has to be made anew all the same, or when.
+func (m *Mirrors) remake(fullName string, mirror *v1.Pod) (now bool, later time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.names[fullName]
+	if n == nil || !m.refused[mirror.UID] {
+		return false, 0
+	}
+	if later = time.Until(n.remade.Add(remakes)); later > 0 {
+		return false, later
+	}
+	n.remade = time.Now()
+	return true, 0
 }
 
 func (n *name) stop() {
@@ -167,6 +198,9 @@ func (m *Mirrors) work() {
 		if last := n.last; last != "" && (mirror == nil || mirror.UID != last) {
 			m.cfg.Gone(last)
 			n.gone = time.Now()
+			m.mu.Lock()
+			delete(m.refused, last)
+			m.mu.Unlock()
 		}
 		n.last = ""
 		if mirror != nil {
@@ -228,7 +262,11 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 	case static == nil && !m.cfg.Pods.Unwanted(pod.Ref{Namespace: mirror.Namespace, Name: mirror.Name, UID: types.UID(mirror.Annotations[pod.AnnotationMirror])}):
 		return 0, nil // told when every source has answered
 	case static != nil && current(mirror, static):
-		return 0, nil
+		now, later := m.remake(fullName, mirror)
+		if !now {
+			return later, nil
+		}
+		return 0, m.remove(mirror, "the API server refuses the status of its pod, which has begun anew")
 	case m.cfg.Ends(fullName, uid), m.cfg.Owes(mirror.UID):
 		return waitAgain, nil // until then it shows the pod that ends
 	case static == nil:

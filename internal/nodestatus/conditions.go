@@ -22,8 +22,9 @@ const (
 	EventSchedulable         = "NodeSchedulable"
 	EventNotSchedulable      = "NodeNotSchedulable"
 	EventAllocatableEnforced = "NodeAllocatableEnforced"
-	EventEvictionThreshold   = "EvictionThresholdMet"
-	EventShutdown            = "Shutdown"
+	EventAllocatableFailed   = "FailedNodeAllocatableEnforcement"
+	EventCgroupV1            = "CgroupV1"
+	EventTmpfsOnDisk         = "PossibleMemoryBackedVolumesOnDisk"
 )
 
 // words are what one pressure condition says.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -39,7 +41,11 @@ func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// preStop runs a container's preStop hook for at most the grace that the decision gives it.
+// hookOverrun is how long a preStop hook may go on after its grace, beside the StopContainer that ends its container: longer than
+// a runtime takes for that. The decision cuts it short when the container is gone.
+const hookOverrun = 10 * time.Second
+
+// preStop runs a container's preStop hook. When the grace that the decision gives it is over, TERM follows and it goes on.
 func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -53,10 +59,13 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	}
 	x.sayKilling(job)
 	x.said.add(job.Action.ID)
-	ctx, cancel := context.WithTimeout(ctx, job.Action.Grace)
+	limit := min(job.Action.Grace, math.MaxInt64-hookOverrun) + hookOverrun
+	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := x.hook(ctx, job, c, c.Lifecycle.PreStop, job.Action.Grace); err != nil {
-		x.event(job, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: %v", err)
+	if err := x.hook(within, job, c, c.Lifecycle.PreStop, limit); err != nil {
+		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil { // a container that ends needs no more sleep
+			x.event(job, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: %v", err)
+		}
 		o := failed("PreStopHookError", err)
 		o.ID = job.Action.ID
 		return o
@@ -126,6 +135,14 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 		return fmt.Errorf("httpGet: %w", err)
 	}
 	resp, err := x.cfg.HTTP.Do(req)
+	if errors.Is(err, http.ErrSchemeMismatch) { // an HTTPS hook whose server speaks HTTP
+		plain := req.Clone(ctx)
+		plain.URL.Scheme = "http"
+		plain.Header.Del("Authorization")
+		if resp, err = x.cfg.HTTP.Do(plain); err == nil {
+			x.event(job, v1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("httpGet: %w", err)
 	}

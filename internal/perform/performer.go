@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -191,12 +192,16 @@ func failed(reason string, err error) pod.Outcome {
 	return pod.Outcome{Err: err, Reason: reason, Message: cri.Message(err), Unknown: cri.IsUnknown(err)}
 }
 
-// event records an event on the job's pod, if there is still one.
+// event records an event on the job's pod. One whose object is gone has a name to which an event belongs all the same.
 func (x *Performer) event(job pod.Job, eventType, reason, format string, args ...any) {
-	if job.Pod == nil {
+	p := job.Pod
+	if p == nil && job.Ref.Name == "" {
 		return
 	}
-	x.cfg.Recorder.Event(job.Pod, job.Action.Container, eventType, reason, fmt.Sprintf(format, args...))
+	if p == nil {
+		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Ref.Namespace, Name: job.Ref.Name, UID: job.Ref.UID}}
+	}
+	x.cfg.Recorder.Event(p, job.Action.Container, eventType, reason, fmt.Sprintf(format, args...))
 }
 
 // container finds the spec of the action's container, of any kind; ephemeral ones are converted.

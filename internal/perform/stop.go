@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -54,21 +53,29 @@ func (s *said) drop(id string) bool {
 	return had
 }
 
-// killing is the event text, in upstream's words where people search for them.
+// killing is the event text, in upstream's words: tools parse it. What it is about is the action's cause.
 func killing(p *v1.Pod, a pod.Action) string {
-	what := map[pod.Why]string{
-		decide.WhyLiveness: "failed liveness probe", decide.WhyStartup: "failed startup probe", decide.WhyChanged: "definition changed",
-	}[a.Why]
-	switch {
-	case a.Why == decide.WhyResizeRestart:
+	what, again := "", restarts(p, a.Container)
+	switch a.Cause {
+	case pod.CausePostStart:
+		return "FailedPostStartHook"
+	case pod.CauseResize:
 		return "Container " + a.Container + " resize requires restart"
-	case what == "" && a.Why == "":
+	case pod.CauseLiveness:
+		what = "failed liveness probe"
+	case pod.CauseStartup:
+		what = "failed startup probe"
+	case pod.CauseChanged:
+		what, again = "definition changed", true
+	case pod.CauseNone, pod.CauseSandbox, pod.CauseUnknown, pod.CauseStray, pod.CauseRestartAll:
 		return "Stopping container " + a.Container
-	case what == "":
-		return "Stopping container " + a.Container + ": " + string(a.Why)
+	default:
+		return "Stopping container " + a.Container
+	}
+	switch {
 	case p != nil && slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == a.Container }):
 		return "Init container " + a.Container + " " + what
-	case a.Why == decide.WhyChanged || restarts(p, a.Container):
+	case again:
 		what += ", will be restarted"
 	}
 	return "Container " + a.Container + " " + what

@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/internal/cri"
-	"github.com/wherry-node/wherry/internal/decide"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -23,36 +22,45 @@ func TestKilling(t *testing.T) {
 	for _, c := range []struct {
 		container string
 		policy    v1.RestartPolicy
-		why       pod.Why
+		cause     pod.Cause
 		want      string
 	}{
-		{"main", v1.RestartPolicyAlways, decide.WhyLiveness, "Container main failed liveness probe, will be restarted"},
-		{"main", v1.RestartPolicyOnFailure, decide.WhyStartup, "Container main failed startup probe, will be restarted"},
-		{"main", v1.RestartPolicyNever, decide.WhyLiveness, "Container main failed liveness probe"},
-		{"main", v1.RestartPolicyNever, decide.WhyChanged, "Container main definition changed, will be restarted"},
-		{"always", v1.RestartPolicyNever, decide.WhyLiveness, "Container always failed liveness probe, will be restarted"},
-		{"never", v1.RestartPolicyAlways, decide.WhyLiveness, "Container never failed liveness probe"},
-		{"side", v1.RestartPolicyAlways, decide.WhyLiveness, "Init container side failed liveness probe"},
-		{"main", v1.RestartPolicyAlways, decide.WhyDeleted, "Stopping container main: the pod is being deleted"},
-		{"main", v1.RestartPolicyAlways, "", "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, pod.CauseLiveness, "Container main failed liveness probe, will be restarted"},
+		{"main", v1.RestartPolicyOnFailure, pod.CauseStartup, "Container main failed startup probe, will be restarted"},
+		{"main", v1.RestartPolicyNever, pod.CauseLiveness, "Container main failed liveness probe"},
+		{"main", v1.RestartPolicyNever, pod.CauseChanged, "Container main definition changed, will be restarted"},
+		{"always", v1.RestartPolicyNever, pod.CauseLiveness, "Container always failed liveness probe, will be restarted"},
+		{"never", v1.RestartPolicyAlways, pod.CauseLiveness, "Container never failed liveness probe"},
+		{"side", v1.RestartPolicyAlways, pod.CauseLiveness, "Init container side failed liveness probe"},
+		{"side", v1.RestartPolicyAlways, pod.CauseChanged, "Init container side definition changed"},
+		{"main", v1.RestartPolicyAlways, pod.CausePostStart, "FailedPostStartHook"},
+		{"main", v1.RestartPolicyAlways, pod.CauseResize, "Container main resize requires restart"},
+		{"main", v1.RestartPolicyAlways, pod.CauseRestartAll, "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, pod.CauseSandbox, "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, "what an older agent wrote", "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, pod.CauseNone, "Stopping container main"},
 	} {
 		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: c.policy, InitContainers: []v1.Container{{Name: "side"}}, Containers: []v1.Container{
 			{Name: "main"}, {Name: "always", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}, {Name: "never", RestartPolicy: new(v1.ContainerRestartPolicyNever)},
 		}}}
-		if got := killing(p, pod.Action{Container: c.container, Why: c.why}); got != c.want {
-			t.Errorf("%s %s %s:\n got %q\nwant %q", c.container, c.policy, c.why, got, c.want)
+		// What people read decides nothing.
+		if got := killing(p, pod.Action{Container: c.container, Cause: c.cause, Why: "it failed its liveness probe"}); got != c.want {
+			t.Errorf("%s %s %s:\n got %q\nwant %q", c.container, c.policy, c.cause, got, c.want)
 		}
 	}
-	if got, want := killing(nil, pod.Action{Container: "main", Why: decide.WhyLiveness}), "Container main failed liveness probe"; got != want {
+	if got, want := killing(nil, pod.Action{Container: "main", Cause: pod.CauseLiveness}), "Container main failed liveness probe"; got != want {
 		t.Errorf("without a pod: got %q, want %q", got, want)
 	}
 }
 
 // heard are the events that were recorded.
-type heard struct{ events []string }
+type heard struct {
+	events []string
+	of     *v1.Pod // the last
+}
 
-func (h *heard) Event(_ *v1.Pod, _, _, reason, message string) {
-	h.events = append(h.events, reason+" "+message)
+func (h *heard) Event(p *v1.Pod, _, _, reason, message string) {
+	h.events, h.of = append(h.events, reason+" "+message), p
 }
 func (h *heard) NodeEvent(_, _, _ string) {}
 
@@ -92,6 +100,20 @@ func TestKillingIsSaidOnceAndBeforeThePreStopHook(t *testing.T) {
 	do(pod.OpStopContainer) // with less grace, say
 	if len(h.events) != 2 {
 		t.Errorf("a second stop is not said: %q", h.events)
+	}
+}
+
+// A pod that was deleted by force has no object any more when its containers end.
+func TestKillingIsSaidOfAPodWhoseObjectIsGone(t *testing.T) {
+	t.Parallel()
+	h := &heard{}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: &ender{}}), Recorder: h})
+	job := pod.Job{Ref: pod.Ref{UID: "u", Namespace: "ns", Name: "web"}, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpStopContainer, Container: "main", ID: "c", Grace: time.Second}}
+	if o := x.Do(t.Context(), job); o.Err != nil {
+		t.Fatal(o.Err)
+	}
+	if !slices.Equal(h.events, []string{"Killing Stopping container main"}) || h.of.Namespace != "ns" || h.of.Name != "web" || h.of.UID != "u" {
+		t.Errorf("%q of %+v", h.events, h.of)
 	}
 }
 

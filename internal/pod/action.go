@@ -19,7 +19,7 @@ const (
 	OpPullImage          // ensure the image of Container; can be cancelled
 	OpStartContainer     // create and start; with ID set, start a container that is already created
 	OpPostStart          // run the postStart hook of container ID; can be cancelled
-	OpPreStop            // run the preStop hook of container ID within Grace; can be cancelled
+	OpPreStop            // run the preStop hook of container ID, which has Grace before TERM; can be cancelled
 	OpStopContainer      // StopContainer of ID with Grace
 	OpStopSandbox        // StopPodSandbox of ID
 	OpTearDown           // unmount volumes, remove the cgroup; everything must have stopped
@@ -72,12 +72,14 @@ type Action struct {
 	// Size is what a container is started with or resized to (OpStartContainer, OpResize), or what the pod's group is
 	// given (OpSetUp, OpResize without a Container).
 	Size Size
-	Why  Why
+	// Cause is for what fault or change of its own a container is ended (OpPreStop, OpStopContainer).
+	Cause Cause
+	Why   Why
 }
 
-// Key is the action without its reason: two actions with one key are the same work.
+// Key is the action without its reasons: two actions with one key are the same work.
 func (a Action) Key() Action {
-	a.Why = ""
+	a.Cause, a.Why = "", ""
 	return a
 }
 

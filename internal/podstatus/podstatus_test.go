@@ -114,7 +114,7 @@ func cases() map[string]*fixture {
 	crash := func(cm *decide.ContainerMemory) {
 		cm.CrashedID, cm.CrashUntil, cm.CrashDelay = "app1", at(20).Add(80*time.Second), 160*time.Second
 	}
-	replaced := func(cause decide.Cause) func(*decide.ContainerMemory) {
+	replaced := func(cause pod.Cause) func(*decide.ContainerMemory) {
 		return func(cm *decide.ContainerMemory) {
 			cm.ReplacedID, cm.ReplacedFor = cmp.Or(cm.CrashedID, "app0"), cause
 		}
@@ -195,9 +195,9 @@ func cases() map[string]*fixture {
 		"an init container after a restart in place works": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) { f.Observed.Containers = nil; f.Memory.RestartedAll = true; f.running("one", 1) }),
 	}
 	for name, f := range map[string]*fixture{
-		"a new definition of what ended with 0 waits to start":     newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).memory("app", replaced(decide.CauseChanged)),
-		"an unhealthy container that ended with 0 backs off":       newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 1, 0).memory("app", crash).memory("app", replaced(decide.CauseProbe)),
-		"an unhealthy container that is deleted has terminated":    newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 0, 0).memory("app", replaced(decide.CauseProbe)).then(deleted),
+		"a new definition of what ended with 0 waits to start":     newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).memory("app", replaced(pod.CauseChanged)),
+		"an unhealthy container that ended with 0 backs off":       newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 1, 0).memory("app", crash).memory("app", replaced(pod.CauseLiveness)),
+		"an unhealthy container that is deleted has terminated":    newFixture(onFailure, app).sandbox("10.0.0.5").exited("app", 0, 0).memory("app", replaced(pod.CauseLiveness)).then(deleted),
 		"what ended with 0 before its definition changed stays so": newFixture(never, app, container("web")).sandbox("10.0.0.5").exited("app", 0, 0).running("web", 0).then(func(f *fixture) { f.Pod.Spec.Containers[0].Image = "img/other" }),
 		"an init container that runs again in a new sandbox": newFixture(onFailure, app).init(container("one")).sandbox("10.0.0.5").exited("one", 0, 0).running("app", 0).then(func(f *fixture) {
 			f.Observed.Containers = nil

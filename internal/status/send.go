@@ -144,9 +144,12 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 		w.schedule(e, now)
 	}
 	w.tellFirst(j.ref.UID, e)
+	refused := e.rejected == j.version && a.invalid && e.base != nil && pod.IsMirror(e.base)
 	w.mu.Unlock()
 
 	switch {
+	case refused && w.cfg.Refused != nil:
+		w.cfg.Refused(j.ref.UID)
 	case a.gone:
 		w.cfg.OnGone(j.ref.UID)
 	case a.deleted:

@@ -52,6 +52,8 @@ type Config struct {
 	// UID does nothing until Forget. Both are called without locks, from several goroutines.
 	OnDeleted func(types.UID)
 	OnGone    func(types.UID)
+	// Refused, when set, is told of each mirror whose status the API server finds invalid, without locks.
+	Refused func(mirror types.UID)
 	// Synced, when set, is told how long a status waited from the first Set to its acknowledgement.
 	Synced func(time.Duration)
 }

@@ -78,7 +78,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	old := rep.status
 	r.mu.Unlock()
-	if t = rep.whole(t); t.Pod == nil {
+	if t = rep.whole(t); t.Pod == nil || t.Plan.Phase >= decide.PhaseClearing { // a manifest may be back: that is another life
 		r.forget(t)
 		return
 	}

@@ -209,6 +209,9 @@ func (v *Volumes) ensureTmpfs(dir string, size int64, group int, flags uintptr) 
 		v.swaps.Do(func() {
 			v.cfg.Log.Warn("secrets of pods may be written to swap space: this kernel cannot keep a tmpfs out of it (noswap, Linux 6.4)",
 				"do", "use a newer kernel, encrypted swap space, or none")
+			if v.cfg.MaySwap != nil {
+				v.cfg.MaySwap()
+			}
 		})
 	}
 	return err

@@ -68,6 +68,8 @@ type Config struct {
 	// Objects may be nil in a node without an API server: volumes that need one then fail and say so.
 	Objects Objects
 	Log     *slog.Logger
+	// MaySwap is told once that this machine may write memory-backed volumes to its swap space. It may be nil.
+	MaySwap func()
 }
 
 // Volumes makes and removes the volumes of pods.

@@ -91,7 +91,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer runner.Close()
-	t := &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}}
+	t := &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 	for _, b := range blocks {
 		if err := t.block(ctx, runner, b); err != nil {
 			return err

@@ -20,6 +20,9 @@ import (
 // wholeRun is how many cases must have been run before an entry of the table without a hit is a fault.
 const wholeRun = 500
 
+// mostSlow is how many cases of a hundred a run may leave out for a slow machine.
+const mostSlow = 2
+
 // tally counts the differences of all blocks by class.
 type tally struct {
 	o        options
@@ -31,6 +34,7 @@ type tally struct {
 
 	mu      sync.Mutex
 	refused []error                       // cases that are no valid pods
+	slow    map[*differ.Case]bool         // cases that were not compared: upstream's kubelet was too slow
 	pairs   map[*differ.Case]*differ.Pair // what the agents did with cases that have a difference, in their last run
 }
 
@@ -80,7 +84,9 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error
 		}
 	}
 	for i, c := range b.cases {
-		t.note(b, c, differ.Shown(found[i]))
+		if !t.slow[c] {
+			t.note(b, c, differ.Shown(found[i]))
+		}
 	}
 	return nil
 }
@@ -145,6 +151,10 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 			var pair *differ.Pair
 			found[i], pair, errs[i] = runner.Run(ctx, c)
 			t.keep(c, found[i], pair)
+			if errors.Is(errs[i], differ.ErrSlow) {
+				t.tooSlow(c)
+				errs[i] = nil
+			}
 			if errors.Is(errs[i], differ.ErrRefused) {
 				t.refuse(errs[i])
 				errs[i] = nil
@@ -153,6 +163,12 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 	}
 	wg.Wait()
 	return found, errors.Join(append(errs, restart)...)
+}
+
+func (t *tally) tooSlow(c *differ.Case) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.slow[c] = true
 }
 
 func (t *tally) keep(c *differ.Case, found []differ.Difference, p *differ.Pair) {
@@ -181,6 +197,8 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // shrinkAll makes the first case of each class as small as it can be.
 func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
+	slow := maps.Clone(t.slow) // smaller cases do not count
+	defer func() { t.slow = slow }()
 	var wg sync.WaitGroup
 	for _, h := range t.hits {
 		if h.block.restarts {
@@ -223,6 +241,12 @@ func (t *tally) report() error {
 	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes, %d decided ones; %d differences were not there in a second run\n",
 		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), t.unsteady)
 	errs := t.refused
+	if n := len(t.slow); n > 0 {
+		fmt.Printf("%d cases were not compared: upstream's kubelet told the API of a container more than six seconds late\n", n)
+		if n*100 > mostSlow*t.ran {
+			errs = append(errs, fmt.Errorf("%d of %d cases were not compared, since the machine was too slow: try a lower -per-second", n, t.ran))
+		}
+	}
 	if len(t.hits) > 0 {
 		errs = append(errs, errors.New("there are undecided differences"))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -81,6 +82,16 @@ func TestTimeoutsWithinASecondAreEqual(t *testing.T) {
 			t.Errorf("timeouts %d and %d: equal %t, want %t", try.upstream, try.wherry, equal, try.equal)
 		}
 	}
+}
+
+// Upstream's kubelet stops, hook first, what has ended before it knows.
+func TestAStopOfWhatHasEndedIsNotCompared(t *testing.T) {
+	upstream, wherry := newLife(), newLife()
+	upstream.call(20, Call{Verb: "ExecSync", Command: "preStop", Container: "main-0", Late: true})
+	upstream.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2, Late: true})
+	want(t, Compare(oneContainer(), upstream.Trace, wherry.Trace))
+	upstream.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2})
+	want(t, Compare(oneContainer(), upstream.Trace, wherry.Trace), `calls of main: only upstream has ["stop(2)"]`)
 }
 
 func TestAFurtherInstanceIsFound(t *testing.T) {
@@ -191,4 +202,66 @@ func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 func TestConsequencesAreNotShown(t *testing.T) {
 	found := []Difference{{Class: "a", Level: InEvents}, {Class: "b", Level: InCalls}, {Class: "c", Level: InConfig}, {Class: "d", Level: InCalls}}
 	want(t, Shown(found), "b", "c", "d")
+}
+
+func TestASlowMachineIsNoDifference(t *testing.T) {
+	for second, slow := range map[float64]bool{2: false, 6: false, 12: true, 0: true} {
+		l := newLife()
+		if second > 0 { // never: 0
+			p := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main-0", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(l.at(1))}}}}}}
+			l.Statuses = append(l.Statuses, Seen{l.at(second), p})
+		}
+		if got := l.slow(oneContainer()); got != slow {
+			t.Errorf("told in second %v: slow %t, want %t", second, got, slow)
+		}
+	}
+	short := oneContainer()
+	short.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3 * time.Second}}}
+	if newLife().slow(short) {
+		t.Error("a container that ends soon may never be told of")
+	}
+}
+
+// Three faults as an agent may have them, each in the life that a plain pod has with both.
+func TestPlantedFaultsAreFound(t *testing.T) {
+	plain := func() life {
+		l := newLife()
+		l.ready(1, v1.ConditionFalse, "ContainersNotReady")
+		l.ready(5, v1.ConditionTrue, "")
+		l.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		return l
+	}
+	want(t, Compare(oneContainer(), plain().Trace, plain().Trace))
+	for class, plant := range map[string]func(life){
+		`calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(12)"]`: func(l life) { l.Calls[len(l.Calls)-1].Timeout = 12 },
+		"calls of main: only Wherry has a further instance": func(l life) {
+			l.call(20, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+			l.call(20, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		},
+		`condition Ready: only upstream has ["False ContainersNotReady"], only Wherry has ["False NotReady"]`: func(l life) {
+			l.Statuses[0].Pod.Status.Conditions[0].Reason = "NotReady"
+		},
+	} {
+		w := plain()
+		plant(w)
+		want(t, Shown(Compare(oneContainer(), plain().Trace, w.Trace)), class)
+	}
+}
+
+// What a decision makes late is late in all that follows, and nothing else is.
+func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
+	lives := func(second float64) life {
+		l := newLife()
+		l.call(8, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		l.call(9, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+		l.call(17, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 8})
+		l.call(second, Call{Verb: "StartContainer", Container: "main-0", Attempt: 2})
+		return l
+	}
+	u, w := lives(18), lives(28)
+	u.call(30, Call{Verb: "StartContainer", Container: "main-0", Attempt: 3})
+	late := "time of StartContainer of main#2 after a stop: Wherry is later"
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), late)
+	w.Calls[5].Timeout = 3
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
 }

@@ -87,12 +87,12 @@ func (l *living) begins(ctx context.Context) error {
 func (l *living) ends(ctx context.Context) error {
 	for deadline := time.Now().Add(goneWithin); ; {
 		l.run.mu.Lock()
-		gone, ended := l.t.Gone, l.t.Ended
+		gone, ended, last := l.t.Gone, l.t.Ended, lastEvents+min(2*l.run.lags[l.side.agent.Node], goneWithin/2)
 		l.run.mu.Unlock()
 		if l.side != l.run.sides[0] {
 			l.t.Left = l.side.runtime.Left(l.name)
 		}
-		if gone && len(l.t.Left) == 0 && time.Since(ended) > lastEvents || time.Now().After(deadline) {
+		if gone && len(l.t.Left) == 0 && time.Since(ended) > last || time.Now().After(deadline) {
 			return nil
 		}
 		if err := sleepUntil(ctx, time.Now().Add(500*time.Millisecond)); err != nil {

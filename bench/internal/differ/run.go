@@ -58,12 +58,13 @@ type Runner struct {
 	runs  atomic.Int64 // how many cases were run, so that each has a name of its own
 
 	mu     sync.Mutex
-	traces map[string]*Trace // by pod name
+	traces map[string]*Trace        // by pod name
+	lags   map[string]time.Duration // by node: how late its newest event came; upstream's kubelet sends them one by one
 }
 
 // Start starts both agents on a control plane of their own.
 func Start(ctx context.Context, r *rig.Rig, upstream, wherry rig.Program) (_ *Runner, err error) {
-	run := &Runner{rig: r, traces: map[string]*Trace{}}
+	run := &Runner{rig: r, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
 	defer func() {
 		if err != nil {
 			run.Close()
@@ -187,6 +188,7 @@ func (run *Runner) seeEvent(e watch.Event) {
 	}
 	run.mu.Lock()
 	defer run.mu.Unlock()
+	run.lags[v.Source.Host] = max(0, time.Since(v.LastTimestamp.Time)-time.Second) // it is in whole seconds
 	t := run.traces[v.InvolvedObject.Name]
 	if t == nil {
 		return
@@ -223,6 +225,9 @@ func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, *Pair, error
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, nil, err
+	}
+	if traces[0].slow(c) {
+		return nil, nil, ErrSlow
 	}
 	return Compare(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
 }

@@ -29,6 +29,7 @@ type Call struct {
 	Timeout   int64  // of StopContainer, in seconds
 	Command   string // of ExecSync: its second word
 	Failed    bool
+	Late      bool // a StopContainer or preStop hook of what had ended: it asks for nothing
 }
 
 // Runtime is the simulated runtime of one agent. It plays the cases that it was told of, and records the calls for their pods.
@@ -194,6 +195,7 @@ func (r *Runtime) exec(info simcri.ContainerInfo, cmd []string) (stdout, stderr 
 func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	call := Call{At: time.Now(), Verb: path.Base(info.FullMethod)}
 	pod := r.place(req, &call)
+	call.Late = pod != "" && r.late(ctx, req, &call)
 	index := -1
 	if pod != "" {
 		r.mu.Lock()
@@ -235,6 +237,24 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 		delete(r.sandboxes, req.PodSandboxId)
 	}
 	return resp, nil
+}
+
+// late says that a request is about the end of a container that has ended.
+func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
+	id := ""
+	switch req := req.(type) {
+	case *runtimeapi.StopContainerRequest:
+		id = req.ContainerId
+	case *runtimeapi.ExecSyncRequest:
+		if call.Command == "preStop" {
+			id = req.ContainerId
+		}
+	}
+	if id == "" {
+		return false
+	}
+	resp, err := r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
 // place finds the pod that a request is for, and fills in the call. "" is a request that is not compared.

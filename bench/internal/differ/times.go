@@ -30,6 +30,9 @@ func (l *delay) class() string {
 			what += ", which followed a stop"
 		}
 	}
+	if slices.ContainsFunc(l.d.c.Acts, func(a Act) bool { return a.Do == SetImage && a.Container == l.name }) {
+		what += ", whose image is changed"
+	}
 	return "time of " + what + ": " + who
 }
 

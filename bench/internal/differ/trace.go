@@ -79,7 +79,7 @@ type instance struct {
 func (t *Trace) instances(container string) map[uint32]*instance {
 	all := map[uint32]*instance{}
 	for _, c := range t.Calls {
-		if c.Container != container {
+		if c.Container != container || c.Late {
 			continue
 		}
 		in := all[c.Attempt]
@@ -134,7 +134,7 @@ func (t *Trace) stops() []string {
 	seen := map[string]bool{}
 	for _, c := range t.Calls {
 		name := c.Container
-		if c.Verb == "StopContainer" && !seen[name] && !c.At.Before(t.Deleted) {
+		if c.Verb == "StopContainer" && !c.Late && !seen[name] && !c.At.Before(t.Deleted) {
 			seen[name] = true
 			all = append(all, first{c.At, name})
 		}
@@ -296,7 +296,7 @@ func statusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 func (t *Trace) times() map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, c := range t.Calls {
-		if c.Verb != "StartContainer" && c.Verb != "StopContainer" {
+		if c.Verb != "StartContainer" && c.Verb != "StopContainer" || c.Late {
 			continue
 		}
 		name := fmt.Sprintf("%s of %s#%d", c.Verb, c.Container, c.Attempt)

@@ -1,0 +1,88 @@
+package differ
+
+import (
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ErrSlow says that upstream's kubelet told the API so late of a container that ran that the case tells of the machine and not of
+// the agents. It is not compared.
+var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
+
+// tellsWithin is how soon after its start an agent on a machine with room tells the API of a container.
+const tellsWithin = 6 * time.Second
+
+// slow says that the API heard of a container that ran long enough only later than it should have, or never. A postStart hook
+// holds the news back by as long as it takes.
+func (t *Trace) slow(c *Case) bool {
+	within := tellsWithin + c.slowestHook()
+	for _, a := range c.Acts {
+		if a.Do == DeleteMirror {
+			return false // then nobody is told
+		}
+	}
+	for _, call := range t.Calls {
+		if call.Verb != "StartContainer" || call.Failed {
+			continue
+		}
+		p := c.play(call.Container, call.Attempt%lifeAttempts)
+		if p.StartError != "" || p.Exits && p.Runs < within || t.endsBefore(call, call.At.Add(within)) {
+			continue
+		}
+		if !t.toldOf(call, within) {
+			return true
+		}
+	}
+	return false
+}
+
+// toldOf says that the API showed a container as running soon after its start.
+func (t *Trace) toldOf(call Call, within time.Duration) bool {
+	for _, s := range t.Statuses {
+		if s.At.Before(call.At) || s.At.After(call.At.Add(within)) {
+			continue
+		}
+		st := statusOf(s.Pod, call.Container)
+		if st != nil && st.State.Running != nil && !st.State.Running.StartedAt.Time.Before(call.At.Add(-2*time.Second)) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsBefore says that the container was asked to end, the sandbox was lost or the pod deleted before that time.
+func (t *Trace) endsBefore(start Call, at time.Time) bool {
+	if !t.Deleted.IsZero() && t.Deleted.Before(at) {
+		return true
+	}
+	for _, call := range t.Calls {
+		if call.At.Before(start.At) || call.At.After(at) {
+			continue
+		}
+		switch call.Verb {
+		case "StopContainer":
+			if call.Container == start.Container {
+				return true
+			}
+		case "StopPodSandbox", "RunPodSandbox":
+			return true
+		}
+	}
+	return false
+}
+
+// slowestHook is how long the pod's postStart hooks take together.
+func (c *Case) slowestHook() (all time.Duration) {
+	for _, list := range [][]v1.Container{c.Spec.InitContainers, c.Spec.Containers} {
+		for _, x := range list {
+			most := time.Duration(0)
+			for _, p := range c.Plays[x.Name] {
+				most = max(most, p.Slow["postStart"])
+			}
+			all += most
+		}
+	}
+	return all
+}

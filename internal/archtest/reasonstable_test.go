@@ -1,0 +1,129 @@
+package archtest
+
+// Where reasons stand.
+const (
+	inPodEvent      = "Events of pods"
+	inNodeEvent     = "Events of nodes"
+	inWaiting       = "Containers that wait"
+	inTerminated    = "Containers that have terminated"
+	inPodStatus     = "status.reason of pods"
+	inPodCondition  = "Conditions of pods"
+	inNodeCondition = "Conditions of nodes"
+	inAction        = "Failed actions, in the timeline of a pod"
+)
+
+// reason is one word that tools may look for.
+type reason struct {
+	name, in string
+	own      bool   // upstream's kubelet has no such reason
+	not      string // why this agent never says it, or nothing
+	when     string // what it is said for, where that is no matter of course
+}
+
+const (
+	noAttach      = "no volume kind is attached, mapped to a block device or resized"
+	noClaims      = "dynamic resources are not supported"
+	noTopology    = "there are no CPU, memory and topology managers"
+	noGC          = "unused images are not collected"
+	noShutdown    = "a shutdown of the machine is not waited for"
+	noEviction    = "the node does not evict for its own pressure, only for limits of a pod"
+	noFeatures    = "the scheduler and the API server hold pods against what a node declares; the node does not again"
+	noCertificate = "podCertificate volumes are not supported"
+)
+
+var reasons = []reason{
+	{name: "Pulling", in: inPodEvent}, {name: "Pulled", in: inPodEvent}, {name: "BackOff", in: inPodEvent}, {name: "Failed", in: inPodEvent},
+	{name: "ErrImageNeverPull", in: inPodEvent}, {name: "InspectFailed", in: inPodEvent}, {name: "FailedToRetrieveImagePullSecret", in: inPodEvent},
+	{name: "Created", in: inPodEvent}, {name: "Started", in: inPodEvent},
+	{name: "Killing", in: inPodEvent, when: "with upstream's text, once for each container instance, before its preStop hook or with its TERM"},
+	{name: "FailedKillPod", in: inPodEvent}, {name: "FailedCreatePodContainer", in: inPodEvent}, {name: "FailedCreatePodSandBox", in: inPodEvent},
+	{name: "SandboxChanged", in: inPodEvent}, {name: "FailedMount", in: inPodEvent}, {name: "NetworkNotReady", in: inPodEvent},
+	{name: "Unhealthy", in: inPodEvent}, {name: "ProbeWarning", in: inPodEvent},
+	{name: "FailedPostStartHook", in: inPodEvent}, {name: "FailedPreStopHook", in: inPodEvent}, {name: "LifecycleHTTPFallback", in: inPodEvent},
+	{name: "DNSConfigForming", in: inPodEvent}, {name: "MissingClusterDNS", in: inPodEvent},
+	{name: "Evicted", in: inPodEvent}, {name: "Preempting", in: inPodEvent}, {name: "DeadlineExceeded", in: inPodEvent},
+	{name: "ResizeDeferred", in: inPodEvent}, {name: "ResizeInfeasible", in: inPodEvent}, {name: "ResizeStarted", in: inPodEvent},
+	{name: "ResizeCompleted", in: inPodEvent}, {name: "ResizeError", in: inPodEvent},
+	{name: "ExceededGracePeriod", in: inPodEvent, not: "a stop that does not end is tried again, and FailedKillPod says why"},
+	{name: "FailedSync", in: inPodEvent, not: "a pod that cannot be inspected is told by PodInspectionHangs of its node"},
+	{name: "FailedPodSandBoxStatus", in: inPodEvent, not: "the status of a sandbox comes with the inspection of its pod"},
+	{name: "FailedValidation", in: inPodEvent, not: "a manifest that cannot be used is told by InvalidStaticPod of the node"},
+	{name: "FailedAttachVolume", in: inPodEvent, not: noAttach}, {name: "SuccessfulAttachVolume", in: inPodEvent, not: noAttach},
+	{name: "SuccessfulMountVolume", in: inPodEvent, not: noAttach}, {name: "FailedMapVolume", in: inPodEvent, not: noAttach},
+	{name: "AlreadyMountedVolume", in: inPodEvent, not: noAttach}, {name: "FailedMountOnFilesystemMismatch", in: inPodEvent, not: noAttach},
+	{name: "VolumeResizeFailed", in: inPodEvent, not: noAttach}, {name: "VolumeResizeSuccessful", in: inPodEvent, not: noAttach},
+	{name: "FileSystemResizeFailed", in: inPodEvent, not: noAttach}, {name: "FileSystemResizeSuccessful", in: inPodEvent, not: noAttach},
+	{name: "VolumeConditionAbnormal", in: inPodEvent, not: noAttach},
+	{name: "VolumePermissionChangeInProgress", in: inPodEvent, not: "only small volumes of the agent's own making change hands"},
+	{name: "FailedPrepareDynamicResources", in: inPodEvent, not: noClaims},
+	{name: "FailedNodeDeclaredFeaturesCheck", in: inPodEvent, not: noFeatures},
+	{name: "HostIPsIPFamilyMismatch", in: inPodEvent, not: "no cloud provider changes the family of the node's addresses"},
+	{name: "CertificateOverdueForRefresh", in: inPodEvent, not: noCertificate}, {name: "CertificateExpired", in: inPodEvent, not: noCertificate},
+
+	{name: "Starting", in: inNodeEvent}, {name: "NodeReady", in: inNodeEvent}, {name: "NodeNotReady", in: inNodeEvent},
+	{name: "NodeSchedulable", in: inNodeEvent}, {name: "NodeNotSchedulable", in: inNodeEvent}, {name: "Rebooted", in: inNodeEvent},
+	{name: "NodeHasSufficientMemory", in: inNodeEvent}, {name: "NodeHasInsufficientMemory", in: inNodeEvent},
+	{name: "NodeHasNoDiskPressure", in: inNodeEvent}, {name: "NodeHasDiskPressure", in: inNodeEvent},
+	{name: "NodeHasSufficientPID", in: inNodeEvent}, {name: "NodeHasInsufficientPID", in: inNodeEvent},
+	{name: "NodeAllocatableEnforced", in: inNodeEvent}, {name: "FailedNodeAllocatableEnforcement", in: inNodeEvent},
+	{name: "CheckLimitsForResolvConf", in: inNodeEvent}, {name: "MissingClusterDNS", in: inNodeEvent},
+	{name: "CgroupV1", in: inNodeEvent}, {name: "PossibleMemoryBackedVolumesOnDisk", in: inNodeEvent, when: "with the first such volume"},
+	{name: "InvalidStaticPod", in: inNodeEvent, own: true, when: "a manifest that cannot be used; upstream only logs it"},
+	{name: "PodInspectionHangs", in: inNodeEvent, own: true, when: "the runtime does not answer for one pod"},
+	{name: "KubeletSetupFailed", in: inNodeEvent, not: "an agent that cannot start ends with an error that names the setting"},
+	{name: "Shutdown", in: inNodeEvent, not: noShutdown},
+	{name: "EvictionThresholdMet", in: inNodeEvent, not: noEviction},
+	{name: "SystemOOM", in: inNodeEvent, not: "the kernel's log is not read; a container killed for memory is OOMKilled in its status"},
+	{name: "ContainerGCFailed", in: inNodeEvent, not: "a removal that fails is tried again and stands in the pod's timeline"},
+	{name: "ImageGCFailed", in: inNodeEvent, not: noGC}, {name: "FreeDiskSpaceFailed", in: inNodeEvent, not: noGC},
+	{name: "InvalidDiskCapacity", in: inNodeEvent, not: noGC}, {name: "InvalidImageID", in: inNodeEvent, not: noGC},
+
+	{name: "ContainerCreating", in: inWaiting}, {name: "PodInitializing", in: inWaiting}, {name: "CrashLoopBackOff", in: inWaiting},
+	{name: "ImagePullBackOff", in: inWaiting}, {name: "ErrImagePull", in: inWaiting}, {name: "ErrImageNeverPull", in: inWaiting},
+	{name: "InvalidImageName", in: inWaiting}, {name: "ImageInspectError", in: inWaiting}, {name: "RegistryUnavailable", in: inWaiting},
+	{name: "SignatureValidationFailed", in: inWaiting}, {name: "CreateContainerConfigError", in: inWaiting},
+	{name: "CreateContainerError", in: inWaiting}, {name: "RunContainerError", in: inWaiting}, {name: "PostStartHookError", in: inWaiting},
+	{name: "RestartingAllContainers", in: inWaiting},
+	{name: "PreCreateHookError", in: inWaiting, not: "there are no such hooks"}, {name: "PreStartHookError", in: inWaiting, not: "there are no such hooks"},
+
+	{name: "Completed", in: inTerminated}, {name: "Error", in: inTerminated}, {name: "ContainerStatusUnknown", in: inTerminated},
+
+	{name: "Evicted", in: inPodStatus, when: "for the pod's own limits of ephemeral storage"}, {name: "Preempting", in: inPodStatus}, {name: "DeadlineExceeded", in: inPodStatus},
+	{name: "UnexpectedAdmissionError", in: inPodStatus}, {name: "InvalidNodeInfo", in: inPodStatus}, {name: "NodeAffinity", in: inPodStatus},
+	{name: "NodeName", in: inPodStatus}, {name: "NodePorts", in: inPodStatus}, {name: "OutOf", in: inPodStatus, when: "followed by the resource: OutOfcpu"},
+	{name: "TaintToleration", in: inPodStatus}, {name: "SysctlForbidden", in: inPodStatus}, {name: "AppArmor", in: inPodStatus},
+	{name: "PodOSNotSupported", in: inPodStatus}, {name: "PodOSSelectorNodeLabelDoesNotMatch", in: inPodStatus},
+	{name: "SupplementalGroupsPolicyNotSupported", in: inPodStatus},
+	{name: "Removing", in: inPodStatus, own: true, when: "wherry stop and wherry rm of a node without a cluster"},
+	{name: "NodeShutdown", in: inPodStatus, not: noShutdown}, {name: "Terminated", in: inPodStatus, not: noShutdown},
+	{name: "TopologyAffinityError", in: inPodStatus, not: noTopology}, {name: "SMTAlignmentError", in: inPodStatus, not: noTopology},
+	{name: "EmptyPodSharedPoolError", in: inPodStatus, not: noTopology},
+	{name: "PodFeatureUnsupported", in: inPodStatus, not: noFeatures},
+	{name: "PodLevelResourcesNotSupported", in: inPodStatus, not: "they are supported"},
+
+	{name: "ContainersNotReady", in: inPodCondition}, {name: "ContainersNotInitialized", in: inPodCondition},
+	{name: "ReadinessGatesNotReady", in: inPodCondition}, {name: "PodCompleted", in: inPodCondition}, {name: "PodFailed", in: inPodCondition},
+	{name: "RestartAllContainersStarted", in: inPodCondition}, {name: "TerminationByKubelet", in: inPodCondition},
+	{name: "Deferred", in: inPodCondition}, {name: "Infeasible", in: inPodCondition}, {name: "Error", in: inPodCondition},
+	{name: "UnknownContainerStatuses", in: inPodCondition, not: "a status has all containers from the beginning"},
+
+	{name: "KubeletReady", in: inNodeCondition}, {name: "KubeletNotReady", in: inNodeCondition},
+	{name: "KubeletHasSufficientMemory", in: inNodeCondition}, {name: "KubeletHasInsufficientMemory", in: inNodeCondition},
+	{name: "KubeletHasNoDiskPressure", in: inNodeCondition}, {name: "KubeletHasDiskPressure", in: inNodeCondition},
+	{name: "KubeletHasSufficientPID", in: inNodeCondition}, {name: "KubeletHasInsufficientPID", in: inNodeCondition},
+	{name: "KubeletHasNoMemoryReading", in: inNodeCondition, own: true, when: "it could not be measured: the condition is Unknown"},
+	{name: "KubeletHasNoDiskReading", in: inNodeCondition, own: true, when: "likewise"},
+	{name: "KubeletHasNoPIDReading", in: inNodeCondition, own: true, when: "likewise"},
+
+	{name: "KillContainerError", in: inAction}, {name: "KillPodSandboxError", in: inAction}, {name: "RemoveContainerError", in: inAction},
+	{name: "RemovePodSandboxError", in: inAction, own: true}, {name: "PreStopHookError", in: inAction, own: true},
+	{name: "ResizeError", in: inAction, own: true}, {name: "FailedMakePodDataDirectories", in: inAction, own: true},
+	{name: "FailedUnmount", in: inAction, own: true}, {name: "FailedRemoveCgroup", in: inAction, own: true},
+	{name: "FailedRemovePod", in: inAction, own: true}, {name: "FailedReleaseUserIDs", in: inAction, own: true},
+	{name: "InternalError", in: inAction, own: true}, {name: "Canceled", in: inAction, own: true},
+}
+
+// noReasons look like reasons and are none.
+var noReasons = map[string]bool{
+	"OutOfExtendedResources": true, // a label of a metric
+}
