@@ -201,7 +201,7 @@ func (d *differ) calls(name string) {
 				u, w = u.unstopped(), w.unstopped()
 			}
 			if !sameCalls(u.calls, w.calls) {
-				d.list("calls of "+kind, about, u.calls, w.calls)
+				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
 			}
 		case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
 			d.add("calls of "+kind+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
@@ -211,6 +211,20 @@ func (d *differ) calls(name string) {
 			return
 		}
 	}
+}
+
+// ownGrace tells the stop of a container with the grace period of its pod from one with that of its probe.
+func (d *differ) ownGrace(name string, upstream, wherry []string) string {
+	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
+		for _, p := range []*v1.Probe{x.LivenessProbe, x.StartupProbe} {
+			if x.Name == name && p != nil && p.TerminationGracePeriodSeconds != nil && d.c.Spec.TerminationGracePeriodSeconds != nil &&
+				slices.Contains(upstream, fmt.Sprintf("stop(%d)", *d.c.Spec.TerminationGracePeriodSeconds)) &&
+				slices.Contains(wherry, fmt.Sprintf("stop(%d)", *p.TerminationGracePeriodSeconds)) {
+				return ", which fails a probe with a grace period of its own"
+			}
+		}
+	}
+	return ""
 }
 
 // endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.

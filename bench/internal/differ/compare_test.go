@@ -265,3 +265,25 @@ func TestADecidedDelayHidesWhatFollowsAlone(t *testing.T) {
 	w.Calls[5].Timeout = 3
 	want(t, Compare(oneContainer(), u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`, late)
 }
+
+// The two are told apart from a grace period that is wrong for another reason.
+func TestTheGracePeriodOfAProbeIsTold(t *testing.T) {
+	c := oneContainer()
+	c.Spec.TerminationGracePeriodSeconds = new(int64(8))
+	u, w := newLife(), newLife()
+	u.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+	w.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 3})
+	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`)
+	c.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: new(int64(3))}
+	want(t, Compare(c, u.Trace, w.Trace), `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`)
+}
+
+func TestALateStopBesideAPostStartHookIsTold(t *testing.T) {
+	c := oneContainer()
+	u, w := newLife(), newLife()
+	u.call(30, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+	w.call(20, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0: upstream is later`)
+	c.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+	want(t, Compare(c, u.Trace, w.Trace), `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`)
+}

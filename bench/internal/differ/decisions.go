@@ -97,6 +97,31 @@ var Decisions = []Decision{
 		Notice: "After kubectl set image the first restart of the new image is made at once, as that of a new pod is.",
 	},
 	{
+		Class:  `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(5)"], only Wherry has ["stop(3)"]`,
+		Why:    `"When both a pod- and probe-level terminationGracePeriodSeconds are set, the kubelet will use the probe-level value." Upstream's kubelet ends the whole pod where nothing is left to run after the failure, with the pod's value.`,
+		Notice: "The grace period of the probe holds for the last container of a pod, too.",
+	},
+	{
+		Class:  `calls of main, which fails a probe with a grace period of its own: only upstream has ["stop(8)"], only Wherry has ["stop(3)"]`,
+		Why:    "As for a grace period of 5 s.",
+		Notice: "The same.",
+	},
+	{
+		Class:  `message of event Normal Killing spec.containers{main}: upstream "Stopping container main", Wherry "Container main failed liveness probe"`,
+		Why:    "Upstream's kubelet ends the whole pod where nothing is left to run after the failure, and no longer says for what.",
+		Notice: "The event says which probe failed, as it does of every other container.",
+	},
+	{
+		Class:  `message of event Normal Killing spec.containers{main}: upstream "Stopping container main", Wherry "Container main failed startup probe"`,
+		Why:    "Upstream's kubelet ends the whole pod where nothing is left to run after the failure, and no longer says for what.",
+		Notice: "The event says which probe failed, as it does of every other container.",
+	},
+	{
+		Class:  `time of StopContainer of main#0, in a pod with a postStart hook: upstream is later`,
+		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet waits for a postStart hook in the same routine, so that a deletion, a deadline or a failed probe of another container waits for the hook's end.`,
+		Notice: "A pod whose postStart hook hangs can be deleted: its containers get their grace period at once, and the hook is cut short.",
+	},
+	{
 		Class:  `states of init: only Wherry has ["waiting CrashLoopBackOff"]`,
 		Why:    `"CrashLoopBackOff indicates that the back-off delay mechanism is currently in effect for a given container." Upstream's kubelet decides to wait, says so with its next look at the pod, and looks again when the wait is over, so that a pod in which nothing else happens shows its init container as terminated all the while.`,
 		Notice: "kubectl get pods shows Init:CrashLoopBackOff as soon as the back-off begins.",

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // delay is a start or a stop that one side does later than the other.
@@ -33,7 +35,16 @@ func (l *delay) class() string {
 	if slices.ContainsFunc(l.d.c.Acts, func(a Act) bool { return a.Do == SetImage && a.Container == l.name }) {
 		what += ", whose image is changed"
 	}
+	if !l.start && l.d.hasPostStart() {
+		what += ", in a pod with a postStart hook"
+	}
 	return "time of " + what + ": " + who
+}
+
+func (d *differ) hasPostStart() bool {
+	return slices.ContainsFunc(slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers), func(x v1.Container) bool {
+		return x.Lifecycle != nil && x.Lifecycle.PostStart != nil
+	})
 }
 
 // byDecision says that an instance comes after a start that is late by decision.
