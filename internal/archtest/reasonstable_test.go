@@ -70,6 +70,7 @@ var reasons = []reason{
 	{name: "CgroupV1", in: inNodeEvent}, {name: "PossibleMemoryBackedVolumesOnDisk", in: inNodeEvent, when: "with the first such volume"},
 	{name: "InvalidStaticPod", in: inNodeEvent, own: true, when: "a manifest that cannot be used; upstream only logs it"},
 	{name: "PodInspectionHangs", in: inNodeEvent, own: true, when: "the runtime does not answer for one pod"},
+	{name: "ProbesLate", in: inNodeEvent, own: true, when: "the machine is too slow for the periods of its probes"},
 	{name: "KubeletSetupFailed", in: inNodeEvent, not: "an agent that cannot start ends with an error that names the setting"},
 	{name: "Shutdown", in: inNodeEvent, not: noShutdown},
 	{name: "EvictionThresholdMet", in: inNodeEvent, not: noEviction},
