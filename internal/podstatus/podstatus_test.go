@@ -147,6 +147,9 @@ func cases() map[string]*fixture {
 			f.Observed.Containers = nil
 			f.running("app", 2).exited("app", 1, 1)
 		}),
+		"a postStart hook in progress of a static pod of an earlier agent": newFixture(always, hooked).static().sandbox("10.0.0.5").running("app", 3).exited("app", 2, 1).then(func(f *fixture) {
+			f.Old = &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "app", ContainerID: "containerd://app2"}}}
+		}),
 		"a postStart hook in progress of an unseen restart": newFixture(always, hooked).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.PostStartedID = "app0" }).then(func(f *fixture) {
 			f.Observed.Containers = nil
 			f.running("app", 1).exited("app", 0, 3)

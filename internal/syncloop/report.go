@@ -78,8 +78,17 @@ func (r *Report) Turn(t *podworker.Turn) {
 	}
 	old := rep.status
 	r.mu.Unlock()
-	if t = rep.whole(t); t.Pod == nil || t.Plan.Phase >= decide.PhaseClearing { // a manifest may be back: that is another life
+	if t = rep.whole(t); t.Pod == nil {
 		r.forget(t)
+		return
+	}
+	if t.Plan.Phase >= decide.PhaseClearing { // its manifest is back: what follows is another life
+		if old == nil {
+			old = &t.Pod.Status
+		}
+		r.mu.Lock()
+		r.pods[t.Ref.UID] = &reported{status: afresh(old), static: rep.static, source: rep.source}
+		r.mu.Unlock()
 		return
 	}
 	st := podstatus.Derive(podstatus.Input{
@@ -125,6 +134,18 @@ func (r *Report) Turn(t *podworker.Turn) {
 		}
 	}
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
+}
+
+// afresh is the status of a pod that begins anew. Restarts are counted on: its mirror may be the same.
+func afresh(s *v1.PodStatus) *v1.PodStatus {
+	list := func(in []v1.ContainerStatus) (out []v1.ContainerStatus) {
+		for i := range in {
+			out = append(out, v1.ContainerStatus{Name: in[i].Name, Image: in[i].Image, RestartCount: in[i].RestartCount,
+				State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: podstatus.ReasonContainerCreating}}})
+		}
+		return out
+	}
+	return &v1.PodStatus{Phase: v1.PodPending, InitContainerStatuses: list(s.InitContainerStatuses), ContainerStatuses: list(s.ContainerStatuses)}
 }
 
 // whole gives the turn of a pod that no manifest has any more the pod that it ends, until nothing of it runs.
