@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-ci crash bench differential differential-config check dev release vuln clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ mutate: ## change one thing at a time in internal/decide and see whether its tes
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
+
+conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt

@@ -38,6 +38,8 @@ type Config struct {
 	CloudProvider string
 	// KubeletVersion is nodeInfo.kubeletVersion; Version when empty.
 	KubeletVersion string
+	// RuntimeCgroups is the control group of the container runtime, for /stats/summary; "": not known.
+	RuntimeCgroups string
 	// LogLinkDir gets a link per container log (/var/log/containers); "": none.
 	LogLinkDir string
 	// DeadContainers is how many dead attempts of one container are kept for their logs; 1 when zero, all when negative.

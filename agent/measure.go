@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/wherry-node/wherry/internal/cgroup"
 	"github.com/wherry-node/wherry/internal/config"
@@ -68,9 +70,27 @@ func (a *Agent) buildStats() error {
 	if a.deps.Machine.real {
 		cfg.Disk, cfg.HostRoot, cfg.PodsGroup = hostfs.Host{}, "/", a.podsGroup()
 		cfg.Volumes = volumeUsage{a}
+		cfg.SystemGroups = a.systemGroups()
 	}
 	a.stats, err = stats.New(cfg)
 	return err
+}
+
+// systemGroups are the groups beside the pods that statistics tell of: the agent's own, and those that the configuration names.
+// Nothing is moved into any of them. A process in the root group has none of its own.
+func (a *Agent) systemGroups() map[string]stats.SystemGroup {
+	groups := map[string]stats.SystemGroup{}
+	if own, err := cgroup.Own("/proc/self/cgroup"); err != nil {
+		a.log.Debug("statistics have nothing of the agent itself", "err", err)
+	} else if own != "/" {
+		groups[statsapi.SystemContainerKubelet] = stats.SystemGroup{Path: own, Started: time.Now()}
+	}
+	for name, group := range map[string]string{statsapi.SystemContainerRuntime: a.cfg.RuntimeCgroups, statsapi.SystemContainerMisc: a.cfg.Kubelet.SystemCgroups} {
+		if group = path.Clean("/" + group); group != "/" {
+			groups[name] = stats.SystemGroup{Path: group}
+		}
+	}
+	return groups
 }
 
 // podsGroup is the control group of all pods.
@@ -95,7 +115,7 @@ func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Vo
 	for _, u := range usage {
 		out = append(out, stats.Volume{
 			Name: u.Name, Ephemeral: !u.Memory, CapacityBytes: u.CapacityBytes, AvailableBytes: u.AvailableBytes,
-			Inodes: u.Inodes, InodesFree: u.InodesFree, UsedBytes: u.UsedBytes, InodesUsed: u.InodesUsed,
+			Inodes: u.Inodes, InodesFree: u.InodesFree, UsedBytes: u.UsedBytes, InodesUsed: u.InodesUsed, Time: u.Time,
 		})
 	}
 	return out, err

@@ -464,6 +464,6 @@ func (n *node) agentConfig(hostname string) agent.Config {
 		NodeName: n.name, Hostname: hostname, Kubelet: n.cfg.Kubelet, RootDir: n.cfg.RootDir, NodeIPs: n.cfg.NodeIPs,
 		NodeLabels: n.cfg.NodeLabels, CloudProvider: n.cfg.CloudProvider, LogLinkDir: logLinks(&n.cfg), DeadContainers: int(n.cfg.MaxDeadPerContainer), PushAPI: n.cfg.PushAPI,
 		Flags: n.cfg.Flags, Server: serverLimits(&n.cfg.Wherry.Server),
-		DeadContainerAge: n.cfg.MinimumContainerTTL, MaxDeadContainers: maxDead,
+		RuntimeCgroups: n.cfg.RuntimeCgroups, DeadContainerAge: n.cfg.MinimumContainerTTL, MaxDeadContainers: maxDead,
 	}
 }

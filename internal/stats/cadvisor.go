@@ -27,13 +27,14 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 		node.group("/", &r.node, labels{1: "/"}, s.machine().BootTime)
 		node.network(r.network, labels{1: "/"})
 		node.rootDisk(labels{1: "/"})
-		node.group(s.cfg.PodsGroup, &r.allPods, labels{1: s.cfg.PodsGroup}, time.Time{})
+		node.group(s.cfg.PodsGroup, &r.allPods, labels{1: s.cfg.PodsGroup}, r.began)
 		for _, class := range r.found.classes {
 			u, _ := r.tree.read(class, r.at, everything)
 			node.group(class, &u, labels{1: class}, time.Time{})
 		}
 		for name, u := range r.system {
-			node.group(s.cfg.SystemGroups[name], &u, labels{1: s.cfg.SystemGroups[name]}, time.Time{})
+			group := s.cfg.SystemGroups[name].Path
+			node.group(group, &u.usage, labels{1: group}, u.started)
 		}
 	}
 	for i := range r.pods {
@@ -107,7 +108,7 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 	}
 	file := reader{tree: v.r.tree, group: group, now: at}
 	if started.IsZero() {
-		started = file.made()
+		started = v.r.tree.made(group)
 	}
 	out.put(f.lastSeen, at, float64(at.Unix()), l[:]...)
 	if started.Unix() > 0 {
@@ -126,7 +127,7 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 	}
 	out.opt(f.ooms, at, file.ooms(), 1, l[:]...)
 	if l[3] != "" { // groups above containers have no process of their own
-		out.opt(f.processes, at, file.processes(), 1, l[:]...)
+		v.processes(file.processes(), l)
 	}
 	out.opt(f.threads, at, u.pids, 1, l[:]...)
 	if u.pids != nil {
@@ -137,6 +138,18 @@ func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 		out.put(f.fsWrittenBytes, at, float64(d.writtenBytes), l.with(d.device)...)
 		out.put(f.fsReads, at, float64(d.reads), l.with(d.device)...)
 		out.put(f.fsWrites, at, float64(d.written), l.with(d.device)...)
+		for _, o := range d.bytes {
+			out.put(f.blkio, at, float64(o.bytes), l.with(d.device, d.major, d.minor, o.name)...)
+		}
+	}
+}
+
+func (v *scene) processes(u processUsage, l labels) {
+	v.out.opt(v.f.processes, v.r.at, u.count, 1, l[:]...)
+	v.out.opt(v.f.descriptors, v.r.at, u.descriptors, 1, l[:]...)
+	v.out.opt(v.f.sockets, v.r.at, u.sockets, 1, l[:]...)
+	if u.openFiles != nil {
+		v.out.put(v.f.ulimits, v.r.at, float64(*u.openFiles), l.with("max_open_files")...)
 	}
 }
 

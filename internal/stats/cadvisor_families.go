@@ -13,7 +13,7 @@ type cadvisorFamilies struct {
 	memActive, memInactive, memFailures, ooms                                                    family
 	fsUsage, fsLimit, fsInodes, fsInodesFree, fsReadBytes, fsWrittenBytes, fsReads, fsWrites     family
 	rxBytes, rxPackets, rxErrors, rxDrops, txBytes, txPackets, txErrors, txDrops                 family
-	processes, threads, threadsMax                                                               family
+	processes, threads, threadsMax, descriptors, sockets, ulimits, blkio                         family
 	specPeriod, specQuota, specShares, specMemory, specSwap, specReservation                     family
 	psiCPUFull, psiCPUSome, psiMemoryFull, psiMemorySome, psiIOFull, psiIOSome                   family
 	machineCPUs, machineMemory, machineSwap, machineError, version, containerError               family
@@ -64,9 +64,14 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		fsReads:        counter("container_fs_reads_total", "Reads completed", "device"),
 		fsWrites:       counter("container_fs_writes_total", "Writes completed", "device"),
 
-		processes:  gauge("container_processes", "Processes in the container"),
-		threads:    gauge("container_threads", "Threads in the container"),
-		threadsMax: gauge("container_threads_max", "Threads that the container may have; 0: no limit"),
+		blkio: counter("container_blkio_device_usage_total", "Bytes moved, by kind of operation", "device", "major", "minor", "operation"),
+
+		processes:   gauge("container_processes", "Processes in the container"),
+		threads:     gauge("container_threads", "Threads in the container"),
+		threadsMax:  gauge("container_threads_max", "Threads that the container may have; 0: no limit"),
+		descriptors: gauge("container_file_descriptors", "File descriptors that are open"),
+		sockets:     gauge("container_sockets", "Sockets that are open"),
+		ulimits:     gauge("container_ulimits_soft", "Soft limits of the container's first process; -1: none", "ulimit"),
 
 		specPeriod:      gauge("container_spec_cpu_period", "CPU period in microseconds"),
 		specQuota:       gauge("container_spec_cpu_quota", "CPU quota in microseconds"),

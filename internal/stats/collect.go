@@ -37,7 +37,13 @@ type reading struct {
 	network []device
 	pods    []podReading // by namespace and name
 	allPods usage
-	system  map[string]usage
+	began   time.Time // of the group of all pods
+	system  map[string]systemReading
+}
+
+type systemReading struct {
+	usage   usage
+	started time.Time
 }
 
 type podReading struct {
@@ -63,7 +69,7 @@ type containerReading struct {
 
 // collect measures. It returns what it could measure even with an error.
 func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
-	r := &reading{at: s.cfg.Now(), tree: openTree(s.cfg.HostRoot), system: map[string]usage{}}
+	r := &reading{at: s.cfg.Now(), tree: openTree(s.cfg.HostRoot), system: map[string]systemReading{}}
 	var errs []error
 	var err error
 	if r.found, err = r.tree.find(s.cfg.PodsGroup); err != nil {
@@ -230,9 +236,14 @@ func (s *Stats) readNode(r *reading, want level) {
 	if s.cfg.PodsGroup != "" {
 		r.node, _ = r.tree.read("/", r.at, want)
 		r.allPods, _ = r.tree.read(s.cfg.PodsGroup, r.at, want)
+		r.began = r.tree.made(s.cfg.PodsGroup)
 		for name, group := range s.cfg.SystemGroups {
-			if u, ok := r.tree.read(group, r.at, want); ok {
-				r.system[name] = u
+			if u, ok := r.tree.read(group.Path, r.at, want); ok {
+				started := group.Started
+				if started.IsZero() {
+					started = r.tree.made(group.Path)
+				}
+				r.system[name] = systemReading{usage: u, started: started}
 			}
 		}
 		if want == everything {
@@ -265,9 +276,9 @@ func (s *Stats) rate(r *reading) {
 		}
 	}
 	one("node", &r.node, s.machine().BootTime)
-	one("pods", &r.allPods, time.Time{})
+	one("pods", &r.allPods, r.began)
 	for name, u := range r.system {
-		one("system/"+name, &u, time.Time{})
+		one("system/"+name, &u.usage, u.started)
 		r.system[name] = u
 	}
 	for i := range r.pods {

@@ -73,6 +73,12 @@ type Machine struct {
 	Tasks func() (int64, error)
 }
 
+// SystemGroup is a control group beside the pods.
+type SystemGroup struct {
+	Path    string    // below the mount point
+	Started time.Time // of what is in it; zero: when the group was made
+}
+
 // Config of Stats. NodeName, Pods and Log are required; everything else that is missing is left out of the answers.
 type Config struct {
 	NodeName string
@@ -89,7 +95,7 @@ type Config struct {
 	// configured cgroupRoot before it. Empty: this node has no control groups (simulated).
 	PodsGroup string
 	// SystemGroups are groups to tell of by the names of the summary: kubelet, runtime, misc.
-	SystemGroups map[string]string
+	SystemGroups map[string]SystemGroup
 	// HostRoot is "/", or a directory with proc and sys in tests.
 	HostRoot string
 	RootDir  string // of the agent: its filesystem is the node's

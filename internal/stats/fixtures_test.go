@@ -97,6 +97,8 @@ func hostV2(t *testing.T) string {
 	return host(t, under(map[string]string{
 		top + "/cgroup.controllers": "cpu memory\n", "proc/meminfo": "MemTotal: 16000 kB\nMemFree: 4000 kB\n",
 		"proc/net/dev": netDev, "proc/net/route": route, "proc/42/net/dev": netDev, "proc/42/net/route": route,
+		"proc/42/fd/0": "-> /dev/null", "proc/42/fd/1": "-> pipe:[1]", "proc/42/fd/3": "-> socket:[2]", "proc/43/fd/0": "-> socket:[3]",
+		"proc/42/limits":      "Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 4096                 files\n",
 		"sys/dev/block/253:0": "-> ../../devices/virtual/block/vda",
 	}, map[string]map[string]string{
 		top:                                {"cpu.stat": "usage_usec 90000000\nuser_usec 1\nsystem_usec 1\n", "memory.stat": "anon 1\ninactive_file 1024000\n"},
@@ -110,7 +112,8 @@ func hostV2(t *testing.T) string {
 
 func hostV1(t *testing.T) string {
 	files := map[string]string{
-		"proc/net/dev": netDev, "proc/net/route": route, "proc/42/net/dev": netDev, "sys/dev/block/8:0": "-> ../../devices/sda",
+		"proc/net/dev": netDev, "proc/net/route": route, "proc/42/net/dev": netDev, "proc/42/limits": "Max open files            unlimited            unlimited            files\n", "proc/42/fd/0": "-> /dev/null",
+		"sys/dev/block/8:0": "-> ../../devices/sda",
 	}
 	put := func(group string, nanos, usage, limit string) {
 		c := "sys/fs/cgroup/"

@@ -296,71 +296,6 @@ func (r *reader) psi(name string) *psi {
 	return &p
 }
 
-// io reads what the group read and wrote, by device.
-func (r *reader) io() []ioUsage {
-	byDevice := map[string]*ioUsage{}
-	at := func(number string) *ioUsage {
-		if byDevice[number] == nil {
-			byDevice[number] = &ioUsage{device: deviceName(r.tree.host, number)}
-		}
-		return byDevice[number]
-	}
-	if r.tree.v2 {
-		text, _ := r.text("", "io.stat")
-		for line := range strings.Lines(text) {
-			f := strings.Fields(line)
-			for _, kv := range f[min(1, len(f)):] {
-				key, value, _ := strings.Cut(kv, "=")
-				n, err := strconv.ParseUint(value, 10, 64)
-				if err == nil {
-					at(f[0]).set(key, n)
-				}
-			}
-		}
-	} else {
-		for file, suffix := range map[string]string{"blkio.throttle.io_service_bytes_recursive": "bytes", "blkio.throttle.io_serviced_recursive": "ios"} {
-			text, _ := r.text("blkio", file)
-			for line := range strings.Lines(text) {
-				f := strings.Fields(line)
-				if len(f) != 3 || (f[1] != "Read" && f[1] != "Write") {
-					continue
-				}
-				if n, err := strconv.ParseUint(f[2], 10, 64); err == nil {
-					at(f[0]).set(strings.ToLower(f[1][:1])+suffix, n)
-				}
-			}
-		}
-	}
-	var out []ioUsage
-	for _, d := range byDevice {
-		out = append(out, *d)
-	}
-	slices.SortFunc(out, func(a, b ioUsage) int { return strings.Compare(a.device, b.device) })
-	return out
-}
-
-func (d *ioUsage) set(key string, n uint64) {
-	switch key {
-	case "rbytes":
-		d.readBytes = n
-	case "wbytes":
-		d.writtenBytes = n
-	case "rios":
-		d.reads = n
-	case "wios":
-		d.written = n
-	}
-}
-
-// deviceName turns 253:0 into /dev/vda.
-func deviceName(host, number string) string {
-	link, err := os.Readlink(filepath.Join(host, "sys/dev/block", number))
-	if err != nil {
-		return number
-	}
-	return "/dev/" + filepath.Base(link)
-}
-
 // limits reads what the group may use, in the terms of v1 that the metrics are named after.
 func (r *reader) limits() *limits {
 	l := &limits{}
@@ -417,22 +352,21 @@ func (r *reader) ooms() *uint64 {
 	return entry(r.table("memory", "memory.oom_control"), "oom_kill")
 }
 
-// processes is how many processes the group has itself.
-func (r *reader) processes() *uint64 {
-	text, ok := r.text("memory", "cgroup.procs")
-	if !ok {
-		return nil
+// made is when a group was made. Its directory is as young as the last group that was made in it; a file that nobody
+// writes to is not.
+func (t tree) made(group string) time.Time {
+	file := "cgroup.clone_children"
+	if t.v2 {
+		file = "cgroup.type"
 	}
-	return ptr(uint64(len(strings.Fields(text))))
-}
-
-// made is when the group's directory was made or last changed, which for a group without children is the same.
-func (r *reader) made() time.Time {
-	info, err := os.Stat(r.tree.dir("memory", r.group))
-	if err != nil {
-		return time.Time{}
+	var first time.Time
+	for _, name := range []string{"", file} {
+		info, err := os.Stat(filepath.Join(t.dir("memory", group), name))
+		if err == nil && (first.IsZero() || info.ModTime().Before(first)) {
+			first = info.ModTime()
+		}
 	}
-	return info.ModTime()
+	return first
 }
 
 // pid is any process of the group or of those below it, for its network namespace.

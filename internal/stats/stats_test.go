@@ -34,7 +34,10 @@ func TestEndpoints(t *testing.T) {
 			c.HostRoot, c.PodsGroup = hostV2(t), "/kubepods.slice"
 			stub := (&runtimeStub{sandboxErr: errors.New("must not be asked")}).main(1, at(0))
 			c.Runtime, c.Images = stub, stub
-			c.SystemGroups = map[string]string{"kubelet": "/kubepods.slice/kubepods-burstable.slice"}
+			c.SystemGroups = map[string]SystemGroup{
+				"kubelet": {Path: "/kubepods.slice/kubepods-burstable.slice", Started: at(-30)}, "runtime": {Path: "/kubepods.slice/kubepods-burstable.slice"},
+				"misc": {Path: "/gone"},
+			}
 		},
 		"v1": func(t *testing.T, c *Config) {
 			c.HostRoot, c.PodsGroup = hostV1(t), "/kubepods"

@@ -109,10 +109,10 @@ func containerStats(name string, started time.Time, u *usage) statsapi.Container
 func systemContainers(r *reading) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	if r.allPods.cpu != nil || r.allPods.memory != nil {
-		out = append(out, containerStats(statsapi.SystemContainerPods, time.Time{}, &r.allPods))
+		out = append(out, containerStats(statsapi.SystemContainerPods, r.began, &r.allPods))
 	}
 	for name, u := range r.system {
-		out = append(out, containerStats(name, time.Time{}, &u))
+		out = append(out, containerStats(name, u.started, &u.usage))
 	}
 	slices.SortFunc(out, func(a, b statsapi.ContainerStats) int {
 		if a.Name < b.Name {

@@ -47,11 +47,6 @@ type stall struct {
 	nanos                uint64
 }
 
-type ioUsage struct {
-	device                                  string // as /dev has it
-	readBytes, writtenBytes, reads, written uint64
-}
-
 // limits are what the group may use; nil: no limit, or not known.
 type limits struct {
 	shares                    uint64

@@ -29,6 +29,9 @@ func conformanceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if o.Suite != conformance.SuiteCluster && o.Suite != conformance.SuiteNode {
+				return fmt.Errorf("--suite=%s is neither %s nor %s", o.Suite, conformance.SuiteCluster, conformance.SuiteNode)
+			}
 			if o.Node != "wherry" && o.Node != "kubelet" {
 				return fmt.Errorf("--node=%s is neither wherry nor kubelet", o.Node)
 			}
@@ -36,7 +39,7 @@ func conformanceCommand() *cobra.Command {
 				return errors.New("conformance tests start containers: run as root")
 			}
 			o.Checkout, o.Progress = root, cmd.OutOrStdout()
-			o.Whole = o.List == "" && o.Skip == "" && o.Focus == cmd.Flags().Lookup("focus").DefValue && o.Repeat <= 1
+			o.Whole = o.List == "" && o.Skip == "" && o.Focus == conformance.FocusDefault && o.Repeat <= 1
 			ctx := cmd.Context()
 			if inside {
 				return conformance.Run(ctx, o)
@@ -59,8 +62,9 @@ func conformanceCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
+	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "which of upstream's: e2e, of a cluster, or node, of one node from the inside")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
-	fs.StringVar(&o.Focus, "focus", `\[NodeConformance\]`, "which tests: a regular expression")
+	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "which tests: a regular expression")
 	fs.StringVar(&o.Skip, "skip", "", "which not")
 	fs.StringVar(&o.List, "list", "", "a file with the names of the tests, one per line, in place of --focus")
 	fs.IntVar(&o.Procs, "procs", 6, "tests at a time")

@@ -83,7 +83,7 @@ func TestTable(t *testing.T) {
 		Title: "upstream's kubelet: v1, 3 tests, wall time 10 s",
 		Tests: Results{"[sig-node] Pods should run": {Status: "passed", Seconds: 5}, "[sig-node] Pods should end": {Status: "passed", Seconds: 2}, "[sig-node] alone": {Status: "skipped"}},
 	}}
-	table := Table("Wherry", ran, reference, 8)
+	table := Table("conformance", "Wherry", ran, reference, 8)
 	for _, want := range []string{
 		"2 of 3 passed, 6 s in all, wall time 8 s\n", "those that both pass: Wherry 2 s, upstream's kubelet 5 s, ratio 0.50\n",
 		"wall time of the same tests: Wherry 8 s, upstream's kubelet 10 s, ratio 0.80\n", "2 differ",
@@ -95,7 +95,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("no %q in the table:\n%s", want, table)
 		}
 	}
-	if table := Table("Wherry", Results{"[sig-node] alone": {Status: "passed", Seconds: 1}}, reference, 8); strings.Contains(table, "wall time of the same tests") {
+	if table := Table("conformance", "Wherry", Results{"[sig-node] alone": {Status: "passed", Seconds: 1}}, reference, 8); strings.Contains(table, "wall time of the same tests") {
 		t.Errorf("a part is compared with the whole:\n%s", table)
 	}
 }

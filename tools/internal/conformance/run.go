@@ -26,6 +26,7 @@ import (
 // Options of a run.
 type Options struct {
 	Checkout string
+	Suite    string // SuiteCluster (or nothing) or SuiteNode
 	Node     string // wherry or kubelet
 	Focus    string // regular expression of ginkgo's
 	Skip     string
@@ -48,7 +49,7 @@ func (o Options) bin(name string) string { return filepath.Join(o.Checkout, "bin
 // Build makes what a run needs and is not there.
 func Build(ctx context.Context, o Options) error {
 	names := []string{"wherry", "wherry-controlplane", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs",
-		"e2e.test", "conformance programs", "conformance applets"}
+		o.suite().program, "conformance programs", "conformance applets"}
 	if o.Node == "kubelet" {
 		names = append(names, "kubelet")
 	}
@@ -120,6 +121,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := env.Down(ctx); err != nil {
 		return err
 	}
+	restore, err := o.prepareNode()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
 	var last bytes.Buffer // what is worth reading comes after what tells of the end
 	progress := o.Progress
 	defer func() { _, _ = last.WriteTo(progress) }()
@@ -136,7 +142,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	began := time.Now()
 	focus := o.Focus
 	if o.List != "" {
-		if focus, err = focusOf(o.List); err != nil {
+		if focus, err = o.focusOf(o.List); err != nil {
 			return err
 		}
 	}
@@ -161,7 +167,7 @@ func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr e
 	failed := ran.failed()
 	fmt.Fprintf(o.Progress, "%d failed; run again, alone: %s\n", len(failed), strings.Join(failed, "; "))
 	o.Procs, o.Repeat, o.Skip = 1, 1, ""
-	second, err := o.ginkgo(ctx, env, focusOn(failed...), o.dir("report", "again"))
+	second, err := o.ginkgo(ctx, env, o.focusOn(failed...), o.dir("report", "again"))
 	ran.Again(second)
 	if len(ran.failed()) > 0 {
 		return testErr
@@ -230,8 +236,8 @@ func (o Options) environment(archive string) (*dev.Env, error) {
 		return nil, err
 	}
 	return dev.New(dev.Options{
-		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: "node", SkipExample: true, Bare: true, Agent: []string{agent},
-		Registries: o.dir("registries"), Archives: []string{archive}, NodeFlags: roomFlags(), Progress: o.Progress,
+		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: nodeName, SkipExample: true, Bare: true, Agent: []string{agent},
+		Registries: o.dir("registries"), Archives: []string{archive}, NodeFlags: o.nodeFlags(), Progress: o.Progress,
 	})
 }
 
@@ -254,15 +260,17 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + o.Skip}
+	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + o.skips()}
 	if o.Repeat > 1 { // each time in another order
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
 	} else { // one order for both node agents: which long test comes last decides how long the processes wait for it
 		args = append(args, "--seed=1")
 	}
-	args = append(args, o.bin("conformance/e2e.test"), "--", "--provider=skeleton", "--kubeconfig="+env.Kubeconfig(),
-		"--report-dir="+report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true", "--allowed-not-ready-nodes=0",
-		"--kubectl-path="+o.bin("kubectl"), "--kubelet-root-dir="+o.dir("node", "root"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0")
+	own, err := o.arguments(ctx, env, report)
+	if err != nil {
+		return nil, err
+	}
+	args = append(append(args, o.bin("conformance/"+o.suite().program), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
 	// As a terminal does it: each process ends its own tests, and ginkgo sums up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -285,7 +293,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 }
 
 // focusOf is the expression for the tests that a file lists.
-func focusOf(path string) (string, error) {
+func (o Options) focusOf(path string) (string, error) {
 	names, err := ReadPasses(path)
 	if err != nil {
 		return "", fmt.Errorf("read list of tests: %w", err)
@@ -293,21 +301,21 @@ func focusOf(path string) (string, error) {
 	if len(names) == 0 {
 		return "", fmt.Errorf("read list of tests: %s names none", path)
 	}
-	return focusOn(names...), nil
+	return o.focusOn(names...), nil
 }
 
 // judge prints the table and says whether the run is as good as what was listed before.
 func (o Options) judge(ctx context.Context, ran Results, testErr error, took time.Duration) error {
-	listed, err := ReadPasses(filepath.Join(o.Checkout, "conformance", "passes.txt"))
-	if err != nil {
-		return err
-	}
-	upstream := filepath.Join(o.Checkout, "conformance", "upstream.txt")
+	upstream := o.list("upstream.txt")
 	reference, err := ReadReference(upstream)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	listed, err := o.listed(reference)
 	if err != nil {
 		return err
 	}
-	table := Table(agentNames[o.Node], ran, reference, took.Seconds())
+	table := Table(o.suite().target, agentNames[o.Node], ran, reference, took.Seconds())
 	if err := os.WriteFile(o.dir("table.txt"), []byte(table), 0o644); err != nil {
 		return err
 	}
@@ -331,7 +339,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 		return o.record(upstream, reference, ran, took)
 	}
 	if o.Whole {
-		path := filepath.Join(o.Checkout, "conformance", "wherry.txt")
+		path := o.list("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -347,7 +355,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 		return testErr // the summary names them
 	}
 	if broken := Broken(listed, ran); len(broken) > 0 {
-		return fmt.Errorf("%d tests of conformance/passes.txt do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))
+		return fmt.Errorf("%d listed tests do not pass:\n  %s", len(broken), strings.Join(broken, "\n  "))
 	}
 	if failed := ran.failed(); len(failed) > 0 && len(missing) == 0 && len(ran.FailedHereOnly(reference.Results())) == 0 && isFailedTests(testErr) {
 		fmt.Fprintf(o.Progress, "failed on upstream's kubelet too, so the run is well:\n  %s\n", strings.Join(failed, "\n  "))
@@ -361,6 +369,8 @@ func isFailedTests(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 1
 }
+
+const nodeName = "node"
 
 // agentNames are how tables call the node agents.
 var agentNames = map[string]string{"wherry": "Wherry", "kubelet": "kubelet"}

@@ -8,8 +8,8 @@ import (
 )
 
 // Table compares a run of one node agent with the reference: failures first, then the sums, then the commands that show
-// each difference on both. wall is in seconds.
-func Table(node string, ran Results, reference Reference, wall float64) string {
+// each difference on both, of which target is make's. wall is in seconds.
+func Table(target, node string, ran Results, reference Reference, wall float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-8s %-8s %8s %8s  %s\n", node, "upstream", "s", "s", "test")
 	names := ran.Names()
@@ -52,17 +52,17 @@ func Table(node string, ran Results, reference Reference, wall float64) string {
 	for _, name := range differ {
 		fmt.Fprintf(&b, "%s, upstream's kubelet %s: %s\n", ran[name].Status, upstream[name].Status, name)
 		for _, node := range []string{"wherry", "kubelet"} {
-			fmt.Fprintf(&b, "    make conformance NODE=%s FOCUS='%s$$'\n", node, strings.ReplaceAll(regexp.QuoteMeta(name), "'", "."))
+			fmt.Fprintf(&b, "    make %s NODE=%s FOCUS='%s$$'\n", target, node, strings.ReplaceAll(regexp.QuoteMeta(name), "'", "."))
 		}
 	}
 	return b.String()
 }
 
 // focusOn is the expression that matches the named tests and no others.
-func focusOn(names ...string) string {
+func (o Options) focusOn(names ...string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {
 		quoted[i] = regexp.QuoteMeta(name)
 	}
-	return "^Kubernetes e2e suite (" + strings.Join(quoted, "|") + ")$"
+	return "^" + o.suite().title + " (" + strings.Join(quoted, "|") + ")$"
 }

@@ -1,0 +1,116 @@
+package stats
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ioUsage is what a group read from and wrote to one device.
+type ioUsage struct {
+	device                                  string // as /dev has it
+	major, minor                            string
+	bytes                                   []operation // in the kernel's order
+	readBytes, writtenBytes, reads, written uint64
+}
+
+// operation is a kind of I/O, as the kernel of v1 calls it: Read, Write, Sync, Async, Discard, Total.
+type operation struct {
+	name  string
+	bytes uint64
+}
+
+// maxDevices bounds the rows of a group: the metrics of a machine with more devices have the first.
+const maxDevices = 256
+
+// io reads what the group read and wrote, by device.
+func (r *reader) io() []ioUsage {
+	byDevice := map[string]*ioUsage{}
+	at := func(number string) *ioUsage {
+		if d := byDevice[number]; d != nil || len(byDevice) == maxDevices {
+			return d
+		}
+		major, minor, _ := strings.Cut(number, ":")
+		d := &ioUsage{device: deviceName(r.tree.host, number), major: major, minor: minor}
+		byDevice[number] = d
+		return d
+	}
+	if r.tree.v2 {
+		text, _ := r.text("", "io.stat")
+		for line := range strings.Lines(text) {
+			f := strings.Fields(line)
+			for _, kv := range f[min(1, len(f)):] {
+				key, value, _ := strings.Cut(kv, "=")
+				n, err := strconv.ParseUint(value, 10, 64)
+				if d := at(f[0]); err == nil && d != nil {
+					d.set(key, n)
+				}
+			}
+		}
+	} else {
+		r.blkio("blkio.throttle.io_service_bytes_recursive", func(number, operation string, n uint64) {
+			if d := at(number); d != nil {
+				d.transferred(operation, n)
+			}
+		})
+		r.blkio("blkio.throttle.io_serviced_recursive", func(number, operation string, n uint64) {
+			if d := at(number); d != nil {
+				d.set(map[string]string{"Read": "rios", "Write": "wios"}[operation], n)
+			}
+		})
+	}
+	var out []ioUsage
+	for _, d := range byDevice {
+		out = append(out, *d)
+	}
+	slices.SortFunc(out, func(a, b ioUsage) int { return strings.Compare(a.device, b.device) })
+	return out
+}
+
+// blkio reads "8:0 Read 4096", by device and operation; the sum over all devices has no device.
+func (r *reader) blkio(file string, row func(number, operation string, n uint64)) {
+	text, _ := r.text("blkio", file)
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			continue
+		}
+		if n, err := strconv.ParseUint(f[2], 10, 64); err == nil {
+			row(f[0], f[1], n)
+		}
+	}
+}
+
+func (d *ioUsage) set(key string, n uint64) {
+	switch key {
+	case "rbytes":
+		d.transferred("Read", n)
+	case "wbytes":
+		d.transferred("Write", n)
+	case "rios":
+		d.reads = n
+	case "wios":
+		d.written = n
+	}
+}
+
+func (d *ioUsage) transferred(name string, bytes uint64) {
+	d.bytes = append(d.bytes, operation{name, bytes})
+	switch name {
+	case "Read":
+		d.readBytes = bytes
+	case "Write":
+		d.writtenBytes = bytes
+	}
+}
+
+// deviceName turns 253:0 into /dev/vda.
+func deviceName(host, number string) string {
+	link, err := os.Readlink(filepath.Join(host, "sys/dev/block", number))
+	if err != nil {
+		return number
+	}
+	return "/dev/" + filepath.Base(link)
+}

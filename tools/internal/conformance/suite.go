@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/wherry-node/wherry/tools/internal/dev"
+)
+
+// The suites of upstream's that can be run.
+const (
+	SuiteCluster = "e2e"  // k8s.io/kubernetes/test/e2e: a cluster, here of one node
+	SuiteNode    = "node" // k8s.io/kubernetes/test/e2e_node: one node, from the inside
+)
+
+// suite is what differs between them.
+type suite struct {
+	program string // below bin/conformance, and the name of what builds it
+	title   string // what ginkgo calls it: names of tests begin with that
+	target  string // of make
+	lists   string // prefix of its files in conformance/
+	// skip are the tests that are left out where neither Focus nor List asks for others.
+	skip string
+}
+
+func (o Options) suite() suite {
+	if o.Suite == SuiteNode {
+		return suite{
+			program: "e2e_node.test", title: "E2eNode Suite", target: "conformance-node", lists: "node-",
+			skip: `\[Serial\]|\[Slow\]|\[Disruptive\]|\[Flaky\]|\[Feature:|\[FeatureGate:`,
+		}
+	}
+	return suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
+}
+
+// FocusDefault is what is run where nothing else is asked for.
+const FocusDefault = `\[NodeConformance\]`
+
+// skips are the tests to leave out of a run.
+func (o Options) skips() string {
+	if o.Skip == "" && o.List == "" && o.Focus == FocusDefault {
+		return o.suite().skip
+	}
+	return o.Skip
+}
+
+// list is the path of one of the suite's files.
+func (o Options) list(name string) string {
+	return filepath.Join(o.Checkout, "conformance", o.suite().lists+name)
+}
+
+// listed are the tests that have to pass. Of the node suite these are those that upstream's kubelet passes, less the open
+// ones; of the other they have a file of their own, which names more than one run has.
+func (o Options) listed(reference Reference) ([]string, error) {
+	if o.Suite != SuiteNode {
+		return ReadPasses(o.list("passes.txt"))
+	}
+	open, err := ReadPasses(o.list("open.txt"))
+	if err != nil {
+		return nil, err
+	}
+	waits := map[string]bool{}
+	for _, name := range open {
+		waits[name] = true
+	}
+	var names []string
+	results := reference.Results()
+	for _, name := range results.Names() {
+		if results[name].Status == "passed" && !waits[name] {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// arguments are the test program's own.
+func (o Options) arguments(ctx context.Context, env *dev.Env, report string) ([]string, error) {
+	common := []string{"--report-dir=" + report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true"}
+	if o.Suite != SuiteNode {
+		return append([]string{"--provider=skeleton", "--kubeconfig=" + env.Kubeconfig(), "--allowed-not-ready-nodes=0", "--kubectl-path=" + o.bin("kubectl"),
+			"--kubelet-root-dir=" + o.dir("node", "root"), "--num-nodes=1", "--node-os-distro=custom", "--system-pods-startup-timeout=0"}, common...), nil
+	}
+	host, token, err := o.account(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{
+		"--start-services=false", "--stop-services=false", "--prepull-images=false", "--host=" + host, "--bearer-token=" + token, "--node-name=" + nodeName,
+		"--container-runtime-endpoint=unix://" + o.dir("containerd", "containerd.sock"), "--config-dir=" + o.dropIns(),
+	}, common...), nil
+}
+
+// account makes a service account that may do everything, since the node suite takes a token and no kubeconfig.
+func (o Options) account(ctx context.Context, env *dev.Env) (host, token string, err error) {
+	const name = "node-tests"
+	kubectl := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, o.bin("kubectl"), append([]string{"--kubeconfig", env.Kubeconfig()}, args...)...).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args[:2], " "), err, strings.TrimSpace(string(out)))
+		}
+		return strings.TrimSpace(string(out)), nil
+	}
+	_, serr := kubectl("create", "serviceaccount", "-n", "kube-system", name)
+	_, berr := kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", "--serviceaccount=kube-system:"+name)
+	token, terr := kubectl("create", "token", "-n", "kube-system", name, "--duration=8h")
+	host, herr := kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+	if err := errors.Join(terr, herr); err != nil { // a second run in one environment finds the account made
+		return "", "", errors.Join(serr, berr, err)
+	}
+	return host, token, nil
+}
+
+func (o Options) dropIns() string { return o.dir("node", "config.d") }
+
+// nodeFlags are the node agent's, beside those of a development node.
+func (o Options) nodeFlags() []string {
+	flags := roomFlags()
+	if o.Suite == SuiteNode {
+		flags = append(flags, "--config-dir="+o.dropIns())
+	}
+	return flags
+}
+
+// prepareNode gives the node suite what it wants of a node: the port without authentication, static pods from a directory,
+// and the paths of a default node, which in this mount namespace are directories of the run.
+func (o Options) prepareNode() (restore func() error, err error) {
+	nothing := func() error { return nil }
+	if o.Suite != SuiteNode {
+		return nothing, nil
+	}
+	manifests := o.dir("node", "manifests")
+	config, err := json.MarshalIndent(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"readOnlyPort": 10255, "staticPodPath": manifests, "podLogsDir": "/var/log/pods", "fileCheckFrequency": "10s", "serializeImagePulls": false,
+	}, "", "  ")
+	if err != nil {
+		return nothing, err
+	}
+	for _, dir := range []string{manifests, o.dropIns(), o.dir("node", "root"), o.dir("node", "log")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nothing, err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(o.dropIns(), "50-node-suite.conf"), config, 0o644); err != nil {
+		return nothing, err
+	}
+	const root, logs = "/var/lib/kubelet", "/var/log"
+	made := os.Mkdir(root, 0o755) == nil
+	for from, to := range map[string]string{o.dir("node", "root"): root, o.dir("node", "log"): logs} {
+		if err := syscall.Mount(from, to, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
+			return nothing, fmt.Errorf("mount %s on %s: %w", from, to, err)
+		}
+	}
+	return func() error {
+		errs := []error{syscall.Unmount(root, syscall.MNT_DETACH), syscall.Unmount(logs, syscall.MNT_DETACH)}
+		if made {
+			errs = append(errs, os.Remove(root))
+		}
+		return errors.Join(errs...)
+	}, nil
+}
