@@ -93,9 +93,9 @@ func (v *scene) pod(p *podReading) {
 			v.out.opt(v.f.fsUsage, v.r.at, value(c.writable.GetUsedBytes()), 1, l.with(device)...)
 			if space := v.disks.space(device); space != nil {
 				v.out.opt(v.f.fsLimit, v.r.at, space.CapacityBytes, 1, l.with(device)...)
-				v.out.opt(v.f.fsInodes, v.r.at, space.Inodes, 1, l.with(device)...)
-				v.out.opt(v.f.fsInodesFree, v.r.at, space.InodesFree, 1, l.with(device)...)
 			}
+			// Of a container, the total is what it uses: dashboards know it so.
+			v.out.opt(v.f.fsInodes, v.r.at, value(c.writable.GetInodesUsed()), 1, l.with(device)...)
 		}
 	}
 }
@@ -251,4 +251,7 @@ func (v *scene) rootDisk(l labels) {
 	v.out.put(v.f.fsUsage, v.r.at, float64(less(*space.CapacityBytes, *space.AvailableBytes)), row...)
 	v.out.opt(v.f.fsInodes, v.r.at, space.Inodes, 1, row...)
 	v.out.opt(v.f.fsInodesFree, v.r.at, space.InodesFree, 1, row...)
+	device := v.disks.device(dir)
+	counted := slices.ContainsFunc((&reader{tree: v.r.tree, group: "/"}).io(), func(d ioUsage) bool { return d.device == device })
+	v.device(device, !counted, l)
 }

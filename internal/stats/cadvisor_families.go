@@ -12,6 +12,7 @@ type cadvisorFamilies struct {
 	memUsage, memWorkingSet, memRSS, memCache, memSwap, memMapped, memKernel, memFailed, memPeak family
 	memActive, memInactive, memFailures, ooms                                                    family
 	fsUsage, fsLimit, fsInodes, fsInodesFree, fsReadBytes, fsWrittenBytes, fsReads, fsWrites     family
+	disk                                                                                         diskFamilies
 	rxBytes, rxPackets, rxErrors, rxDrops, txBytes, txPackets, txErrors, txDrops                 family
 	processes, threads, threadsMax, descriptors, sockets, ulimits, blkio                         family
 	specPeriod, specQuota, specShares, specMemory, specSwap, specReservation                     family
@@ -88,6 +89,7 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		version: newFamily(prometheus.GaugeValue, "cadvisor_version_info", "Always 1; the labels are what one asks for",
 			"kernelVersion", "osVersion", "dockerVersion", "cadvisorVersion", "cadvisorRevision"),
 	}
+	f.disk = newDiskFamilies(counter, gauge)
 	f.setNetwork(counter)
 	f.setPressure(counter)
 	return f

@@ -97,7 +97,8 @@ func hostV2(t *testing.T) string {
 	return host(t, under(map[string]string{
 		top + "/cgroup.controllers": "cpu memory\n", "proc/meminfo": "MemTotal: 16000 kB\nMemFree: 4000 kB\n",
 		"proc/net/dev": netDev, "proc/net/route": route, "proc/42/net/dev": netDev, "proc/42/net/route": route,
-		"proc/42/fd/0": "-> /dev/null", "proc/42/fd/1": "-> pipe:[1]", "proc/42/fd/3": "-> socket:[2]", "proc/43/fd/0": "-> socket:[3]",
+		"proc/diskstats": "   7       0 loop0 9 9 9 9 9 9 9 9 9 9 9\n 253       0 vda 211663 30030 10731426 164722 67479 215082 29017224 184056 2 87520 403048 44227 83 10060256 46728 2956 7540\n 254 0 vdb a\n",
+		"proc/42/fd/0":   "-> /dev/null", "proc/42/fd/1": "-> pipe:[1]", "proc/42/fd/3": "-> socket:[2]", "proc/43/fd/0": "-> socket:[3]",
 		"proc/42/limits":      "Limit                     Soft Limit           Hard Limit           Units\nMax open files            1024                 4096                 files\n",
 		"sys/dev/block/253:0": "-> ../../devices/virtual/block/vda",
 	}, map[string]map[string]string{

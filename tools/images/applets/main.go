@@ -1,8 +1,9 @@
-// Command applets is the little of curl, nc, printenv and sh that Kubernetes' own tests use inside of their containers and that
+// Command applets is the little of curl, nc, nmeter, printenv and sh that Kubernetes' own tests use inside of their containers and that
 // Debian's busybox lacks; what it is called decides which it is. It is static, so that an image can hold it.
 //
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
 //	nc   [-utvzN] [-w SECONDS] HOST PORT
+//	nmeter [-d0] %3t: the time of day, once
 //	sh   busybox', but for `sh -c env`, since Debian's drops names such as data-1 from the environment, and for nc in the
 //	     script of -c: Debian's prefers an nc of its own, which knows no UDP
 package main
@@ -30,6 +31,8 @@ func main() {
 	switch filepath.Base(os.Args[0]) {
 	case "nc":
 		run = nc
+	case "nmeter":
+		run = nmeter
 	case "sh":
 		run = sh
 	case "printenv":
@@ -259,4 +262,14 @@ func nc(args []string) (int, error) {
 			return 0, conn.Close()
 		}
 	}
+}
+
+// nmeter tells the time of day with milliseconds: the one thing that tests ask of it.
+func nmeter(args []string) (int, error) {
+	_, rest := options(args, "d")
+	if len(rest) != 1 || rest[0] != "%3t" {
+		return 2, fmt.Errorf("%q: only %%3t is known", args)
+	}
+	fmt.Println(time.Now().Format("15:04:05.000"))
+	return 0, nil
 }

@@ -122,7 +122,7 @@ func system(bin string) ([]images.File, error) {
 		}
 		kept = append(kept, file)
 	}
-	for _, name := range []string{"sh", "nc", "curl", "printenv"} {
+	for _, name := range []string{"sh", "nc", "curl", "nmeter", "printenv"} {
 		kept = append(kept, images.File{Path: "bin/" + name, Mode: os.ModeSymlink | 0o777, Link: "applets"})
 	}
 	return append(kept, images.File{Path: "usr/bin/curl", Mode: os.ModeSymlink | 0o777, Link: "../../bin/applets"}), nil

@@ -34,7 +34,7 @@ func (o Options) suite() suite {
 	if o.Suite == SuiteNode {
 		return suite{
 			program: "e2e_node.test", title: "E2eNode Suite", target: "conformance-node", lists: "node-",
-			skip: `\[Serial\]|\[Slow\]|\[Disruptive\]|\[Flaky\]|\[Feature:|\[FeatureGate:`,
+			skip: `\[Serial\]|\[Slow\]|\[Disruptive\]|\[Flaky\]`,
 		}
 	}
 	return suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
@@ -152,17 +152,16 @@ func (o Options) prepareNode() (restore func() error, err error) {
 		return nothing, err
 	}
 	const root, logs = "/var/lib/kubelet", "/var/log"
-	made := os.Mkdir(root, 0o755) == nil
+	// It stays, empty: a removal would take away what another run has mounted on it.
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nothing, err
+	}
 	for from, to := range map[string]string{o.dir("node", "root"): root, o.dir("node", "log"): logs} {
 		if err := syscall.Mount(from, to, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
 			return nothing, fmt.Errorf("mount %s on %s: %w", from, to, err)
 		}
 	}
 	return func() error {
-		errs := []error{syscall.Unmount(root, syscall.MNT_DETACH), syscall.Unmount(logs, syscall.MNT_DETACH)}
-		if made {
-			errs = append(errs, os.Remove(root))
-		}
-		return errors.Join(errs...)
+		return errors.Join(syscall.Unmount(root, syscall.MNT_DETACH), syscall.Unmount(logs, syscall.MNT_DETACH))
 	}, nil
 }
