@@ -104,9 +104,10 @@ conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= 
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
-conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt
+conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt, node-ci.txt
 ifneq ($(ROOT),)
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --list=conformance/ci.txt --procs=10 --retry --brief --limit=25m
+	@$(DEV) conformance --suite=node --list=conformance/node-ci.txt --procs=10 --retry --brief --limit=15m
 else
 	@echo "not root: upstream's tests on a node are skipped"
 endif

@@ -4,7 +4,10 @@ go 1.26.0
 
 toolchain go1.26.8
 
-require k8s.io/kubernetes v1.36.3
+require (
+	k8s.io/kubernetes v1.36.3
+	k8s.io/system-validators v1.12.1
+)
 
 require (
 	bitbucket.org/bertimus9/systemstat v0.5.0 // indirect

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,92 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	for name, r := range reference.Results() {
 		if r.Status == "passed" && !slices.Contains(listed, name) && !slices.Contains(open, name) {
 			t.Errorf("upstream's kubelet passes %q: it is neither in passes.txt nor, with the reason, in open.txt", name)
+		}
+	}
+}
+
+// The node suite has no list of its own of what passes: it is what upstream's kubelet passes, less the open ones.
+func TestWhatUpstreamPassesOfTheNodeSuitePassesOrIsOpen(t *testing.T) {
+	t.Parallel()
+	o := Options{Suite: SuiteNode, Checkout: "../../.."}
+	upstream, err := ReadReference(o.list("upstream.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wherry, err := ReadReference(o.list("wherry.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := o.listed(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := wherry.Results()
+	for _, name := range listed {
+		if results[name].Status != "passed" {
+			t.Errorf("upstream's kubelet passes %q, Wherry does not (%q), and no reason stands in node-open.txt", name, results[name].Status)
+		}
+	}
+	open, err := ReadPasses(o.list("open.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(o.list("open.txt")); err != nil || len(open) != strings.Count(string(data), "\t") {
+		t.Errorf("node-open.txt: not every test has its reason after a tab (%v)", err)
+	}
+	for _, name := range open {
+		if results[name].Status == "passed" {
+			t.Errorf("node-open.txt: %q passes", name)
+		}
+	}
+	ci, err := ReadPasses(o.list("ci.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range ci {
+		if results[name].Status != "passed" {
+			t.Errorf("node-ci.txt: %q did not pass in node-wherry.txt", name)
+		}
+	}
+}
+
+func TestFocusAndSkipsAreOfTheSuite(t *testing.T) {
+	t.Parallel()
+	o := Options{Checkout: "../../..", Focus: FocusDefault}
+	if got, want := o.focusOn("[sig-node] Pods (a)"), `^Kubernetes e2e suite (\[sig-node\] Pods \(a\))$`; got != want {
+		t.Errorf("focus %q, want %q", got, want)
+	}
+	if skip, err := o.skips(); skip != "" || err != nil {
+		t.Errorf("the cluster suite leaves out %q, %v", skip, err)
+	}
+	o.Suite = SuiteNode
+	if got, want := o.focusOn("a"), `^E2eNode Suite (a)$`; got != want {
+		t.Errorf("focus %q, want %q", got, want)
+	}
+	skip, err := o.skips()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leftOut, err := regexp.Compile(skip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"E2eNode Suite [sig-node] MirrorPod [Serial] x":                                                                                           true,
+		"E2eNode Suite [sig-node] PrivilegedPod [NodeConformance] should enable privileged commands [LinuxOnly]":                                  true,
+		"E2eNode Suite [sig-node] MirrorPod when create a mirror pod without changes should be updated when static pod updated [NodeConformance]": false,
+	} {
+		if leftOut.MatchString(name) != want {
+			t.Errorf("%q is left out: %v, want %v", name, !want, want)
+		}
+	}
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Focus = "MirrorPod" }, func(o *Options) { o.List = "list" }, func(o *Options) { o.Skip = "Slow" },
+	} {
+		asked := o
+		change(&asked)
+		if skip, err := asked.skips(); skip != asked.Skip || err != nil {
+			t.Errorf("where others are asked for, %q is left out, %v", skip, err)
 		}
 	}
 }

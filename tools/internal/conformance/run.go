@@ -260,7 +260,11 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + o.skips()}
+	skip, err := o.skips()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + skip}
 	if o.Repeat > 1 { // each time in another order
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
 	} else { // one order for both node agents: which long test comes last decides how long the processes wait for it

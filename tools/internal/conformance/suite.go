@@ -43,12 +43,17 @@ func (o Options) suite() suite {
 // FocusDefault is what is run where nothing else is asked for.
 const FocusDefault = `\[NodeConformance\]`
 
-// skips are the tests to leave out of a run.
-func (o Options) skips() string {
-	if o.Skip == "" && o.List == "" && o.Focus == FocusDefault {
-		return o.suite().skip
+// skips are the tests to leave out of a run. Of the node suite these are also the tests that it shares with the other, by
+// their names: more than half of it.
+func (o Options) skips() (string, error) {
+	if o.Suite != SuiteNode || o.Skip != "" || o.List != "" || o.Focus != FocusDefault {
+		return o.Skip, nil
 	}
-	return o.Skip
+	shared, err := ReadReference(filepath.Join(o.Checkout, "conformance", "upstream.txt"))
+	if err != nil {
+		return "", fmt.Errorf("read what the cluster suite runs: %w", err)
+	}
+	return o.suite().skip + "|" + o.focusOn(shared.Results().Names()...), nil
 }
 
 // list is the path of one of the suite's files.
