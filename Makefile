@@ -107,7 +107,7 @@ conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= 
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt, node-ci.txt
 ifneq ($(ROOT),)
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --list=conformance/ci.txt --procs=10 --retry --brief --limit=25m
-	@$(DEV) conformance --suite=node --list=conformance/node-ci.txt --procs=10 --retry --brief --limit=15m
+	@$(DEV) conformance --suite=node --list=conformance/node-ci.txt --procs=10 --retry --brief --limit=12m
 else
 	@echo "not root: upstream's tests on a node are skipped"
 endif

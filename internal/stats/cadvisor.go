@@ -165,6 +165,8 @@ func (v *scene) cpu(u *usage, l labels, lim *limits) {
 		out.opt(f.periods, c.at, c.periods, 1, l[:]...)
 		out.opt(f.throttledPeriods, c.at, c.throttled, 1, l[:]...)
 		out.opt(f.throttled, c.at, c.throttle, second, l[:]...)
+		out.opt(f.burstPeriods, c.at, c.bursts, 1, l[:]...)
+		out.opt(f.burst, c.at, c.burst, second, l[:]...)
 	}
 }
 

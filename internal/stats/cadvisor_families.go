@@ -9,6 +9,7 @@ import (
 // cadvisorFamilies are the metrics of /metrics/cadvisor that dashboards and alerts know.
 type cadvisorFamilies struct {
 	lastSeen, start, cpuTotal, cpuUser, cpuSystem, periods, throttledPeriods, throttled          family
+	burstPeriods, burst                                                                          family
 	memUsage, memWorkingSet, memRSS, memCache, memSwap, memMapped, memKernel, memFailed, memPeak family
 	memActive, memInactive, memFailures, ooms                                                    family
 	fsUsage, fsLimit, fsInodes, fsInodesFree, fsReadBytes, fsWrittenBytes, fsReads, fsWrites     family
@@ -41,6 +42,8 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		periods:          counter("container_cpu_cfs_periods_total", "Periods in which a CPU quota was in force"),
 		throttledPeriods: counter("container_cpu_cfs_throttled_periods_total", "Periods in which the CPU quota ran out"),
 		throttled:        counter("container_cpu_cfs_throttled_seconds_total", "Time waited for want of CPU quota"),
+		burstPeriods:     counter("container_cpu_cfs_burst_periods_total", "Periods in which more than the CPU quota was used"),
+		burst:            counter("container_cpu_cfs_burst_seconds_total", "Time used beyond the CPU quota"),
 
 		memUsage:      gauge("container_memory_usage_bytes", "Memory in use, whenever it was last accessed"),
 		memWorkingSet: gauge("container_memory_working_set_bytes", "Memory in use less inactive file pages"),

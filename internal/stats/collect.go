@@ -259,6 +259,9 @@ func (s *Stats) readNode(r *reading, want level) {
 	}
 	if m := r.node.memory; m != nil && m.workingSet != nil && s.machine().MemoryBytes > 0 {
 		m.available = ptr(less(s.machine().MemoryBytes, *m.workingSet))
+		if swap := r.node.swap; swap != nil && swap.usage != nil && swap.available == nil {
+			swap.available = ptr(less(s.machine().SwapBytes, *swap.usage))
+		}
 	}
 }
 

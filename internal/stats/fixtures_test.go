@@ -80,7 +80,7 @@ func under(files map[string]string, sets map[string]map[string]string) map[strin
 func hostV2(t *testing.T) string {
 	group := func(usec, current, inactive, max string) map[string]string {
 		return map[string]string{
-			"cpu.stat":       "usage_usec " + usec + "\nuser_usec 600000\nsystem_usec 400000\nnr_periods 10\nnr_throttled 2\nthrottled_usec 5000\n",
+			"cpu.stat":       "usage_usec " + usec + "\nuser_usec 600000\nsystem_usec 400000\nnr_periods 10\nnr_throttled 2\nthrottled_usec 5000\nnr_bursts 1\nburst_usec 700\n",
 			"memory.current": current + "\n", "memory.max": max + "\n", "memory.swap.current": "4096\n", "memory.swap.max": "max\n", "memory.peak": "9999999\n",
 			"memory.stat":   "anon 4000000\nfile 3000000\nkernel 100000\nfile_mapped 200000\ninactive_file " + inactive + "\nactive_file 1000000\npgfault 50\npgmajfault 5\n",
 			"memory.events": "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n", "memory.low": "0\n",

@@ -119,6 +119,7 @@ func (r *reader) cpu() *cpuUsage {
 		return &cpuUsage{
 			at: r.now, nanos: total * 1000, user: micros(stat, "user_usec"), system: micros(stat, "system_usec"),
 			periods: entry(stat, "nr_periods"), throttled: entry(stat, "nr_throttled"), throttle: micros(stat, "throttled_usec"),
+			bursts: entry(stat, "nr_bursts"), burst: micros(stat, "burst_usec"),
 		}
 	}
 	total := r.number("cpuacct", "cpuacct.usage")
@@ -132,6 +133,7 @@ func (r *reader) cpu() *cpuUsage {
 	return &cpuUsage{
 		at: r.now, nanos: *total, user: r.number("cpuacct", "cpuacct.usage_user"), system: r.number("cpuacct", "cpuacct.usage_sys"),
 		periods: entry(stat, "nr_periods"), throttled: entry(stat, "nr_throttled"), throttle: entry(stat, "throttled_time"),
+		bursts: entry(stat, "nr_bursts"), burst: entry(stat, "burst_time"),
 	}
 }
 

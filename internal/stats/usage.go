@@ -21,6 +21,7 @@ type cpuUsage struct {
 	nanos                        uint64
 	user, system                 *uint64 // nanoseconds
 	periods, throttled, throttle *uint64 // periods with a quota, those cut short, nanoseconds waited
+	bursts, burst                *uint64 // periods that used more than the quota, nanoseconds of it
 	rate                         *uint64 // nanocores
 }
 

@@ -133,22 +133,21 @@ func (o Options) nodeFlags() []string {
 	return flags
 }
 
-// prepareNode gives the node suite what it wants of a node: the port without authentication, static pods from a directory,
-// and the paths of a default node, which in this mount namespace are directories of the run.
+// prepareNode gives the node suite what it wants of a node: the port without authentication, and
+// the paths of a default node, which in this mount namespace are directories of the run.
 func (o Options) prepareNode() (restore func() error, err error) {
 	nothing := func() error { return nil }
 	if o.Suite != SuiteNode {
 		return nothing, nil
 	}
-	manifests := o.dir("node", "manifests")
 	config, err := json.MarshalIndent(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"readOnlyPort": 10255, "staticPodPath": manifests, "podLogsDir": "/var/log/pods", "fileCheckFrequency": "10s", "serializeImagePulls": false,
+		"readOnlyPort": 10255, "podLogsDir": "/var/log/pods", "fileCheckFrequency": "10s", "serializeImagePulls": false,
 	}, "", "  ")
 	if err != nil {
 		return nothing, err
 	}
-	for _, dir := range []string{manifests, o.dropIns(), o.dir("node", "root"), o.dir("node", "log")} {
+	for _, dir := range []string{o.dropIns(), o.dir("node", "root"), o.dir("node", "log")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nothing, err
 		}
