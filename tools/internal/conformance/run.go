@@ -342,7 +342,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 	if o.Node == "kubelet" {
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole {
+	if o.Whole || o.Suite == SuiteNode && !o.Retry { // its lists have no part that is kept by hand
 		path := o.list("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
