@@ -121,7 +121,13 @@ func (q *queue) end(j *Job, took time.Duration) {
 	l := &q.classes[j.class]
 	l.active--
 	q.charge(j.class, took-j.charged)
-	l.usual += (took - l.usual) / 8
+	q.learn(j.class, took)
+}
+
+// learn notes what work of a class takes.
+func (q *queue) learn(c Class, took time.Duration) {
+	l := &q.classes[c]
+	l.usual += (min(took, time.Minute) - l.usual) / 8
 }
 
 func (q *queue) charge(c Class, d time.Duration) {

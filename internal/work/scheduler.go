@@ -8,8 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long work counts as load at most.
-const hold = 2 * time.Second
+// hold is how long work counts as load; where work of its class usually takes longer, since the machine is slow, four times as
+// long as that, up to longest.
+const (
+	hold    = 2 * time.Second
+	longest = 6 * time.Second
+)
 
 // Config is what a Scheduler needs; its zero value is usable.
 type Config struct {
@@ -47,7 +51,8 @@ type Job struct {
 	waits   bool // of a class that can wait
 	began   time.Time
 	charged time.Duration
-	among   int // how much was under way when it began, itself too
+	until   time.Time // it counts as load
+	among   int       // how much was under way when it began, itself too
 }
 
 type state uint8
@@ -147,7 +152,11 @@ func (j *Job) end(cut bool) {
 	took := now.Sub(j.began)
 	full := s.queue.length > 0
 	among := float64(j.among+len(s.flying)) / 2
-	s.unload(j, took)
+	if j.loads {
+		s.unload(j, took)
+	} else {
+		s.queue.learn(j.class, took)
+	}
 	j.state = done
 	if j.pace != nil && !cut {
 		s.limit.ended(j.pace, took, among, full)
@@ -170,6 +179,7 @@ func (s *Scheduler) launch(j *Job, now time.Time) {
 	j.loads = true
 	s.flying = append(s.flying, j)
 	j.among = len(s.flying)
+	j.until = now.Add(min(longest, max(hold, 4*s.queue.classes[j.class].usual)))
 	s.queue.begin(j)
 	if j.waits {
 		s.queued++
@@ -196,8 +206,12 @@ func (s *Scheduler) unload(j *Job, took time.Duration) {
 
 // expire takes off the load what was begun long ago.
 func (s *Scheduler) expire(now time.Time) {
-	for len(s.flying) > 0 && now.Sub(s.flying[0].began) >= hold {
-		s.unload(s.flying[0], hold)
+	for i := 0; i < len(s.flying); {
+		if f := s.flying[i]; !now.Before(f.until) {
+			s.unload(f, now.Sub(f.began))
+			continue
+		}
+		i++
 	}
 }
 
@@ -214,7 +228,13 @@ func (s *Scheduler) dispatch(now time.Time) {
 		s.timer = nil
 	}
 	if s.queue.length > 0 && len(s.flying) > 0 {
-		s.timer = time.AfterFunc(max(time.Millisecond, s.flying[0].began.Add(hold).Sub(now)), s.again)
+		next := s.flying[0].until
+		for _, f := range s.flying {
+			if f.until.Before(next) {
+				next = f.until
+			}
+		}
+		s.timer = time.AfterFunc(max(time.Millisecond, next.Sub(now)), s.again)
 	}
 }
 
