@@ -79,8 +79,10 @@ const aboutConfigs = `
 
 ` + "`make differential-config N=10000`" + ` lets the code of both agents make the sandbox and the containers of the same pods in one process, and
 compares each field of both requests: each field of a pod's spec set alone, then random pods that the API server's own validation
-takes (5 to 64 fields each). Lines of the table above about configurations hold here, too. What is not compared: which host IDs a user namespace gets,
-and the orders that in upstream are those of a Go map (variables, DNS options).
+takes (5 to 64 changes each). Lines of the table above about configurations hold here, too. What is not compared: which host IDs a
+user namespace gets, and the orders that in upstream are those of a Go map (variables, DNS options). [pod-fields.md](pod-fields.md)
+lists each field, and which of them reach the runtime. A run with 300 random pods compared 1,208 pods with 2,642 containers, 294,802
+fields of the requests, and found no difference but these; it takes about 20 ms of a processor for each pod.
 
 | Difference | Why | What a user notices |
 |---|---|---|
