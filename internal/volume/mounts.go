@@ -169,16 +169,19 @@ func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 	if vm.SubPathExpr != "" {
 		var missing []string
 		sub = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
-			for i := len(env) - 1; i >= 0; i-- {
-				if env[i].Name == name {
-					return env[i].Value, true
+			value := ""
+			for _, v := range env { // the last of a name counts
+				if v.Name == name {
+					value = v.Value
 				}
 			}
-			missing = append(missing, name)
-			return "", false
+			if value == "" { // also where it is set: the container would have the whole volume
+				missing = append(missing, name)
+			}
+			return value, value != ""
 		})
 		if len(missing) > 0 {
-			return "", fmt.Errorf("subPathExpr %q: the container has no environment variable %s", vm.SubPathExpr, strings.Join(missing, ", "))
+			return "", fmt.Errorf("subPathExpr %q: the container has no value for environment variable %s", vm.SubPathExpr, strings.Join(missing, ", "))
 		}
 	}
 	if sub == "" {

@@ -51,7 +51,8 @@ func TestMountOptions(t *testing.T) {
 		{"no such volume", v1.VolumeMount{Name: "x"}, false, false, false, private, `the pod has no volume "x"`},
 		{"subPath out", v1.VolumeMount{Name: "e", SubPath: "a/../.."}, false, false, false, private, "must not contain '..'"},
 		{"subPath absolute", v1.VolumeMount{Name: "e", SubPath: "/a"}, false, false, false, private, "must not be an absolute path"},
-		{"subPathExpr without variable", v1.VolumeMount{Name: "e", SubPathExpr: "$(NO)/a"}, false, false, false, private, "no environment variable NO"},
+		{"subPathExpr without variable", v1.VolumeMount{Name: "e", SubPathExpr: "$(NO)/a"}, false, false, false, private, "no value for environment variable NO"},
+		{"subPathExpr of an empty variable", v1.VolumeMount{Name: "e", SubPathExpr: "$(EMPTY)"}, false, false, false, private, "no value for environment variable EMPTY"},
 		{"subPathExpr out", v1.VolumeMount{Name: "e", SubPathExpr: "$(UP)/a"}, false, false, false, private, "must not contain '..'"},
 		{"subPathExpr absolute", v1.VolumeMount{Name: "e", SubPathExpr: "$(ROOT)"}, false, false, false, private, "must not be an absolute path"},
 	}
@@ -67,7 +68,7 @@ func TestMountOptions(t *testing.T) {
 			setUp(t, f, p)
 			mounts, err := f.Mounts(t.Context(), volume.MountInput{
 				Pod: p, Container: &p.Spec.Containers[0], RecursiveReadOnly: tt.can,
-				Env: []crispec.EnvVar{{Name: "UP", Value: ".."}, {Name: "ROOT", Value: "/etc"}},
+				Env: []crispec.EnvVar{{Name: "UP", Value: ".."}, {Name: "ROOT", Value: "/etc"}, {Name: "EMPTY", Value: "a"}, {Name: "EMPTY"}},
 			})
 			if tt.err != "" {
 				wantError(t, err, tt.mount.Name, tt.err)
