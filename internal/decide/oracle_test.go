@@ -257,6 +257,9 @@ func (w *world) checkStops(in *decide.Input, plan *decide.Plan) {
 	if plan.Ending {
 		w.checkEnd(plan)
 	}
+	if !plan.Ending && in.Pod != nil && !right(in.Observed.Sandboxes) {
+		w.joinsTheEnd(in.Observed.Containers)
+	}
 	for _, a := range plan.Do {
 		switch a.Op {
 		case pod.OpPostStart:
@@ -416,6 +419,20 @@ func (w *world) beginsToEnd(c *pod.Container, f *fate) {
 	}
 }
 
+// joinsTheEnd starts the clock of a container that comes to run while others of its sandbox, which is not right, end already: as
+// theirs began when they were told, its begins when it is seen.
+func (w *world) joinsTheEnd(seen []pod.Container) {
+	ends := func(c pod.Container) bool { return !w.fate(c.ID).killBegan.IsZero() }
+	if !slices.ContainsFunc(seen, ends) {
+		return
+	}
+	for i := range seen {
+		if x := w.fate(seen[i].ID); seen[i].Alive() && x.killBegan.IsZero() {
+			x.killBegan, x.killGrace = w.now, w.aloneGrace(&seen[i])
+		}
+	}
+}
+
 // aloneGrace is the grace period of a probe that failed, where that has one, else the pod's.
 func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	grace := decide.DefaultGrace
@@ -469,13 +486,15 @@ func (w *world) mayStop(c *pod.Container, f *fate) bool {
 }
 
 // sandboxRight reports whether the newest sandbox is the only one that is ready, and has its address.
-func (w *world) sandboxRight() bool {
-	for i, sb := range w.sandboxes {
+func (w *world) sandboxRight() bool { return right(w.sandboxes) }
+
+func right(sandboxes []pod.Sandbox) bool {
+	for i, sb := range sandboxes {
 		if sb.Ready != (i == 0) {
 			return false
 		}
 	}
-	return len(w.sandboxes) > 0 && (len(w.sandboxes[0].IPs) > 0 || w.sandboxes[0].HostNetwork)
+	return len(sandboxes) > 0 && (len(sandboxes[0].IPs) > 0 || sandboxes[0].HostNetwork)
 }
 
 // checkLast holds the order in which an ending pod's containers are told to end.
