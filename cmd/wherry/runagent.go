@@ -17,6 +17,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/hostfs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -190,14 +191,15 @@ func (r *runningAgent) stop() {
 	<-r.ended
 }
 
-// forgetNode removes what an agent leaves that has no pods any more: its directory, where it was the usual one, and its
-// control group.
+// forgetNode removes what an agent leaves that has no pods any more: its directory, where it was the usual one, with the mount
+// that it is, and its control group.
 func (o *ownAgent) forgetNode() {
 	pushed, _ := os.ReadDir(filepath.Join(o.root, "pushed"))
 	pods, _ := os.ReadDir(filepath.Join(o.root, "pods"))
 	if len(pushed)+len(pods) > 0 || strings.HasPrefix(o.runtime, "simulated://") {
 		return
 	}
+	_ = hostfs.Host{}.TakeBackShared(o.root)
 	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log"} {
 		_ = os.Remove(filepath.Join(o.root, name)) // only what is empty
 	}

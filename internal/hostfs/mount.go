@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,6 +154,24 @@ func (Host) MakeShared(dir string) (made bool, err error) {
 		return false, fmt.Errorf("make mount %s shared: %w", real, err)
 	}
 	return true, nil
+}
+
+// TakeBackShared takes away what MakeShared mounted: a directory that is mounted on itself, so that what is in it stays. Any
+// other mount stays too, and so does one that is no mount point.
+func (h Host) TakeBackShared(dir string) error {
+	m, real, err := mountOf(dir)
+	if err != nil || m.Mountpoint != real {
+		return err
+	}
+	over, _, err := mountOf(filepath.Dir(real))
+	if err != nil {
+		return err
+	}
+	below, err := filepath.Rel(over.Mountpoint, real)
+	if err != nil || m.Major != over.Major || m.Minor != over.Minor || m.Root != filepath.Join(over.Root, below) {
+		return err
+	}
+	return h.Unmount(real)
 }
 
 // Unmount takes the topmost mount off target. A busy one is detached: it disappears from the tree now, and for good

@@ -68,6 +68,22 @@ func sharedInPrivateNamespace(t *testing.T, dir string) {
 	if infos, err := h.MountPoints(alone); err != nil || len(infos) != 1 {
 		t.Errorf("a mount point is mounted again: %q, %v", infos, err)
 	}
+	// A directory that is mounted on itself goes back to what it was; another mount stays.
+	own := filepath.Join(dir, "own")
+	must(t, os.Mkdir(own, 0o755))
+	must(t, os.WriteFile(filepath.Join(own, "file"), nil, 0o644))
+	if made, err := h.MakeShared(own); err != nil || !made {
+		t.Errorf("a directory: %t, %v", made, err)
+	}
+	for d, want := range map[string]int{own: 0, alone: 1, container: 1} {
+		must(t, h.TakeBackShared(d))
+		if infos, err := h.MountPoints(d); err != nil || len(infos) < want || want == 0 && len(infos) > 0 {
+			t.Errorf("taken back: %q, %v", infos, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(own, "file")); err != nil {
+		t.Errorf("what was in the directory is gone: %v", err)
+	}
 	if !t.Failed() {
 		t.Log("it propagates")
 	}
