@@ -106,13 +106,21 @@ func (p *Probes) leaves(r *runner, now time.Time) bool {
 	case r.pos >= 0 && !r.at.After(now):
 		heap.Remove(&p.timers, r.pos)
 		return true
-	case r.cancel == nil && r.job != nil && r.job.Withdraw():
-		r.job = nil
-		p.execEnded(r)
-		p.wg.Done()
-		return true
+	default:
+		return p.givesUp(r)
 	}
-	return false
+}
+
+// givesUp takes a probe that waits for its turn out of that wait; false: it does not wait, or has just been given its turn. Called
+// with the lock held.
+func (p *Probes) givesUp(r *runner) bool {
+	if r.cancel != nil || r.job == nil || !r.job.Withdraw() {
+		return false
+	}
+	r.job = nil
+	p.execEnded(r)
+	p.wg.Done()
+	return true
 }
 
 // withdraw gives up the turns that probes wait for: no more of them run.
@@ -122,10 +130,8 @@ func (p *Probes) withdraw() {
 	for _, e := range p.pods {
 		for _, c := range e.containers {
 			for _, r := range c.runners {
-				if r != nil && r.cancel == nil && r.job != nil && r.job.Withdraw() {
-					r.job = nil
-					p.execEnded(r)
-					p.wg.Done()
+				if r != nil {
+					p.givesUp(r)
 				}
 			}
 		}

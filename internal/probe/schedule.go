@@ -217,14 +217,11 @@ func (p *Probes) halt(c *container, k Kind) {
 	if r.pos >= 0 {
 		heap.Remove(&p.timers, r.pos)
 	}
-	switch {
-	case r.cancel != nil:
+	if r.cancel != nil {
 		r.cancel()
-	case r.job != nil && r.job.Withdraw(): // it waited for its turn
-		r.job = nil
-		p.execEnded(r)
-		p.wg.Done()
+		return
 	}
+	p.givesUp(r)
 }
 
 func (p *Probes) drop(c *container) {

@@ -5,14 +5,13 @@ import "fmt"
 // Class is a kind of the node's own work.
 type Class uint8
 
-// The classes. Start, People and Inspect go at once, whatever else waits; the others wait for their turn under load.
+// The classes. Start and People go at once, whatever else waits; the others wait for their turn under load. A question to the
+// runtime of what a pod has is of none: it costs a millisecond, and all else waits for it.
 const (
 	// Start is what starts and stops pods.
 	Start Class = iota
 	// People is what somebody waits for at a terminal: exec, attach, logs.
 	People
-	// Inspect is a question to the runtime of what a pod has: it costs a millisecond, and all else waits for it.
-	Inspect
 	// Vital are the liveness probes of critical pods.
 	Vital
 	// First are probes that a pod waits for to be started or ready.
@@ -35,8 +34,6 @@ func (c Class) String() string {
 		return "start"
 	case People:
 		return "people"
-	case Inspect:
-		return "inspect"
 	case Vital:
 		return "vital"
 	case First:
@@ -53,9 +50,6 @@ func (c Class) String() string {
 	}
 	return "invalid"
 }
-
-// loads reports whether work of the class counts against the limit.
-func (c Class) loads() bool { return c != Inspect }
 
 // Shares say how much each class that waits gets, beside the others that wait too. A class whose share is 0 gets what the
 // others leave over: it may starve.

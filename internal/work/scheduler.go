@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ type Job struct {
 	granted func()
 
 	state   state
-	loads   bool
+	loads   bool // it is among what flies
 	waits   bool // of a class that can wait
 	began   time.Time
 	charged time.Duration
@@ -172,11 +173,7 @@ func (s *Scheduler) room() bool {
 }
 
 func (s *Scheduler) launch(j *Job, now time.Time) {
-	j.state, j.began = running, now
-	if !j.class.loads() {
-		return
-	}
-	j.loads = true
+	j.state, j.began, j.loads = running, now, true
 	s.flying = append(s.flying, j)
 	j.among = len(s.flying)
 	j.until = now.Add(min(longest, max(hold, 4*s.queue.classes[j.class].usual)))
@@ -192,12 +189,8 @@ func (s *Scheduler) unload(j *Job, took time.Duration) {
 		return
 	}
 	j.loads = false
-	for i, f := range s.flying {
-		if f == j {
-			s.flying = append(s.flying[:i], s.flying[i+1:]...)
-			break
-		}
-	}
+	i := slices.Index(s.flying, j)
+	s.flying = slices.Delete(s.flying, i, i+1)
 	s.queue.end(j, took)
 	if j.waits {
 		s.queued--
