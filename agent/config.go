@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/heartbeat"
 )
 
 // Version is what a node reports as its kubelet's version unless Config says otherwise.
@@ -94,7 +94,7 @@ type Deps struct {
 	// CloseConnections closes the connections of the clients; it is called when heartbeats fail repeatedly.
 	CloseConnections func()
 	// Leases renews the node's lease with those of others; nil: the agent does it.
-	Leases heartbeat.Leases
+	Leases Leases
 	// Runtime and Images are the container runtime. Required.
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
@@ -121,6 +121,13 @@ type Deps struct {
 	Log *slog.Logger
 	// SetVerbosity sets how much Log says, to the value of a -v flag: PUT /debug/flags/v. Nil: that is not served.
 	SetVerbosity func(value string) error
+}
+
+// Leases renews the leases of many nodes, with one timer for all.
+type Leases interface {
+	// Keep begins to renew the lease of a node and returns at once. uid is that of the Node object, for the owner reference;
+	// it returns "" while there is none. release ends it; it is called once, and the lease ages after it.
+	Keep(node string, uid func() types.UID) (release func())
 }
 
 // Dialer opens connections. *net.Dialer is one.

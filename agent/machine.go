@@ -53,10 +53,14 @@ type Shape struct {
 	PullRecords string
 }
 
-// Disk is the part of a simulated machine's disk that outlives agents: the checkpoint of each pod. Calls may be
-// concurrent.
+// Disk is the part of a simulated machine's disk that outlives agents: one checkpoint per pod, whose content is the agent's
+// own. Calls may be concurrent.
 type Disk interface {
-	podworker.Checkpoints
+	// Load returns the checkpoint of a pod; nil when there is none.
+	Load(uid types.UID) ([]byte, error)
+	// Save replaces the checkpoint of a pod.
+	Save(uid types.UID, checkpoint []byte) error
+	// Remove removes the checkpoint of a pod, if there is one.
 	Remove(uid types.UID)
 	// UIDs are the pods that have a checkpoint.
 	UIDs() []types.UID
@@ -114,7 +118,7 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 	if m.kept == nil {
 		return checkpoint.Nowhere{}
 	}
-	return m.kept
+	return checkpoint.In{Files: m.kept}
 }
 
 // keptVolumes has the checkpoint lie in the pod's directory, as it does on a disk: removed with it, and found there by

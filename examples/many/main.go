@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/wherry-node/wherry/agent"
-	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/agent/simulated"
 )
 
 type options struct {
@@ -139,13 +139,12 @@ func (s *stage) agent(i int) (*agent.Agent, error) {
 	if s.verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	runtimes, images := simcri.New(simcri.Config{Seed: uint64(i)}).Clients()
 	kubelet := agent.DefaultConfiguration()
 	off := false
 	kubelet.EnableServer = &off
-	return agent.New(agent.Config{NodeName: name, Kubelet: kubelet}, agent.Deps{
-		Client: as, Runtime: runtimes, Images: images, Machine: agent.SimulatedMachine(agent.Shape{}), Log: log,
-	})
+	deps := simulated.New(simulated.Config{Seed: uint64(i)}).Deps()
+	deps.Client, deps.Log = as, log
+	return agent.New(agent.Config{NodeName: name, Kubelet: kubelet}, deps)
 }
 
 // each calls f for 0..n-1, a few at a time.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/checkpoint"
-	"github.com/wherry-node/wherry/internal/decide"
 )
 
 // DiskFault is what is wrong with the machine's disk.
@@ -70,19 +69,18 @@ func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error
 }
 
 // Load reads the checkpoint of a pod.
-func (d disk) Load(uid types.UID) (*decide.Memory, error) {
+func (d disk) Load(uid types.UID) ([]byte, error) {
 	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Read }); err != nil {
 		return nil, err
 	}
-	m, err := d.InMemory.Load(uid)
-	if err == nil && m != nil {
+	if m, err := (checkpoint.In{Files: d.InMemory}).Load(uid); err == nil && m != nil {
 		d.l.w.Witness.loaded(uid, m.StopBegan)
 	}
-	return m, err
+	return d.InMemory.Load(uid)
 }
 
 // Save writes the checkpoint of a pod.
-func (d disk) Save(uid types.UID, m *decide.Memory) error {
+func (d disk) Save(uid types.UID, file []byte) error {
 	err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Write })
 	switch {
 	case d.l.isCut():
@@ -91,7 +89,7 @@ func (d disk) Save(uid types.UID, m *decide.Memory) error {
 		d.l.w.Witness.notSaved(uid)
 		return err
 	}
-	return d.InMemory.Save(uid, m)
+	return d.InMemory.Save(uid, file)
 }
 
 // Remove removes the pod's checkpoint with its directory.

@@ -87,47 +87,78 @@ func (d Dir) Save(uid types.UID, m *decide.Memory) error {
 	return nil
 }
 
-// InMemory keeps checkpoints as a disk would, encoded, for simulated machines whose agents are restarted. The zero
-// value is ready; it may be used concurrently.
+// Files keeps one small file per pod, whatever is in it. Calls may be concurrent.
+type Files interface {
+	// Load returns the file of a pod; nil when there is none.
+	Load(uid types.UID) ([]byte, error)
+	// Save replaces the file of a pod.
+	Save(uid types.UID, file []byte) error
+}
+
+// In keeps checkpoints, encoded, in Files: those of a simulated machine.
+type In struct{ Files Files }
+
+// Load returns the kept memory of a pod, or nil when there is none.
+func (i In) Load(uid types.UID) (*decide.Memory, error) {
+	raw, err := i.Files.Load(uid)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	if raw == nil {
+		return nil, nil
+	}
+	m, err := decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	return m, nil
+}
+
+// Save replaces the checkpoint of a pod.
+func (i In) Save(uid types.UID, m *decide.Memory) error {
+	raw, err := encode(m)
+	if err != nil {
+		return err
+	}
+	if err := i.Files.Save(uid, raw); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// InMemory is Files without a disk, for simulated machines whose agents are restarted. The zero value is ready; it may be
+// used concurrently.
 type InMemory struct {
 	mu    sync.Mutex
 	files map[types.UID][]byte
 }
 
-// Load returns the kept memory of a pod, or nil when there is none.
-func (m *InMemory) Load(uid types.UID) (*decide.Memory, error) {
+// Load returns the file of a pod; nil when there is none.
+func (m *InMemory) Load(uid types.UID) ([]byte, error) {
 	m.mu.Lock()
-	raw := m.files[uid]
-	m.mu.Unlock()
-	if raw == nil {
-		return nil, nil
-	}
-	return decode(raw)
+	defer m.mu.Unlock()
+	return m.files[uid], nil
 }
 
-// Save replaces the checkpoint of a pod.
-func (m *InMemory) Save(uid types.UID, memory *decide.Memory) error {
-	raw, err := encode(memory)
-	if err != nil {
-		return err
-	}
+// Save replaces the file of a pod.
+func (m *InMemory) Save(uid types.UID, file []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.files == nil {
 		m.files = map[types.UID][]byte{}
 	}
-	m.files[uid] = raw
+	m.files[uid] = file
 	return nil
 }
 
-// Remove drops the checkpoint of a pod, as the removal of its directory does.
+// Remove drops the file of a pod, as the removal of its directory does.
 func (m *InMemory) Remove(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.files, uid)
 }
 
-// UIDs are the pods that have a checkpoint, sorted.
+// UIDs are the pods that have a file, sorted.
 func (m *InMemory) UIDs() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

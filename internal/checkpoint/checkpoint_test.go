@@ -20,7 +20,7 @@ type store interface {
 }
 
 func stores(t *testing.T) map[string]store {
-	return map[string]store{"directory": Dir{Root: t.TempDir()}, "memory": &InMemory{}}
+	return map[string]store{"directory": Dir{Root: t.TempDir()}, "memory": In{&InMemory{}}}
 }
 
 // What is saved comes back, as far as it is kept; what was never saved is absent, not an error.
@@ -117,7 +117,7 @@ func TestInMemoryForgets(t *testing.T) {
 	t.Parallel()
 	m := &InMemory{}
 	for _, uid := range []types.UID{"b", "a"} {
-		if err := m.Save(uid, &decide.Memory{}); err != nil {
+		if err := m.Save(uid, []byte("kept")); err != nil {
 			t.Fatal(err)
 		}
 	}

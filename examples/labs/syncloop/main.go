@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/simcri"
 	"github.com/wherry-node/wherry/internal/timeline"
 )
 
@@ -47,14 +47,13 @@ spec:
 `
 
 func run(ctx context.Context, out io.Writer, l net.Listener) error {
-	r := simcri.New(simcri.Config{})
-	defer r.Close()
-	runtime, images := r.Clients()
+	node := simulated.New(simulated.Config{})
+	defer node.Close()
+	deps := node.Deps()
+	deps.Control, deps.Log = l, slog.New(slog.DiscardHandler)
 	kubelet := agent.DefaultConfiguration()
 	*kubelet.EnableServer = false
-	a, err := agent.New(agent.Config{NodeName: "lab", Kubelet: kubelet}, agent.Deps{
-		Runtime: runtime, Images: images, Dialer: r, Machine: agent.SimulatedMachine(agent.Shape{}), Control: l, Log: slog.New(slog.DiscardHandler),
-	})
+	a, err := agent.New(agent.Config{NodeName: "lab", Kubelet: kubelet}, deps)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,106 @@
+package simulated
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/nodefacts"
+	"github.com/wherry-node/wherry/internal/simcri"
+)
+
+// Config says what a simulated node is like. The zero value is a machine with 100 CPUs, 32 GiB of memory and 1 TiB of storage,
+// whose runtime answers at once.
+type Config struct {
+	CPUs            int
+	Memory, Storage resource.Quantity
+	// Address is the node's InternalIP; 127.0.0.1 when invalid.
+	Address netip.Addr
+	// Logs has containers write logs below KubeletConfiguration.podLogsDir, a directory of the real machine.
+	Logs bool
+	// Keep makes the machine remember what an agent checkpoints, for the next agent on it. Disk, when set, is where.
+	Keep bool
+	Disk agent.Disk
+	// PullRecords is a directory of the real machine in which agents keep who pulled which image. Empty: they keep nothing, and
+	// every pod may use every image.
+	PullRecords string
+
+	// Seed decides all that is random in the runtime: IDs, addresses and the spread of latencies.
+	Seed uint64
+	// Latency is how long a CRI method takes, by its name ("RunPodSandbox"); "" is for those that are not named.
+	Latency map[string]Latency
+	// Images are present from the start. Others can be pulled, but for those of registries under .invalid.
+	Images []string
+	// RuntimeHandlers are the handlers besides the default one, for RuntimeClass objects.
+	RuntimeHandlers []string
+	// Log gets one line per change in the runtime, at debug level; nil: nothing does.
+	Log *slog.Logger
+}
+
+// Latency is a time that varies evenly between Mean-Jitter and Mean+Jitter.
+type Latency struct{ Mean, Jitter time.Duration }
+
+// Annotations of a pod that say what its containers do. Each may have "." and a container's name appended; it is then for this
+// container, and goes before the one without a name.
+const (
+	AnnotationRunFor       = simcri.AnnotationRunFor       // exit after this duration ("10s")
+	AnnotationExitCode     = simcri.AnnotationExitCode     // with this code; alone: at once
+	AnnotationExitReason   = simcri.AnnotationExitReason   // with this reason, for example OOMKilled
+	AnnotationMessage      = simcri.AnnotationMessage      // with this termination message
+	AnnotationFailAttempts = simcri.AnnotationFailAttempts // only attempts below this number exit; later ones run on
+	AnnotationStopAfter    = simcri.AnnotationStopAfter    // how long a stop takes; "never": until the container is killed
+	AnnotationStartError   = simcri.AnnotationStartError   // the start fails with this message
+	AnnotationReadyAfter   = simcri.AnnotationReadyAfter   // probes fail until then
+	AnnotationFailAfter    = simcri.AnnotationFailAfter    // probes fail from then on
+	AnnotationCPU          = simcri.AnnotationCPU          // usage in cores ("0.25"); default 0.001
+	AnnotationMemory       = simcri.AnnotationMemory       // working set in bytes; default 10 MiB
+)
+
+// Node is a machine that does not exist, with its container runtime.
+type Node struct {
+	runtime *simcri.Runtime
+	machine *agent.Machine
+}
+
+// New returns a node without pods. It starts nothing.
+func New(cfg Config) *Node {
+	latency := make(map[string]simcri.Latency, len(cfg.Latency))
+	for method, l := range cfg.Latency {
+		latency[method] = simcri.Latency(l)
+	}
+	return &Node{
+		runtime: simcri.New(simcri.Config{
+			Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, WriteLogs: cfg.Logs, Log: cfg.Log,
+		}),
+		machine: agent.SimulatedMachine(agent.Shape{
+			CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
+			PullRecords: cfg.PullRecords,
+		}),
+	}
+}
+
+// Deps are what an agent on this node works with: Runtime, Images, Dialer and Machine. The caller adds Log, and Client where
+// there is an API server.
+func (n *Node) Deps() agent.Deps {
+	d := agent.Deps{Dialer: n.runtime, Machine: n.machine}
+	d.Runtime, d.Images = n.runtime.Clients()
+	return d
+}
+
+// ServeStreams serves exec, attach and port-forward into containers on l, until ctx ends; it closes l. The agent's API sends its
+// clients' streams there. Without it they fail.
+func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
+	return n.runtime.ServeStreams(ctx, l, "")
+}
+
+// Close ends what containers have under way. They do nothing from then on.
+func (n *Node) Close() { n.runtime.Close() }
+
+// HostAddress is the address of this host's default route, for Config.Address: an API server that sends requests to the node finds
+// the agent's API there. It is invalid where there is no such route.
+func HostAddress() netip.Addr { return (&nodefacts.Real{}).Network().DefaultV4 }
