@@ -178,28 +178,34 @@ func TestEditedManifest(t *testing.T) {
 	})
 }
 
-// "Static pods run while the API server is away", and are shown when it is there.
-// A manifest that goes and comes back as it was begins its pod anew. The API lets nobody leave an end for good, so the pod gets
-// another mirror.
+// A manifest that goes and comes back as it was begins its pod anew, as a restart of it: upstream's kubelet counts it on, too. The
+// API lets nobody leave an end for good, so the pod gets another mirror.
 func TestManifestComesBack(t *testing.T) {
 	t.Parallel()
-	cfg, files := statics(t, Config{})
-	text := strings.Replace(manifest("web", "registry.example/web:1"), "spec:", "spec:\n  restartPolicy: Never", 1)
-	files.write("web.yaml", text)
-	Run(t, cfg, func(w *World) {
-		w.mirrorOf(webOnNode, nil)
-		id := w.running(webOnNode)
-		files.remove("web.yaml")
-		time.Sleep(2 * time.Second)
-		files.write("web.yaml", text)
-		time.Sleep(time.Minute)
-		mirror := w.mirrorOf(webOnNode, nil)
-		if s := mirror.Status.ContainerStatuses; len(s) != 1 || s[0].State.Running == nil || strings.HasSuffix(s[0].ContainerID, id) || w.Witness.Starts() != 2 {
-			t.Errorf("after the manifest came back: %d starts, statuses %+v", w.Witness.Starts(), s)
-		}
-	})
+	for _, policy := range []string{"Always", "Never"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			cfg, files := statics(t, Config{})
+			text := strings.Replace(manifest("web", "registry.example/web:1"), "spec:", "spec:\n  restartPolicy: "+policy, 1)
+			files.write("web.yaml", text)
+			Run(t, cfg, func(w *World) {
+				w.mirrorOf(webOnNode, nil)
+				id := w.running(webOnNode)
+				files.remove("web.yaml")
+				time.Sleep(2 * time.Second)
+				files.write("web.yaml", text)
+				time.Sleep(time.Minute)
+				mirror := w.mirrorOf(webOnNode, nil)
+				s := mirror.Status.ContainerStatuses
+				if len(s) != 1 || s[0].State.Running == nil || strings.HasSuffix(s[0].ContainerID, id) || s[0].RestartCount != 1 || w.Witness.Starts() != 2 {
+					t.Errorf("after the manifest came back: %d starts, statuses %+v", w.Witness.Starts(), s)
+				}
+			})
+		})
+	}
 }
 
+// "Static pods run while the API server is away", and are shown when it is there.
 func TestStaticPodWithoutTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})

@@ -81,6 +81,18 @@ func (m *Memory) Clone() Memory {
 	return out
 }
 
+// Next returns the memory that a pod's next life begins with: which attempts of its containers there were, and nothing else.
+func (m *Memory) Next() *Memory {
+	next := &Memory{}
+	for i := range m.Containers {
+		if c := &m.Containers[i]; c.AttemptKnown {
+			cm := next.Ensure(c.Name)
+			cm.HighestAttempt, cm.AttemptKnown = c.HighestAttempt, true
+		}
+	}
+	return next
+}
+
 // Refresh makes the next turn set volumes up again (a token has to be renewed, an object changed) and forgets
 // the wait of a set-up or a start that failed for want of that object.
 func (m *Memory) Refresh() {

@@ -172,6 +172,15 @@ type flight struct {
 // New returns a resting worker.
 func New(cfg *Config, ref pod.Ref) *Worker { return &Worker{cfg: cfg, ref: ref} }
 
+// Next returns a resting worker for the next life of a pod that a source names again, after Gone was called for this one. The
+// attempts of its containers go on from those that this life made: the same pod never has two containers with one attempt.
+func (w *Worker) Next() *Worker {
+	next := New(w.cfg, w.Ref())
+	w.rouse() // no turn follows any more
+	next.memory = w.memory.Next()
+	return next
+}
+
 // Ref names the worker's pod.
 func (w *Worker) Ref() pod.Ref {
 	w.mu.Lock()

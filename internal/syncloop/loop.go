@@ -277,17 +277,23 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	}
 	m := l.workers[ref.UID]
 	if m == nil && wanted && l.worker.Context.Err() == nil {
-		l.seq++
-		l.reading++
-		now := time.Now()
-		m = &member{Worker: podworker.New(&l.worker, ref), seq: l.seq, made: &now}
-		l.workers[ref.UID] = m
-		l.rename(m, ref)
+		m = l.add(podworker.New(&l.worker, ref), ref)
 	}
 	l.mu.Unlock()
 	if m != nil {
 		m.Look(cause)
 	}
+}
+
+// add takes a worker in. It is called with the lock held.
+func (l *Loop) add(w *podworker.Worker, ref pod.Ref) *member {
+	l.seq++
+	l.reading++
+	now := time.Now()
+	m := &member{Worker: w, seq: l.seq, made: &now}
+	l.workers[ref.UID] = m
+	l.rename(m, ref)
+	return m
 }
 
 func (l *Loop) lookAll(cause string) {
@@ -378,9 +384,10 @@ func (l *Loop) Present(namespace, name string) bool {
 // gone drops the worker of a pod of which nothing is left. A pod that a source names again meanwhile begins anew.
 func (l *Loop) gone(uid types.UID) {
 	l.mu.Lock()
-	if m := l.workers[uid]; m != nil && m.name != "" {
-		if l.names[m.name]--; l.names[m.name] == 0 {
-			delete(l.names, m.name)
+	last := l.workers[uid]
+	if last != nil && last.name != "" {
+		if l.names[last.name]--; l.names[last.name] == 0 {
+			delete(l.names, last.name)
 		}
 	}
 	delete(l.workers, uid)
@@ -388,10 +395,15 @@ func (l *Loop) gone(uid types.UID) {
 	l.cfg.Prober.Forget(uid)
 	l.cfg.Objects.Forget(uid)
 	l.cfg.Pods.Forget(uid)
-	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
-	if p, _ := l.cfg.Pods.Get(uid); p != nil {
+	if p, _ := l.cfg.Pods.Get(uid); p != nil && last != nil {
+		l.mu.Lock()
+		if l.workers[uid] == nil && l.worker.Context.Err() == nil {
+			l.add(last.Next(), pod.RefOf(p))
+		}
+		l.mu.Unlock()
 		l.cfg.Meter.Restarted(pod.IsStatic(p))
 	}
+	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
 	l.wakeWaiting()
 	l.retryResizes()
 }

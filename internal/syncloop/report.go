@@ -58,6 +58,7 @@ type Report struct {
 // reported is what was last said of a pod. A status that the watched object already has is not kept twice.
 type reported struct {
 	status *v1.PodStatus
+	fresh  bool              // status is how the pod's next life begins: its manifest came back while the last one ended
 	waits  map[string]string // container: the wait that an event was recorded for
 	resize *decide.Resize    // as events were last recorded of it; nil: nothing was ever said
 	static *v1.Pod           // a pod of the node's own: its mirror shows how it ends after its manifest is gone
@@ -82,12 +83,15 @@ func (r *Report) Turn(t *podworker.Turn) {
 		r.forget(t)
 		return
 	}
+	if rep.fresh && t.Memory.Orphaned {
+		return // the life before is still going
+	}
 	if t.Plan.Phase >= decide.PhaseClearing { // its manifest is back: what follows is another life
 		if old == nil {
 			old = &t.Pod.Status
 		}
 		r.mu.Lock()
-		r.pods[t.Ref.UID] = &reported{status: afresh(old), static: rep.static, source: rep.source}
+		r.pods[t.Ref.UID] = &reported{status: afresh(old), fresh: true, static: rep.static, source: rep.source}
 		r.mu.Unlock()
 		return
 	}
@@ -96,7 +100,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Omit: r.cfg.Omit, Now: t.Now,
 	})
 	r.mu.Lock()
-	rep.status, r.pods[t.Ref.UID] = &st, rep
+	rep.status, rep.fresh, r.pods[t.Ref.UID] = &st, false, rep
 	if equality.Semantic.DeepEqual(&st, &t.Pod.Status) {
 		rep.status = nil
 	}
@@ -136,11 +140,16 @@ func (r *Report) Turn(t *podworker.Turn) {
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
 }
 
-// afresh is the status of a pod that begins anew. Restarts are counted on: its mirror may be the same.
+// afresh is the status of a pod that begins anew. Restarts are counted on: its mirror may be the same. A container that was made
+// in the life before is restarted by that, whether the runtime still has its last attempt or not.
 func afresh(s *v1.PodStatus) *v1.PodStatus {
 	list := func(in []v1.ContainerStatus) (out []v1.ContainerStatus) {
 		for i := range in {
-			out = append(out, v1.ContainerStatus{Name: in[i].Name, Image: in[i].Image, RestartCount: in[i].RestartCount,
+			restarts := in[i].RestartCount
+			if in[i].ContainerID != "" {
+				restarts++
+			}
+			out = append(out, v1.ContainerStatus{Name: in[i].Name, Image: in[i].Image, RestartCount: restarts,
 				State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: podstatus.ReasonContainerCreating}}})
 		}
 		return out
