@@ -177,8 +177,8 @@ func (w *Witness) tellsAnew(p *v1.Pod) bool {
 // wasAttempt reports whether a container has come to the attempt that a status counts. Where it has not, somebody forged it.
 func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
 	uid := p.UID
-	if hash := types.UID(p.Annotations[pod.AnnotationHash]); pod.IsMirror(p) {
-		uid = hash
+	if pod.IsMirror(p) {
+		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // a forged mirror may have no other annotation
 	}
 	in := w.newestOf[string(uid)+"/"+s.Name]
 	return in == nil || int64(s.RestartCount) <= int64(in.Attempt)+1
