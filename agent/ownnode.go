@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,7 @@ func newOwnNode(c *kubeclient.Client, name string) *ownNode {
 
 // Run follows until ctx ends.
 func (o *ownNode) Run(ctx context.Context) error {
-	kubeclient.Follow(ctx, o)
+	kubeclient.Follow(ctx, o, 30*time.Second)
 	return nil
 }
 

@@ -1,12 +1,12 @@
 package agenttest
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,52 +17,46 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// atFirst changes what a list of pods says, be it streamed or not, and nothing of what comes after.
-type atFirst struct {
-	io.Closer
-	from   *bufio.Reader
-	change func(line []byte) []byte
-	rest   []byte
-	over   bool
-}
-
-func (a *atFirst) Read(p []byte) (int, error) {
-	for len(a.rest) == 0 {
-		line, err := a.from.ReadBytes('\n')
-		if a.over = a.over || bytes.Contains(line, []byte(`"BOOKMARK"`)); !a.over {
-			line = a.change(line)
-		}
-		if a.rest = line; err != nil && len(line) == 0 {
-			return 0, err
-		}
-	}
-	n := copy(p, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
-}
-
-func withList(change func(line []byte) []byte) *Bug {
+// withList changes what a list of pods says, and nothing of what the watch says after it.
+func withList(change func(list []byte) []byte) *Bug {
 	return &Bug{API: func(_ *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		resp, err := do(r)
-		if err == nil && listsPods(r) && (r.URL.Query().Get("watch") == "" || r.URL.Query().Get("sendInitialEvents") == "true") {
-			resp.Body = &atFirst{Closer: resp.Body, from: bufio.NewReader(resp.Body), change: change}
+		if err != nil || !listsPods(r) || r.URL.Query().Get("watch") != "" {
+			return resp, err
 		}
-		return resp, err
+		list, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(change(list)))
+		return resp, nil
 	}}
 }
 
 func forgetsReadiness() *Bug {
-	return withList(func(line []byte) []byte {
-		return bytes.ReplaceAll(line, []byte(`"ready":true`), []byte(`"ready":false`))
+	return withList(func(list []byte) []byte {
+		return bytes.ReplaceAll(list, []byte(`"ready":true`), []byte(`"ready":false`))
 	})
 }
 
 func listsTooFew() *Bug {
-	return withList(func(line []byte) []byte {
-		if bytes.Contains(line, []byte(`"name":"p1"`)) {
-			return nil
+	return withList(func(list []byte) []byte {
+		var all map[string]any
+		if json.Unmarshal(list, &all) != nil {
+			return list
 		}
-		return line
+		items, _ := all["items"].([]any)
+		all["items"] = slices.DeleteFunc(items, func(item any) bool {
+			p, _ := item.(map[string]any)
+			meta, _ := p["metadata"].(map[string]any)
+			return meta["name"] == "p1"
+		})
+		short, err := json.Marshal(all)
+		if err != nil {
+			return list
+		}
+		return short
 	})
 }
 

@@ -24,6 +24,7 @@ var tooHeavy = map[string]string{
 	"k8s.io/client-go/kubernetes":                 "a client, the types and the apply configurations of every group of Kubernetes, and a scheme of them all that is made at the start: 9 MiB. internal/kubeclient has what a node uses",
 	"k8s.io/client-go/gentype":                    "with its fakes managed fields and OpenAPI. internal/kubeclient has a generic client of a page",
 	"k8s.io/client-go/discovery":                  "OpenAPI, and a web framework for it",
+	"k8s.io/client-go/tools/cache":                "a second list-and-watch, informers, and stores. internal/kubeclient has Follow",
 	"k8s.io/client-go/tools/record":               "OpenAPI by way of strategicpatch, two goroutines for each recorder, and whole events in its caches. internal/event",
 	"k8s.io/apimachinery/pkg/util/strategicpatch": "the OpenAPI schemas of Kubernetes and three encoders. internal/mergepatch compares values",
 }

@@ -49,6 +49,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make API client: %w", err)
 	}
+	h = &http.Client{Transport: bounded{h.Transport}, CheckRedirect: h.CheckRedirect, Jar: h.Jar, Timeout: h.Timeout}
 	c := &Client{}
 	for _, g := range []struct {
 		client  *rest.Interface

@@ -136,7 +136,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	}
 	o.running = ctx
 	if !o.cfg.NoServices {
-		o.wg.Go(func() { kubeclient.Follow(ctx, o.services) })
+		o.wg.Go(func() { kubeclient.Follow(ctx, o.services, longestWait) })
 	}
 	for _, obj := range o.watched {
 		o.start(obj)
@@ -180,6 +180,9 @@ func (o *Objects) remind(ctx context.Context) {
 	}
 }
 
+// longestWait is between two tries to read what a node follows: it follows many objects, and the API server has many nodes.
+const longestWait = 30 * time.Second
+
 // start begins the watch of an object. The lock is held.
 func (o *Objects) start(obj *object) {
 	if o.cfg.Strategy != StrategyWatch || o.running == nil || o.running.Err() != nil {
@@ -189,7 +192,7 @@ func (o *Objects) start(obj *object) {
 	obj.cancel = cancel
 	o.wg.Go(func() {
 		defer cancel()
-		kubeclient.Follow(ctx, obj)
+		kubeclient.Follow(ctx, obj, longestWait)
 	})
 }
 

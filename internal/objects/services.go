@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/internal/kubeclient"
 )
 
 // serviceStore follows all Services of the cluster: a pod's environment names those of its namespace, and the API
@@ -55,6 +57,7 @@ func (s *serviceStore) services(namespace string) ([]*v1.Service, bool) {
 }
 
 func (s *serviceStore) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.Limit = kubeclient.PageSize // there are those of the whole cluster
 	return s.api.List(ctx, opts)
 }
 

@@ -4,26 +4,21 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
+	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// The waits between tries to reach the API server, and by chance up to half as long again. After a long outage a node knows of
-// a deletion within 15 s or so; with the default of client-go it would be a minute.
-const (
-	retryMin = 200 * time.Millisecond
-	retryMax = 10 * time.Second
-)
+// retryMax is the longest wait between tries to reach the API server: after a long outage a node knows of a deletion within
+// 15 s or so.
+const retryMax = 10 * time.Second
 
 // Target receives the pods of a source. Calls of one source come one at a time.
 type Target interface {
@@ -54,80 +49,83 @@ type API struct {
 // Run lists and watches until ctx ends; an unreachable server is tried again with back-off, and what was seen
 // stays.
 func (a *API) Run(ctx context.Context) error {
-	selector := fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return a.Pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return a.Pods.Watch(ctx, o)
-		},
-	}
-	r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, &sink{a}, cache.ReflectorOptions{
-		Name: "pods of " + a.NodeName, MinWatchTimeout: 5 * time.Minute, Backoff: &wait.Backoff{
-			Duration: retryMin, Factor: 2, Cap: retryMax, Steps: math.MaxInt, Jitter: 0.5}})
-	r.RunWithContext(ctx)
+	kubeclient.Follow(ctx, &follower{API: a, only: fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()}, retryMax)
 	return nil
 }
 
-// sink is the store that a reflector fills: it keeps nothing itself.
-type sink struct{ a *API }
-
-var _ cache.ReflectorStore = (*sink)(nil)
-
-func (s *sink) Add(obj any) error { return s.Update(obj) }
-
-func (s *sink) Update(obj any) error {
-	p, err := s.take(obj)
-	if err != nil || p == nil {
-		return err
-	}
-	s.a.Target.Upsert(pod.SourceAPI, p)
-	return nil
+// follower hands on what is listed and watched; it keeps nothing itself.
+type follower struct {
+	*API
+	only string
+	said string // how the last try failed; "": it did not
 }
 
-func (s *sink) Delete(obj any) error {
-	p, ok := obj.(*v1.Pod)
-	if !ok {
-		return fmt.Errorf("delete pod of the API source: unexpected %T", obj)
-	}
-	s.a.Target.Delete(pod.SourceAPI, p)
-	return nil
+var _ kubeclient.Followed = (*follower)(nil)
+
+// List reads the pods of the node. It asks for no pages: API servers find the pods of one node in their cache, and older ones
+// read a page from storage, where they look through the pods of all nodes.
+func (f *follower) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.FieldSelector = f.only
+	return f.Pods.List(ctx, opts)
 }
 
-func (s *sink) Replace(objs []any, _ string) error {
-	pods := make([]*v1.Pod, 0, len(objs))
-	for _, o := range objs {
-		p, err := s.take(o)
-		if err != nil {
-			return err
-		}
-		if p != nil {
+// Watch follows them.
+func (f *follower) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	opts.FieldSelector = f.only
+	return f.Pods.Watch(ctx, opts)
+}
+
+// Replace puts the whole list.
+func (f *follower) Replace(items []runtime.Object) (done bool) {
+	pods := make([]*v1.Pod, 0, len(items))
+	for _, item := range items {
+		if p := f.take(item); p != nil {
 			pods = append(pods, p)
 		}
 	}
-	s.a.Target.Replace(pod.SourceAPI, pods)
-	return nil
+	f.said = ""
+	f.Target.Replace(pod.SourceAPI, pods)
+	return false
 }
 
-func (s *sink) Resync() error { return nil }
+// Apply takes in one change.
+func (f *follower) Apply(event watch.EventType, obj runtime.Object) (done bool) {
+	f.said = ""
+	if event == watch.Deleted {
+		if p, ok := obj.(*v1.Pod); ok {
+			f.Target.Delete(pod.SourceAPI, p)
+		}
+		return false
+	}
+	if p := f.take(obj); p != nil {
+		f.Target.Upsert(pod.SourceAPI, p)
+	}
+	return false
+}
+
+// Failed says what keeps the node from its pods, once for each reason.
+func (f *follower) Failed(err error) {
+	if why := err.Error(); why != f.said {
+		f.said = why
+		f.Log.Warn("cannot follow the pods of this node, trying again", "err", err)
+	}
+}
 
 // take drops what no node needs: managed fields are half of a small pod's bytes. It returns nil for an object without
 // the identity of a pod: names and UIDs become paths.
-func (s *sink) take(obj any) (*v1.Pod, error) {
+func (f *follower) take(obj runtime.Object) *v1.Pod {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
-		return nil, fmt.Errorf("read pod of the API source: unexpected %T", obj)
+		f.Log.Error("the API shows something else among the pods; it is ignored", "type", fmt.Sprintf("%T", obj))
+		return nil
 	}
 	if ref := pod.RefOf(p); !ref.Plausible() || p.Name == "" || p.Namespace == "" {
-		s.a.Log.Error("the API names a pod that cannot be one; it is ignored", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
-		return nil, nil
+		f.Log.Error("the API names a pod that cannot be one; it is ignored", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
+		return nil
 	}
 	p.ManagedFields = nil
-	if s.a.Observe != nil {
-		s.a.Observe(p)
+	if f.Observe != nil {
+		f.Observe(p)
 	}
-	return p, nil
+	return p
 }

@@ -7,7 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -29,16 +31,13 @@ func TestWhatCannotBeAPodIsIgnored(t *testing.T) {
 	of := func(ns, name, uid string) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}}
 	}
-	bad := []any{&v1.Pod{}, of("ns", "p", ""), of("ns", "p", "../../etc"), of("ns", "p", ".."), of("..", "p", "u"), of("ns", "a/b", "u"), of("ns", "", "u"), of("", "p", "u")}
+	bad := []runtime.Object{&v1.Pod{}, of("ns", "p", ""), of("ns", "p", "../../etc"), of("ns", "p", ".."), of("..", "p", "u"),
+		of("ns", "a/b", "u"), of("ns", "", "u"), of("", "p", "u"), &v1.Node{}}
 	got := &taken{}
-	s := &sink{&API{Target: got, Log: slog.New(slog.DiscardHandler)}}
-	if err := s.Replace(append(bad, of("ns", "p", "good")), ""); err != nil {
-		t.Fatal(err)
-	}
+	f := &follower{API: &API{Target: got, Log: slog.New(slog.DiscardHandler)}}
+	f.Replace(append(bad, of("ns", "p", "good")))
 	for _, o := range append(bad, of("ns", "q", "better")) {
-		if err := s.Update(o); err != nil {
-			t.Fatal(err)
-		}
+		f.Apply(watch.Modified, o)
 	}
 	if d := cmp.Diff([]types.UID{"good", "better"}, got.uids); d != "" {
 		t.Errorf("pods taken (-want +got):\n%s", d)
