@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"container/heap"
 	"context"
 	"time"
 
@@ -23,19 +22,21 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for len(p.timers) > 0 && p.running < p.cfg.MaxParallel {
-		r := p.timers[0]
-		if wait := r.at.Sub(now); wait > 0 {
+	for p.running < p.cfg.MaxParallel {
+		r, ok := p.timers.First()
+		if !ok {
+			break
+		}
+		if wait := r.At().Sub(now); wait > 0 {
 			return wait
 		}
-		heap.Pop(&p.timers)
+		p.timers.Pop()
 		if r.spec.Exec == nil {
 			p.start(ctx, r)
 			continue
 		}
 		if p.execs[r.c.ref.UID] >= execsPerPod {
-			r.at = now.Add(execAgain)
-			heap.Push(&p.timers, r)
+			p.timers.Put(r, now.Add(execAgain))
 			continue
 		}
 		p.execs[r.c.ref.UID]++
@@ -103,8 +104,8 @@ func identical(a, b *runner) bool {
 // leaves takes a probe that is due out of the heap, or out of the wait for its turn.
 func (p *Probes) leaves(r *runner, now time.Time) bool {
 	switch {
-	case r.pos >= 0 && !r.at.After(now):
-		heap.Remove(&p.timers, r.pos)
+	case r.Waits() && !r.At().After(now):
+		p.timers.Remove(r)
 		return true
 	default:
 		return p.givesUp(r)

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/due"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/work"
 )
@@ -149,7 +150,7 @@ type Probes struct {
 	mu      sync.Mutex
 	rand    *rand.Rand
 	pods    map[types.UID]*podEntry
-	timers  timers
+	timers  due.Heap[*runner]
 	running int
 	execs   map[types.UID]int // that run or wait for their turn, by pod; nothing of a pod without
 	behind  behind

@@ -364,8 +364,8 @@ func TestForgottenAndTerminatingAreNotProbed(t *testing.T) {
 		r.Forget("u")
 		pass(time.Hour)
 		r.expect(t, "execs", r.execs, []string{"3s c1 r", "13s c1 r"})
-		if len(r.pods) != 0 || len(r.timers) != 0 {
-			t.Errorf("%d pods and %d timers left", len(r.pods), len(r.timers))
+		if len(r.pods) != 0 || r.timers.Len() != 0 {
+			t.Errorf("%d pods and %d timers left", len(r.pods), r.timers.Len())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"container/heap"
 	"context"
 	"time"
 
@@ -57,8 +56,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 		switch {
 		case one.dropped:
 		case void:
-			one.at = now
-			heap.Push(&p.timers, one)
+			p.timers.Put(one, now)
 		default:
 			news = append(news, p.takes(one, &b, outcome, output, now))
 		}

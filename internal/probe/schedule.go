@@ -2,13 +2,13 @@ package probe
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/wherry-node/wherry/internal/due"
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/work"
 )
@@ -25,14 +25,14 @@ const (
 //	gated ──► in the heap ──► waits for its turn ──► running ──┬─► in the heap
 //	(startup)                 (a command, under load)          └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
+	due.Place // in the heap: when it runs next
+
 	c    *container
 	kind Kind
 	spec *v1.Probe
 
-	at      time.Time     // when it runs next
 	regular time.Time     // when the next probe that counts is due
 	quick   time.Duration // wait before the next quick probe; 0: no more of them
-	pos     int           // in the heap, or -1
 	job     *work.Job     // that waits for its turn, or runs
 	pace    work.Pace     // what its command usually takes
 	cancel  context.CancelFunc
@@ -40,31 +40,6 @@ type runner struct {
 
 	last  Outcome
 	times int // how often in a row last was seen
-}
-
-// timers is a heap of runners by time.
-type timers []*runner
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
-func (t timers) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].pos, t[j].pos = i, j
-}
-
-func (t *timers) Push(x any) {
-	r := x.(*runner)
-	r.pos = len(*t)
-	*t = append(*t, r)
-}
-
-func (t *timers) Pop() any {
-	last := len(*t) - 1
-	r := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
-	r.pos = -1
-	return r
 }
 
 // specOf returns the probe of a kind, or nil.
@@ -143,7 +118,7 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	if spec == nil || (c.target.Terminating && k != Readiness) {
 		return
 	}
-	r := &runner{c: c, kind: k, spec: spec, pos: -1}
+	r := &runner{c: c, kind: k, spec: spec}
 	c.runners[k] = r
 	period, delay := period(spec), seconds(spec.InitialDelaySeconds)
 	switch {
@@ -160,18 +135,18 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	default:
 		r.regular = later(since.Add(period), now)
 	}
-	r.at = r.regular
+	at := r.regular
 	if wantsQuick(r) && now.Sub(since) < period+delay {
 		r.quick = quickNetwork
 		if spec.Exec != nil {
 			r.quick = quickExec
 		}
 		first := later(c.target.StartedAt.Add(delay), since)
-		if first.Before(r.at) {
-			r.at = later(first, now)
+		if first.Before(at) {
+			at = later(first, now)
 		}
 	}
-	heap.Push(&p.timers, r)
+	p.timers.Put(r, at)
 	p.nudge()
 }
 
@@ -193,16 +168,16 @@ func (p *Probes) again(r *runner, counted bool, now time.Time) {
 	if counted {
 		r.regular = later(r.regular.Add(period), now)
 	}
-	r.at = r.regular
+	at := r.regular
 	if r.quick > 0 {
 		next := now.Add(r.quick)
 		if r.quick *= 2; r.quick >= 2*period || !wantsQuick(r) {
 			r.quick = 0
-		} else if next.Before(r.at) {
-			r.at = next
+		} else if next.Before(at) {
+			at = next
 		}
 	}
-	heap.Push(&p.timers, r)
+	p.timers.Put(r, at)
 	p.nudge()
 }
 
@@ -214,9 +189,7 @@ func (p *Probes) halt(c *container, k Kind) {
 	}
 	c.runners[k] = nil
 	r.dropped = true
-	if r.pos >= 0 {
-		heap.Remove(&p.timers, r.pos)
-	}
+	p.timers.Remove(r)
 	if r.cancel != nil {
 		r.cancel()
 		return

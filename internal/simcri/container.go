@@ -9,12 +9,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/due"
 )
 
 // container is one attempt of a container. Of its configuration only what is asked for again is kept.
 //
 //	created ──► running ──► exited      (removed from any of them)
 type container struct {
+	due.Place // when something happens to it next
+
 	id, name    string
 	sb          *sandbox
 	meta        *runtimeapi.ContainerMetadata
@@ -40,8 +44,6 @@ type container struct {
 	endsAt  time.Time
 	ending  exit
 	stopped bool // it has got a stop signal
-	due     time.Time
-	pos     int32
 	waiters []chan struct{}
 }
 
@@ -103,7 +105,7 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	c := &container{
 		id: id, name: name, sb: s, meta: cfg.Metadata, spec: cfg.Image, image: img, labels: cfg.Labels,
 		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: cfg.GetLinux().GetResources(),
-		stopSignal: cfg.StopSignal, created: time.Now().UnixNano(), pos: -1,
+		stopSignal: cfg.StopSignal, created: time.Now().UnixNano(),
 		user: r.userOf(cfg.GetLinux().GetSecurityContext(), img),
 	}
 	if r.cfg.KeepEnv {
@@ -207,11 +209,11 @@ func (r *Runtime) start(id string) error {
 
 // plan puts c in the heap for what happens to it next. Called with the lock held.
 func (r *Runtime) plan(c *container) {
-	due := c.endsAt
-	if at := r.nextOutput(c); !at.IsZero() && (due.IsZero() || at.Before(due)) {
-		due = at
+	next := c.endsAt
+	if at := r.nextOutput(c); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
-	r.at(c, due)
+	r.at(c, next)
 }
 
 // nextOutput is when c writes next; zero when it does not, or nobody could read it.

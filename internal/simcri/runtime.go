@@ -1,7 +1,6 @@
 package simcri
 
 import (
-	"container/heap"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/due"
 )
 
 // Config says what a Runtime is like. The zero value is a runtime that answers at once.
@@ -81,7 +82,7 @@ type Runtime struct {
 	pulls      map[string]int
 	cidrs      []addresses
 	used       map[netip.Addr]bool
-	timers     timers
+	timers     due.Heap[*container]
 	timer      *time.Timer
 	subs       []*subscription
 	faults     []*Fault
@@ -225,52 +226,26 @@ func errInvalid(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf(format, args...))
 }
 
-// timers is a heap of containers by when something happens to them next.
-type timers []*container
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].due.Before(t[j].due) }
-func (t timers) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].pos, t[j].pos = int32(i), int32(j) //nolint:gosec // fewer than 2^31 containers
-}
-
-func (t *timers) Push(x any) {
-	c := x.(*container)
-	c.pos = int32(len(*t)) //nolint:gosec // as above
-	*t = append(*t, c)
-}
-
-func (t *timers) Pop() any {
-	last := len(*t) - 1
-	c := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
-	c.pos = -1
-	return c
-}
-
 // at arranges that c is looked at then; the zero time takes it out. Called with the lock held.
-func (r *Runtime) at(c *container, due time.Time) {
-	if c.pos >= 0 {
-		heap.Remove(&r.timers, int(c.pos))
-	}
-	if !due.IsZero() {
-		c.due = due
-		heap.Push(&r.timers, c)
+func (r *Runtime) at(c *container, at time.Time) {
+	if at.IsZero() {
+		r.timers.Remove(c)
+	} else {
+		r.timers.Put(c, at)
 	}
 	r.arm()
 }
 
 // arm sets the one timer to the first of the heap. Called with the lock held.
 func (r *Runtime) arm() {
-	if r.closed || len(r.timers) == 0 {
+	first, ok := r.timers.First()
+	if r.closed || !ok {
 		if r.timer != nil {
 			r.timer.Stop()
 		}
 		return
 	}
-	wait := max(time.Until(r.timers[0].due), 0)
+	wait := max(time.Until(first.At()), 0)
 	if r.timer == nil {
 		r.timer = time.AfterFunc(wait, r.fire)
 		return
@@ -283,8 +258,12 @@ func (r *Runtime) fire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for !r.closed && len(r.timers) > 0 && !r.timers[0].due.After(now) {
-		c := heap.Pop(&r.timers).(*container)
+	for !r.closed {
+		c, ok := r.timers.First()
+		if !ok || c.At().After(now) {
+			break
+		}
+		r.timers.Pop()
 		r.advance(c, now)
 	}
 	r.arm()

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"strings"
@@ -236,11 +235,6 @@ func (w *Writer) recovered(now time.Time) {
 	}
 	w.outage = false
 	w.cfg.Log.Info("pod status is written again", "waiting", w.waiting.Len())
-	for _, e := range w.waiting.entries {
-		if e.failures > 0 && e.rejected == 0 && e.place.key.After(now) {
-			e.place.key = now
-		}
-	}
-	heap.Init(&w.waiting)
+	w.waiting.Hasten(now, func(p *place) bool { return p.e.failures > 0 && p.e.rejected == 0 })
 	w.nudge()
 }

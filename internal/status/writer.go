@@ -1,7 +1,6 @@
 package status
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/due"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -80,9 +80,8 @@ type Writer struct {
 
 	mu      sync.Mutex
 	pods    map[types.UID]*entry
-	ready   queue // by urgency
-	waiting queue // by the time before which nothing may be sent
-	seq     uint64
+	ready   due.Heap[*place] // by urgency
+	waiting due.Heap[*place] // by the time before which nothing may be sent
 	// workers are goroutines; inFlight of them hold a pod.
 	workers, inFlight int
 	outage            bool // the last request failed for reasons that have nothing to do with its pod
@@ -121,12 +120,11 @@ type entry struct {
 	ended    bool
 }
 
-// place is an entry's place in the queue in.
+// place is an entry's place in a queue. A pod at rest has none.
 type place struct {
-	in  *queue
-	pos int
-	key time.Time
-	seq uint64
+	due.Place
+	e  *entry
+	in *due.Heap[*place]
 }
 
 // New returns a Writer that sends nothing until Run.
@@ -400,7 +398,7 @@ func (w *Writer) work() {
 			w.mu.Unlock()
 			return
 		}
-		e := heap.Pop(&w.ready).(*entry)
+		e := take(&w.ready)
 		e.inFlight = true
 		w.inFlight++
 		w.mu.Unlock()
@@ -413,12 +411,15 @@ func (w *Writer) promote() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	for w.waiting.Len() > 0 {
-		e := w.waiting.entries[0]
-		if wait := e.place.key.Sub(now); wait > 0 {
+	for {
+		first, ok := w.waiting.First()
+		if !ok {
+			return time.Hour
+		}
+		if wait := first.At().Sub(now); wait > 0 {
 			return wait
 		}
-		heap.Pop(&w.waiting)
+		e := take(&w.waiting)
 		key := now
 		if e.want != nil && !e.needsDelete() && !urgent(&e.base.Status, e.want) {
 			key = now.Add(maxAge)
@@ -426,7 +427,6 @@ func (w *Writer) promote() time.Duration {
 		w.push(&w.ready, e, key)
 		w.spawn()
 	}
-	return time.Hour
 }
 
 // wait makes e ready at a later time.
@@ -443,15 +443,22 @@ func (w *Writer) nudge() {
 	}
 }
 
-func (w *Writer) push(q *queue, e *entry, key time.Time) {
-	w.seq++
-	e.place = &place{in: q, key: key, seq: w.seq}
-	heap.Push(q, e)
+func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {
+	e.place = &place{e: e, in: q}
+	q.Put(e.place, key)
+}
+
+// take takes the first out of a queue.
+func take(q *due.Heap[*place]) *entry {
+	e := q.Pop().e
+	e.place = nil
+	return e
 }
 
 func (w *Writer) remove(e *entry) {
 	if e.place != nil {
-		heap.Remove(e.place.in, e.place.pos)
+		e.place.in.Remove(e.place)
+		e.place = nil
 	}
 }
 
@@ -460,37 +467,4 @@ func (w *Writer) end(e *entry) {
 	w.remove(e)
 	e.ended = true
 	e.base, e.want, e.echo = nil, nil, nil
-}
-
-// queue is a heap of entries by key, then by arrival.
-type queue struct{ entries []*entry }
-
-func (q *queue) Len() int { return len(q.entries) }
-
-func (q *queue) Less(i, j int) bool {
-	a, b := q.entries[i].place, q.entries[j].place
-	if !a.key.Equal(b.key) {
-		return a.key.Before(b.key)
-	}
-	return a.seq < b.seq
-}
-
-func (q *queue) Swap(i, j int) {
-	q.entries[i], q.entries[j] = q.entries[j], q.entries[i]
-	q.entries[i].place.pos, q.entries[j].place.pos = i, j
-}
-
-func (q *queue) Push(x any) {
-	e := x.(*entry)
-	e.place.pos = len(q.entries)
-	q.entries = append(q.entries, e)
-}
-
-func (q *queue) Pop() any {
-	last := len(q.entries) - 1
-	e := q.entries[last]
-	q.entries[last] = nil
-	q.entries = q.entries[:last]
-	e.place = nil
-	return e
 }
