@@ -147,7 +147,6 @@ var idleFlags = map[string]string{
 	"experimental-mounter-path":         "the kernel is asked directly: remove the flag",
 	"image-credential-provider-config":  "credential provider plugins are not run yet: use imagePullSecrets",
 	"image-credential-provider-bin-dir": "credential provider plugins are not run yet: use imagePullSecrets",
-	"runtime-cgroups":                   "statistics of the runtime's own cgroup are not kept",
 }
 
 // flagNotices speaks of the flags that are not fields and have no effect here, or are to be removed.

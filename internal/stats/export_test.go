@@ -1,0 +1,48 @@
+package stats
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Update says that the pages are to be rewritten.
+var Update = update
+
+// OnePod is a node with one pod.
+func OnePod() Pods { return onePod() }
+
+// Family is a metric that is made anew with each scrape.
+type Family struct {
+	Kind prometheus.ValueType
+	Desc *prometheus.Desc
+}
+
+// CAdvisorFamilies are all that /metrics/cadvisor can serve.
+func CAdvisorFamilies() []Family { return familiesIn(reflect.ValueOf(newCadvisorFamilies()).Elem()) }
+
+// ResourceFamilies are those of /metrics/resource.
+func ResourceFamilies() []Family {
+	f := newResourceFamilies()
+	return familiesIn(reflect.ValueOf(&f).Elem())
+}
+
+// Collectors are those of /metrics/probes.
+func (p *Probed) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{p.total, p.took}
+}
+
+// familiesIn walks a struct of families, whose fields are not exported.
+func familiesIn(v reflect.Value) (out []Family) {
+	for i := range v.NumField() {
+		switch field := v.Field(i); {
+		case field.Type() == reflect.TypeFor[family]():
+			f := (*family)(unsafe.Pointer(field.UnsafeAddr()))
+			out = append(out, Family{f.kind, f.desc})
+		case field.Kind() == reflect.Struct:
+			out = append(out, familiesIn(field)...)
+		}
+	}
+	return out
+}
