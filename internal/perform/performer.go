@@ -125,11 +125,10 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Performer does actions. It keeps no state between them, but of how many are under way and of what it said of them.
+// Performer does actions. It keeps no state between them, but of what it said of them.
 type Performer struct {
-	cfg      Config
-	removals *removals
-	said     said
+	cfg  Config
+	said said
 }
 
 // noMeter counts nothing.
@@ -144,16 +143,13 @@ func New(cfg Config) *Performer {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	return &Performer{cfg: cfg, removals: newRemovals()}
+	return &Performer{cfg: cfg}
 }
 
 // Do performs one action.
 func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	if job.Pod == nil && job.Action.Op.Starts() {
 		return failed("InternalError", fmt.Errorf("%s: no source has this pod any more", job.Action.Op))
-	}
-	if awaited(job.Action.Op) {
-		defer x.removals.enter()()
 	}
 	switch job.Action.Op {
 	case pod.OpSetUp:
@@ -175,9 +171,9 @@ func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	case pod.OpTearDown:
 		return x.tearDown(ctx, job)
 	case pod.OpRemoveContainer:
-		return x.remove(ctx, job, x.removeContainer)
+		return x.removeContainer(ctx, job)
 	case pod.OpRemoveSandbox:
-		return x.remove(ctx, job, x.removeSandbox)
+		return x.removeSandbox(ctx, job)
 	case pod.OpForget:
 		return x.forget(ctx, job)
 	case pod.OpResize:
