@@ -73,7 +73,7 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
 		turn, err := s.work.Wait(ctx, work.Removal, job.Ref.UID)
 		if err != nil {
-			return pod.Outcome{Err: err}
+			return pod.Outcome{Err: err, Reason: "Canceled"}
 		}
 		defer turn.Done()
 	case pod.OpNone, pod.OpPullImage, pod.OpTearDown, pod.OpForget: // they wait for the network, or cost little
