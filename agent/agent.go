@@ -24,6 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 	"github.com/wherry-node/wherry/internal/podset"
 	"github.com/wherry-node/wherry/internal/probe"
+	"github.com/wherry-node/wherry/internal/pullaccess"
 	"github.com/wherry-node/wherry/internal/server"
 	"github.com/wherry-node/wherry/internal/source"
 	"github.com/wherry-node/wherry/internal/stats"
@@ -40,69 +41,116 @@ type Agent struct {
 	clients clients
 	log     *slog.Logger
 
-	cri       *cri.Client
-	ground    *ground // what stands for the machine
-	events    *events
-	pods      *podset.Set
-	pleg      *pleg.Generator
-	probes    *probe.Probes
-	work      *work.Scheduler
-	runtime   *nodefacts.Runtime
-	node      *nodefacts.Source
-	heartbeat *heartbeat.Heartbeat // nil when standalone
-	own       *ownNode             // nil when standalone
-	writer    *status.Writer       // nil when standalone
-	mirrors   *mirror.Mirrors      // nil when standalone
-	report    *syncloop.Report
-	loop      *syncloop.Loop
-	server    *server.Server
-	push      *source.Push   // nil: nobody can push
-	control   *server.Server // nil: no socket
-	stats     *stats.Stats
-	metrics   *stats.Metrics
-	probed    *stats.Probed
-	settings  nodestatus.Settings
-	facts     factsCache
-	host      hostFacts // set by Run before anything runs
-	began     time.Time // set by Run before anything runs
+	cri        *cri.Client
+	ground     *ground // what stands for the machine
+	events     *events
+	pods       *podset.Set
+	pleg       *pleg.Generator
+	probes     *probe.Probes
+	work       *work.Scheduler
+	pulls      *pullSettler // nil: nothing is recorded of pulls
+	runtime    *nodefacts.Runtime
+	node       *nodefacts.Source
+	heartbeat  *heartbeat.Heartbeat // nil when standalone
+	own        *ownNode             // nil when standalone
+	writer     *status.Writer       // nil when standalone
+	mirrors    *mirror.Mirrors      // nil when standalone
+	report     *syncloop.Report
+	loop       *syncloop.Loop
+	server     *server.Server
+	push       *source.Push   // nil: nobody can push
+	control    *server.Server // nil: no socket
+	stats      *stats.Stats
+	metrics    *stats.Metrics
+	probed     *stats.Probed
+	settings   nodestatus.Settings
+	shares     *work.Shares // nil: the defaults
+	pullPolicy pullaccess.Policy
+	facts      factsCache
+	host       hostFacts // set by Run before anything runs
+	began      time.Time // set by Run before anything runs
+
+	opened     opened
+	apiLeftOut bool // a standalone node without what its HTTPS API needs
 }
 
-// New wires an agent. It fails where the configuration is unusable, and does no IO.
+// New checks the configuration and returns an agent for Run. It does no IO and starts nothing.
 func New(cfg Config, deps Deps) (*Agent, error) {
 	if err := cfg.check(&deps); err != nil {
 		return nil, err
 	}
+	cfg.Kubelet = *cfg.Kubelet.DeepCopy() // what is changed here is not the caller's
 	cfg.setDefaults()
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
 	}
 	a := &Agent{cfg: cfg, deps: deps, log: slog.New(boundedLog{deps.Log.Handler()}).With("node", cfg.NodeName)}
-	a.deps.Runtime, a.deps.Images = cri.Told(deps.Runtime, deps.Images,
-		func(method string, took time.Duration, err error) { a.metrics.Operation(method, took, err) })
-	a.cri = cri.New(cri.Config{Runtime: a.deps.Runtime, Images: a.deps.Images,
-		Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader()})
-	var err error
-	if a.clients, err = newClients(&deps, &cfg.Server); err != nil {
-		return nil, err
-	}
-	a.events = a.newEvents()
-	if a.settings, err = nodeSettings(&cfg, deps.Machine); err != nil {
-		return nil, err
-	}
-	for _, build := range []func() error{a.buildWork, a.buildPods, a.buildGround, a.buildNode, a.buildStats, a.buildLoop, a.buildServer, a.buildControl} {
-		if err := build(); err != nil {
+	if cfg.Listen {
+		serves, err := servesAPI(&cfg.Kubelet, cfg.standalone(&deps))
+		if err != nil {
 			return nil, err
 		}
+		a.apiLeftOut = *a.cfg.Kubelet.EnableServer && !serves
+		*a.cfg.Kubelet.EnableServer = serves
+	}
+	var err error
+	if a.settings, err = nodeSettings(&a.cfg, deps.Machine); err != nil {
+		return nil, err
+	}
+	if a.shares, err = workShares(&a.cfg); err != nil {
+		return nil, err
+	}
+	if a.pullPolicy, err = pullAccess(&a.cfg.Kubelet); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
 
+// build wires the agent: each step uses what those before it have made. What a step hands to a later one by a function is called
+// only once the parts run. The parts' reads of files belong to Run too, so this is not done by New.
+func (a *Agent) build() error {
+	for _, step := range []func() error{
+		a.buildPullRecords,
+		a.buildMetrics, // all below count
+		a.buildRuntime,
+		a.buildClients,
+		a.buildEvents,
+		a.buildWork,
+		a.buildPods,
+		a.buildGround,
+		a.buildNode,
+		a.buildStats,
+		a.buildLoop,
+		a.buildServer,
+		a.buildControl,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildRuntime wires the calls of the container runtime.
+func (a *Agent) buildRuntime() error {
+	a.deps.Runtime, a.deps.Images = cri.Told(a.deps.Runtime, a.deps.Images, a.metrics.Operation)
+	a.cri = cri.New(cri.Config{
+		Runtime: a.deps.Runtime, Images: a.deps.Images, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader(),
+	})
+	return nil
+}
+
+// notify returns what has the loop look at a pod again. The loop is built after the parts that notify it.
+func (a *Agent) notify(source string) func(types.UID) {
+	return func(uid types.UID) { a.loop.Look(uid, source) }
+}
+
 // buildPods: what is wanted and what runs.
 func (a *Agent) buildPods() error {
-	a.pods = podset.New(a.cfg.NodeName, a.sources(), func(uid types.UID) { a.loop.Look(uid, "source") })
+	a.pods = podset.New(a.cfg.NodeName, a.sources(), a.notify("source"))
 	a.pleg = pleg.New(pleg.Config{
 		Runtime: a.cri, Unsupported: cri.IsUnimplemented, Log: a.log,
-		Notify:   func(uid types.UID) { a.loop.Look(uid, "runtime") },
+		Notify:   a.notify("runtime"),
 		Expected: func(h pod.Hint) bool { return a.loop.Expects(h) },
 		OnRelist: a.relisted, OnHung: a.hung,
 	})
@@ -112,8 +160,8 @@ func (a *Agent) buildPods() error {
 // buildNode: what the node says of itself.
 func (a *Agent) buildNode() error {
 	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
-	if a.ground.pulls != nil {
-		a.runtime.OnImages(a.ground.pulls.listed)
+	if a.pulls != nil {
+		a.runtime.OnImages(a.pulls.listed)
 	}
 	a.node = nodefacts.New(nodefacts.Config{
 		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
@@ -144,7 +192,7 @@ func (a *Agent) buildNode() error {
 func (a *Agent) buildLoop() error {
 	policy := decidePolicy(&a.cfg)
 	a.probes = probe.New(probe.Config{
-		Exec: a.cri, Dialer: a.ground.dialer, Notify: func(uid types.UID) { a.loop.Look(uid, "probe") },
+		Exec: a.cri, Dialer: a.ground.dialer, Notify: a.notify("probe"),
 		Event: a.probeEvent, Late: a.probeLate, Behind: a.probesBehind, Work: a.work, Log: a.log,
 		Observe: func(m probe.Measurement) {
 			a.probed.Ran(m.Pod, m.Container, m.Kind.String(), m.Result, m.Took)
@@ -155,7 +203,7 @@ func (a *Agent) buildLoop() error {
 		Recorder: a.events, Mirror: a.pods.Mirror, RuntimeName: a.runtimeName, HostIPs: a.hostIPs,
 		RecursiveReadOnly: a.recursiveReadOnly, Omit: omitted(&a.cfg),
 		Started:        func(_ *v1.Pod, took time.Duration) { a.metrics.PodStarted(took) },
-		ContainerEnded: func(kind string, code int32, reason string) { a.metrics.ContainerEnded(kind, code, reason) },
+		ContainerEnded: a.metrics.ContainerEnded,
 	}
 	if a.pushes() {
 		a.buildPush()
@@ -185,6 +233,16 @@ func (a *Agent) buildLoop() error {
 func (a *Agent) Run(ctx context.Context) error {
 	// What client-go has to say goes to the agent's own log, not to the process's.
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(a.log.Handler()))
+	defer a.close()
+	if err := a.open(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if err := a.build(); err != nil {
+		return err
+	}
 	defer a.events.open(ctx)() // before anything that has something to tell
 	if err := a.ground.prepare(ctx); err != nil {
 		return err
@@ -195,21 +253,31 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.log.Error("the machine's facts cannot be read yet", "err", err) // the node's status tries again
 	}
 	a.facts.resolver.read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
-	parts := []part{
+	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
+	err := runAll(ctx, a.parts())
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}
+
+// parts are all that runs.
+func (a *Agent) parts() []part {
+	parts := append(a.opened.parts, []part{
 		{"runtime", a.runtime.Run},
 		{"pleg", a.pleg.Run},
 		{"probes", a.probes.Run},
 		{"syncloop", a.loop.Run},
 		{"objects", a.ground.objects.Run},
-	}
+	}...)
 	if a.server != nil {
 		parts = append(parts, part{"server", a.serve})
 	}
 	if r := a.logRotator(); r != nil {
 		parts = append(parts, part{"log rotation", r.Run})
 	}
-	if a.ground.pulls != nil {
-		parts = append(parts, part{"image pull records", a.ground.pulls.Run})
+	if a.pulls != nil {
+		parts = append(parts, part{"image pull records", a.pulls.Run})
 	}
 	if a.push != nil {
 		parts = append(parts, part{"push", a.push.Run})
@@ -223,13 +291,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.deps.Client == nil && a.cfg.Kubelet.PodCIDR != "" {
 		parts = append(parts, part{"pod CIDR", a.ownPodCIDR})
 	}
-	parts = append(parts, a.sourceParts()...)
-	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
-	err := runAll(ctx, parts)
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
-	return err
+	return append(parts, a.sourceParts()...)
 }
 
 // look asks the runtime before the first status is computed: an agent that is replaced must not make the node flap. A
@@ -265,6 +327,11 @@ func (a *Agent) problems() []string {
 // failing are the parts that fail and are tried again: what the Ready condition names beside the reasons for not being ready.
 func (a *Agent) failing() []string {
 	out := a.ground.failing()
+	for _, f := range a.opened.fails {
+		if err := f(); err != nil {
+			out = append(out, err.Error())
+		}
+	}
 	if a.deps.Failing != nil {
 		out = append(out, a.deps.Failing()...)
 	}
@@ -308,7 +375,7 @@ func (a *Agent) probeEvent(e probe.Event) {
 	a.events.podEvent(e.Pod, p, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
 }
 
-// Timeline returns why a pod is where it is: its record of decisions, oldest first, and how many older ones were
+// timelineOf returns why a pod is where it is: its record of decisions, oldest first, and how many older ones were
 // dropped; false for a pod that the node does not have.
 func (a *Agent) timelineOf(uid types.UID) ([]timeline.Record, int, bool) {
 	w := a.loop.Worker(uid)

@@ -23,10 +23,17 @@ type clients struct {
 	reviews *kubeclient.Client
 }
 
-func newClients(deps *Deps, limits *ServerLimits) (c clients, err error) {
-	if deps.Client == nil {
-		return c, nil
+// buildClients makes them.
+func (a *Agent) buildClients() error {
+	if a.deps.Client == nil {
+		return nil
 	}
+	var err error
+	a.clients, err = newClients(&a.deps, &a.cfg.Server)
+	return err
+}
+
+func newClients(deps *Deps, limits *ServerLimits) (c clients, err error) {
 	if c.api, err = kubeclient.New(deps.Client); err != nil {
 		return c, fmt.Errorf("agent: Deps.Client: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -32,6 +33,28 @@ type Config struct {
 	Kubelet kubelet.KubeletConfiguration
 	// RootDir holds the state of pods. Required on a real machine.
 	RootDir string
+
+	// What Run opens by itself, where Deps does not bring it. Deps.Runtime: with none, Run dials Kubelet.ContainerRuntimeEndpoint
+	// and ImageServiceEndpoint.
+
+	// Kubeconfig, BootstrapKubeconfig and CertDir are as the flags of these names. Run gets the node its identity (TLS bootstrap)
+	// and renews its client certificate (Kubelet.RotateCertificates). Without Kubeconfig, BootstrapKubeconfig and Deps.Client the
+	// node is standalone: it has no API server. CertDir also keeps the certificate of the HTTPS API.
+	Kubeconfig, BootstrapKubeconfig, CertDir string
+	// Listen has Run open the ports that Kubelet names: port (HTTPS, with the certificate of tlsCertFile, or one that the API server
+	// signs where serverTLSBootstrap is true, or else a self-signed one), healthzPort and readOnlyPort. False: Deps has listeners, or
+	// there are none. A standalone node has no HTTPS API unless clientCAFile is set and authorization.mode is AlwaysAllow.
+	Listen bool
+	// ControlSocket is the path of a Unix socket for Deps.Control, for root and the agent's user only; "": none. With
+	// ControlSocketOptional the agent also runs where the socket cannot be opened.
+	ControlSocket         string
+	ControlSocketOptional bool
+	// Owner is the node's name at a runtime that it shares with others: it sees its own pods only. "": all pods are its own.
+	Owner string
+	// ManageHost has Run set up the process and the machine as a kubelet does: oomScoreAdj, maxOpenFiles, the kernel's settings
+	// (protectKernelDefaults: false; not with an Owner) and makeIPTablesUtilChains. For one agent of a real machine.
+	ManageHost bool
+
 	// NodeIPs as --node-ip; NodeLabels as --node-labels; CloudProvider "" or "external".
 	NodeIPs       []netip.Addr
 	NodeLabels    map[string]string
@@ -83,7 +106,7 @@ type ServerLimits struct {
 
 // Deps are what the agent works with.
 type Deps struct {
-	// Client says how to reach the API server as this node; nil: standalone. The agent makes its own small client of it,
+	// Client says how to reach the API server as this node; nil: Config.Kubeconfig says so, or there is none. The agent makes its own small client of it,
 	// which has the resources that a node uses and not all of Kubernetes'. Agents of one process share connections as
 	// client-go does: by an equal TLS configuration, or by Transport. Heartbeats, when set, is for a second client: without a
 	// limit of requests (QPS -1), for node status and lease, so that they never queue behind other requests, and for
@@ -95,7 +118,7 @@ type Deps struct {
 	CloseConnections func()
 	// Leases renews the node's lease with those of others; nil: the agent does it.
 	Leases Leases
-	// Runtime and Images are the container runtime. Required.
+	// Runtime and Images are the container runtime. Nil on a real machine: Run dials Kubelet.ContainerRuntimeEndpoint.
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
 	// Dialer reaches pods, for probes; nil: the network of this host.
@@ -150,10 +173,24 @@ func (c *Config) check(d *Deps) error {
 		return errors.New("agent: Config.NodeName is empty")
 	case c.Kubelet.EnableServer == nil || c.Kubelet.Authentication.Webhook.Enabled == nil:
 		return errors.New("agent: Config.Kubelet is not complete: begin with DefaultConfiguration()")
-	case d.Runtime == nil || d.Images == nil:
-		return errors.New("agent: Deps.Runtime and Deps.Images are required")
 	case d.Machine == nil:
 		return errors.New("agent: Deps.Machine is required: RealMachine or SimulatedMachine")
+	case (d.Runtime == nil) != (d.Images == nil):
+		return errors.New("agent: one of Deps.Runtime and Deps.Images is missing")
+	case d.Runtime == nil && !d.Machine.real:
+		return errors.New("agent: Deps.Runtime and Deps.Images are required on a simulated machine")
+	case d.Runtime == nil && c.Kubelet.ContainerRuntimeEndpoint == "":
+		return errors.New("agent: neither Deps.Runtime nor Config.Kubelet.ContainerRuntimeEndpoint names a container runtime")
+	case d.Client != nil && c.Kubeconfig+c.BootstrapKubeconfig != "":
+		return errors.New("agent: Deps.Client and Config.Kubeconfig both name an API server")
+	case c.BootstrapKubeconfig != "" && c.Kubeconfig == "":
+		return errors.New("agent: Config.BootstrapKubeconfig needs Config.Kubeconfig: the file that it makes")
+	case c.Listen && (d.API != nil || d.Health != nil || d.ReadOnly != nil):
+		return errors.New("agent: Config.Listen and a listener of Deps exclude each other")
+	case c.ControlSocket != "" && d.Control != nil:
+		return errors.New("agent: Config.ControlSocket and Deps.Control exclude each other")
+	case c.ManageHost && !d.Machine.real:
+		return errors.New("agent: Config.ManageHost is for the real machine")
 	case d.Log == nil:
 		return errors.New("agent: Deps.Log is required")
 	case d.API != nil && d.TLS == nil:
@@ -161,7 +198,15 @@ func (c *Config) check(d *Deps) error {
 	case c.RootDir == "" && d.Machine.real:
 		return errors.New("agent: Config.RootDir is empty")
 	}
+	if _, errs := config.NewGates(c.Kubelet.FeatureGates); len(errs) > 0 {
+		return fmt.Errorf("agent: Config.Kubelet: %w", errors.Join(errs...))
+	}
 	return nil
+}
+
+// standalone: there is no API server.
+func (c *Config) standalone(d *Deps) bool {
+	return d.Client == nil && c.Kubeconfig == "" && c.BootstrapKubeconfig == ""
 }
 
 func (c *Config) setDefaults() {

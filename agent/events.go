@@ -24,17 +24,19 @@ type events struct {
 // maxReason is how long the API server lets the reason of an event be.
 const maxReason = 128
 
-func (a *Agent) newEvents() *events {
+// buildEvents makes what records events.
+func (a *Agent) buildEvents() error {
 	e := &events{nodeName: a.cfg.NodeName}
+	a.events = e
 	if a.clients.beats == nil {
 		e.local = newLocalEvents(e.nodeName)
-		return e
+		return nil
 	}
 	e.recorder = event.New(event.Config{
 		API: a.clients.events, Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Rate: eventRate(&a.cfg.Kubelet), Log: a.log,
 		Before: a.statusFirst,
 	})
-	return e
+	return nil
 }
 
 // statusFirst lets no warning of what holds a pod up go before the pod's first status: who sees the event finds the

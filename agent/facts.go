@@ -304,18 +304,6 @@ func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResul
 	})
 }
 
-// Addresses are the node's, as the Node object has them; none before it is known.
-func (a *Agent) Addresses() []v1.NodeAddress {
-	if a.heartbeat == nil {
-		return nil
-	}
-	n := a.heartbeat.Node()
-	if n == nil {
-		return nil
-	}
-	return n.Status.Addresses
-}
-
 // recursiveReadOnly reports whether the pod's runtime handler can mount read-only recursively. The handler of a
 // runtime class usually bears its name; where it does not, the status says that mounts are not recursive.
 func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {

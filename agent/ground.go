@@ -44,7 +44,6 @@ type ground struct {
 	missing     func(p *v1.Pod) []string
 	hasLocal    func(kind, namespace, name string) bool
 	images      *image.Images
-	pulls       *pullSettler // nil: nothing is recorded of pulls
 	checkpoints podworker.Checkpoints
 	dialer      probe.Dialer
 	http        perform.HTTPDoer
@@ -75,7 +74,7 @@ type referrer interface {
 
 // buildGround wires what differs between a real and a simulated machine.
 func (a *Agent) buildGround() error {
-	refresh := func(uid types.UID) { a.loop.Refresh(uid) }
+	refresh := func(uid types.UID) { a.loop.Refresh(uid) } // built later
 	refs := &referents{local: objects.NewLocal(refresh), handlers: a.runtimeHandlers}
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
 	refs.apiForStatic = !gates.Enabled("PreventStaticPodAPIReferences")
@@ -88,9 +87,7 @@ func (a *Agent) buildGround() error {
 	}
 	g := &ground{objects: refs, local: refs.local, missing: refs.missing(), hasLocal: refs.has}
 	a.ground = g
-	if err := a.buildImages(g); err != nil {
-		return err
-	}
+	g.images = a.images(g)
 	g.dialer = a.deps.Dialer
 	if g.dialer == nil {
 		g.dialer = &net.Dialer{}

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -40,23 +39,25 @@ func pullRate(cfg *Config) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst)))
 }
 
-// buildImages wires how images come to the node, and who may use them.
-func (a *Agent) buildImages(g *ground) error {
+// buildPullRecords makes what records who pulled which image, where the machine keeps that.
+func (a *Agent) buildPullRecords() error {
+	if dir := a.pullRecordDir(); dir != "" {
+		a.pulls = &pullSettler{store: pullrecord.New(dir, a.log), log: a.log, lists: make(chan imageList, 1)}
+	}
+	return nil
+}
+
+// images wires how images come to the node, and who may use them.
+func (a *Agent) images(g *ground) *image.Images {
 	cfg := image.Config{
 		Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
-		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Meter: imageMeter{a}, Log: a.log,
+		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Meter: a.metrics, Log: a.log,
 	}
-	if dir := a.pullRecordDir(); dir != "" {
-		var err error
-		if cfg.Access, err = pullAccess(&a.cfg.Kubelet); err != nil {
-			return err
-		}
-		store := pullrecord.New(dir, a.log)
-		cfg.Records, cfg.Listed = store, func() []*runtimeapi.Image { return a.runtime.Store().Images }
-		g.pulls = &pullSettler{store: store, log: a.log, lists: make(chan imageList, 1)}
+	if a.pulls != nil {
+		cfg.Access, cfg.Records = a.pullPolicy, a.pulls.store
+		cfg.Listed = func() []*runtimeapi.Image { return a.runtime.Store().Images }
 	}
-	g.images = image.New(cfg)
-	return nil
+	return image.New(cfg)
 }
 
 // pullRecordDir is where it is kept who pulled which image; "" where every pod may use every image.
@@ -83,15 +84,6 @@ func pullAccess(k *kubelet.KubeletConfiguration) (pullaccess.Policy, error) {
 	}
 	return p, nil
 }
-
-// imageMeter counts in the agent's metrics, which are made after it.
-type imageMeter struct{ a *Agent }
-
-func (m imageMeter) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
-	m.a.metrics.ImageEnsured(policy, present, pulled)
-}
-
-func (m imageMeter) ImageVerified(result string) { m.a.metrics.ImageVerified(result) }
 
 // imageList is what images the runtime had, at the earliest when it was asked.
 type imageList struct {

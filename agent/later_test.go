@@ -54,6 +54,9 @@ func TestFieldsThatAreReadLater(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if err := a.build(); err != nil {
+				t.Fatal(err)
+			}
 			return c.seen(a)
 		}
 		if _, works := config.Honoured()[field]; !works {

@@ -42,26 +42,28 @@ func (m measuredProbes) Forget(uid types.UID) {
 	m.probed.Forget(uid)
 }
 
-// buildStats wires what is measured on demand, and the catalogue of the agent's own metrics.
-func (a *Agent) buildStats() error {
-	var err error
+// buildMetrics makes the catalogue of the agent's own metrics.
+func (a *Agent) buildMetrics() error {
 	catalogue := stats.MetricsConfig{
 		Registerer: a.deps.Metrics, NodeName: a.cfg.NodeName, Version: config.KubernetesVersion, Pods: observed{a}, Process: a.deps.ProcessMetrics,
 	}
-	if a.ground.pulls != nil {
-		catalogue.PullRecords = a.ground.pulls.store.Count
+	if a.pulls != nil {
+		catalogue.PullRecords = a.pulls.store.Count
 	}
-	a.metrics, err = stats.NewMetrics(catalogue)
-	if err != nil {
+	var err error
+	if a.metrics, err = stats.NewMetrics(catalogue); err != nil {
 		return err
 	}
+	a.probed, err = stats.NewProbed()
+	return err
+}
+
+// buildStats wires what is measured on demand.
+func (a *Agent) buildStats() error {
 	hung := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "wherry_hung_pods", Help: "Pods of which the runtime does not say what runs"},
 		func() float64 { return float64(len(a.pleg.Hung(pleg.HungFor))) })
 	if err := a.deps.Metrics.Register(hung); err != nil {
 		return fmt.Errorf("register wherry_hung_pods: %w", err)
-	}
-	if a.probed, err = stats.NewProbed(); err != nil {
-		return err
 	}
 	cfg := stats.Config{
 		NodeName: a.cfg.NodeName, Version: a.cfg.KubeletVersion, Pods: observed{a}, Runtime: scheduledStats{a.deps.Runtime, a.work}, Images: a.deps.Images,
@@ -72,6 +74,7 @@ func (a *Agent) buildStats() error {
 		cfg.Volumes = volumeUsage{a}
 		cfg.SystemGroups = a.systemGroups()
 	}
+	var err error
 	a.stats, err = stats.New(cfg)
 	return err
 }

@@ -40,6 +40,9 @@ func TestVerbosityCanBeSet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := a.build(); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.serve(ctx) }()

@@ -28,20 +28,13 @@ import (
 
 // buildWork makes the scheduler.
 func (a *Agent) buildWork() error {
-	cfg := work.Config{Processors: a.cfg.Processors}
+	cfg := work.Config{Processors: a.cfg.Processors, Shares: a.shares}
 	switch {
 	case cfg.Processors > 0:
 	case a.deps.Machine.real:
 		cfg.Processors = runtime.NumCPU()
 	default: // on every machine the same
 		cfg.Processors = a.deps.Machine.shape.CPUs
-	}
-	if a.cfg.WorkShares != nil {
-		shares, err := work.ParseShares(a.cfg.WorkShares)
-		if err != nil {
-			return fmt.Errorf("agent: Config.WorkShares: %w", err)
-		}
-		cfg.Shares = &shares
 	}
 	a.work = work.New(cfg)
 	for _, g := range []struct {
@@ -57,6 +50,18 @@ func (a *Agent) buildWork() error {
 		}
 	}
 	return nil
+}
+
+// workShares reads Config.WorkShares; nil where it is.
+func workShares(cfg *Config) (*work.Shares, error) {
+	if cfg.WorkShares == nil {
+		return nil, nil
+	}
+	shares, err := work.ParseShares(cfg.WorkShares)
+	if err != nil {
+		return nil, fmt.Errorf("agent: Config.WorkShares: %w", err)
+	}
+	return &shares, nil
 }
 
 // scheduledPerformer says of each action what it is to the scheduler.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/launch"
 	"k8s.io/klog/v2"
 )
 
@@ -46,7 +47,7 @@ func newKubelet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runKubelet(cmd.Context(), cfg, log, level)
+			return launch.Kubelet(cmd.Context(), cfg, log, level)
 		},
 	}
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"log/slog"
 	"testing"
 
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/launch"
 )
 
 // Log collectors look in /var/log/containers, wherever podLogsDir is.
@@ -26,8 +26,11 @@ func TestLinksOfContainerLogs(t *testing.T) {
 		cfg  config.Config
 		want string
 	}{{"another podLogsDir", moved, "/var/log/containers"}, {"wherry run", own, ""}, {"a simulated node", simulated, ""}} {
-		n := &node{cfg: c.cfg, name: "a", log: slog.New(slog.DiscardHandler)}
-		if got := n.agentConfig("a").LogLinkDir; got != c.want {
+		a, err := launch.AgentConfig(c.cfg, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.LogLinkDir; got != c.want {
 			t.Errorf("%s: links in %q, want %q", c.name, got, c.want)
 		}
 	}

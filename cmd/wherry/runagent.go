@@ -18,6 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/hostfs"
+	"github.com/wherry-node/wherry/internal/launch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -151,7 +152,7 @@ func (o *ownAgent) start(ctx context.Context) (*runningAgent, error) {
 	go func() {
 		defer close(r.ended)
 		defer func() { _ = logFile.Close() }()
-		r.err = runKubelet(inner, cfg, log, nil)
+		r.err = launch.Kubelet(inner, cfg, log, nil)
 	}()
 	for {
 		conn := newClient(o.socket)

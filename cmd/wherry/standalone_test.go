@@ -3,33 +3,22 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/socket"
 )
 
-// The control socket is for its owner only, belongs to one agent at a time, and is taken over from one that was killed.
-func TestListenControl(t *testing.T) {
+// The socket on which an agent listens is found; where none does, the error says what to do.
+func TestFindSocket(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "dir", "wherry.sock")
-	l, err := listenControl(path)
+	path := filepath.Join(t.TempDir(), "wherry.sock")
+	l, err := socket.Listen(path, "")
 	if err != nil {
 		t.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, want 0600: %v", info.Mode().Perm(), err)
-	}
-	if dir, err := os.Stat(filepath.Dir(path)); err != nil || dir.Mode().Perm() != 0o700 {
-		t.Errorf("mode of the directory %v, want 0700: %v", dir.Mode().Perm(), err)
-	}
-	if _, err := listenControl(path); !errors.Is(err, errInUse) {
-		t.Errorf("a second agent: %v, want %v", err, errInUse)
 	}
 	if got, err := findSocket(t.Context(), path); err != nil || got != path {
 		t.Errorf("found %q, %v", got, err)
@@ -37,54 +26,9 @@ func TestListenControl(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
 	var none noAgent
 	if _, err := findSocket(t.Context(), path); !errors.As(err, &none) || !strings.Contains(err.Error(), "no agent listens on "+path+": start one with \"wherry run\" or \"wherry kubelet\"") {
 		t.Errorf("without an agent: %v", err)
-	}
-
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale.SetUnlinkOnClose(false)
-	_ = stale.Close()
-	if l, err = listenControl(path); err != nil {
-		t.Fatalf("after one that was killed: %v", err)
-	}
-	_ = l.Close()
-}
-
-// Without an API server the HTTPS API is for those with a certificate, where somebody says so, and never for anybody.
-func TestStandaloneServesNobodyByDefault(t *testing.T) {
-	t.Parallel()
-	ca := filepath.Join(t.TempDir(), "ca.crt")
-	for _, c := range []struct {
-		name   string
-		args   []string
-		serves bool
-		fails  string
-	}{
-		{"by default", nil, false, ""},
-		{"in a cluster", []string{"--kubeconfig=/k"}, true, ""},
-		{"with a CA, but nobody to ask", []string{"--client-ca-file=" + ca}, false, ""},
-		{"without a CA", []string{"--authorization-mode=AlwaysAllow", "--authentication-token-webhook=false"}, false, ""},
-		{"with a CA whose certificates may do everything", []string{"--client-ca-file=" + ca, "--authorization-mode=AlwaysAllow"}, true, ""},
-		{"anonymous", []string{"--client-ca-file=" + ca, "--authorization-mode=AlwaysAllow", "--anonymous-auth"}, false, "anonymous"},
-		{"switched off", []string{"--enable-server=false", "--anonymous-auth"}, false, ""},
-	} {
-		cfg, _, err := config.Load(c.args)
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		n := &node{cfg: cfg, log: slog.New(slog.DiscardHandler)}
-		serves, err := n.servesAPI()
-		if serves != c.serves || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
-			t.Errorf("%s: serves %v, %v; want %v, %q", c.name, serves, err, c.serves, c.fails)
-		}
 	}
 }
 

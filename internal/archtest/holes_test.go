@@ -126,7 +126,7 @@ var classes = []hole{
 			"pullrecord.TestAKillAtAnyStepLeavesTheImageClosed", "pullrecord.TestRecordsOfKubernetesAreReadAndKept", "pullaccess.TestFingerprintIsThatOfKubernetes"}},
 	{"the control socket", "a container that sees the socket through a volume commands the node",
 		"off on a joined node unless asked for; in a directory of root's; a peer of another user, mount or PID namespace is refused",
-		[]string{"server.TestControlSocketIsNotForContainers", "wherry.TestControlSocketPath", "wherry.TestListenControl", "integration.TestHostile"}},
+		[]string{"server.TestControlSocketIsNotForContainers", "wherry.TestControlSocketPath", "socket.TestListen", "integration.TestHostile"}},
 	{"strangers at the port", "unknown tokens, connections and waiting requests starve statuses and secrets, or fill memory and log",
 		"reviews have a client, a rate and places of their own; connections that nobody has vouched for are bounded and shared fairly",
 		[]string{"agenttest.TestUnknownTokensDelayNoStatus", "server.TestWaitingReviewsAreBounded", "server.TestUnknownConnectionsAreBounded", "server.TestIdleStreamsAreCut",
@@ -157,5 +157,5 @@ var classes = []hole{
 		[]string{"agenttest.TestPodsAreForgotten", "agenttest.TestGrowthIsFoundByItsPath", "stats.TestLabelsOfStrangersAreBounded"}},
 	{"configuration that is ignored in silence", "an administrator believes in a protection that is not there",
 		"each field and gate is honoured (a test flips it), without meaning here, or said at start",
-		[]string{"wherry.TestHonouredFieldsReachTheAgent", "agent.TestFieldsThatAreReadLater", "config.TestEveryUseHasItsReason", "config.TestGates", "config.TestRefusedSettings"}},
+		[]string{"agent.TestHonouredFieldsReachTheAgent", "agent.TestFieldsThatAreReadLater", "config.TestEveryUseHasItsReason", "config.TestGates", "config.TestRefusedSettings"}},
 }

@@ -1,4 +1,4 @@
-package main
+package agent_test
 
 import (
 	"log/slog"
@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/util/cert"
-
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/launch"
 )
 
 // flips are two configurations for each field that works, which differ in this field alone. $DIR is a directory with
@@ -128,33 +127,22 @@ func launched(t *testing.T, dir, body string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	n := &node{cfg: cfg, name: "flip", log: slog.New(slog.DiscardHandler)}
-	defer n.close()
-	for _, step := range []func() error{
-		func() error { return n.openRuntime(t.Context()) }, func() error { return n.openAPI(t.Context()) }, func() error { return n.openServing(t.Context()) },
-		func() error { return n.protectLoopback(t.Context()) },
-	} {
-		if err := step(); err != nil {
-			t.Fatalf("%s: %v", body, err)
-		}
+	c, err := launch.AgentConfig(cfg, "flip")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if *n.cfg.Kubelet.EnableServer {
-		n.deps.API = nowhere{}
+	deps := agent.Deps{Machine: agent.RealMachine(), Log: slog.New(slog.DiscardHandler), ProcessMetrics: true}
+	a, err := agent.New(c, deps)
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
 	}
-	a, err := agent.New(n.agentConfig("flip"), n.deps)
+	free, err := a.Prepare(t.Context(), nowhere{})
+	defer free()
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
 	d := &dumper{seen: map[uintptr]bool{}, skip: []string{"agent.Config", "v1beta1.KubeletConfiguration", "config.Config", "slog.Logger", "prometheus.Registry", "timestamppb.Timestamp", "x509.CertPool", "time.Time", "time.Location"}}
-	d.value("deps", reflect.ValueOf(n.deps))
-	d.value("ports", reflect.ValueOf(n.ports()))
-	d.value("parts", reflect.ValueOf(len(n.parts)))
-	serving, err := n.servingConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.value("serving", reflect.ValueOf(serving))
-	d.value("client", reflect.ValueOf(n.client))
+	d.value("opened", reflect.ValueOf(a.Opened()))
 	d.value("agent", reflect.ValueOf(a))
 	return d.out.String()
 }
@@ -167,7 +155,7 @@ type nowhere struct{ net.Listener }
 func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeIdentity(t, dir)
+	agent.WriteIdentity(t, dir)
 	unstable := map[string]bool{} // random numbers, times and counters
 	usual := launched(t, dir, "")
 	for range 4 { // one random byte in 256 is the same twice
@@ -210,20 +198,4 @@ func changes(before, after string) map[string]bool {
 		}
 	}
 	return places
-}
-
-// writeIdentity writes a kubeconfig with a token, and two files each with one certificate and its key.
-func writeIdentity(t *testing.T, dir string) {
-	t.Helper()
-	kubeconfig := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\n" +
-		"users: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
-	certificate, key, err := cert.GenerateSelfSignedCertKey("flip", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string][]byte{"kubeconfig": []byte(kubeconfig), "a.crt": certificate, "b.crt": certificate, "a.key": key, "b.key": key} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

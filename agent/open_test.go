@@ -1,4 +1,4 @@
-package main
+package agent
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	n := &Agent{cfg: Config{Kubelet: cfg.Kubelet, ManageHost: true}, log: slog.New(slog.DiscardHandler)}
 	if err := n.limitProcess(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -54,36 +54,31 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 }
 
-// makeIPTablesUtilChains makes rules, and protectKernelDefaults: false sets the kernel, on a real machine. The agent that
-// wherry run starts does neither: it leaves nothing behind.
+// makeIPTablesUtilChains makes rules, and protectKernelDefaults: false sets the kernel, where the agent manages the host. One that
+// shares its runtime with others leaves the kernel as it is.
 func TestMakeIPTablesUtilChains(t *testing.T) {
 	t.Parallel()
-	own, err := (&ownAgent{runtime: "unix:///nowhere", root: t.TempDir(), socket: "/nowhere"}).config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := func(args ...string) config.Config {
-		cfg, _, err := config.Load(args)
+	for _, c := range []struct {
+		name          string
+		args          []string
+		manage        bool
+		owner         string
+		rules, kernel bool
+	}{
+		{"default", nil, true, "", true, true},
+		{"switched off", []string{"--make-iptables-util-chains=false", "--protect-kernel-defaults"}, true, "", false, false},
+		{"another's host", nil, false, "", false, false},
+		{"a shared runtime", []string{"--make-iptables-util-chains=false"}, true, "wherry run", false, false},
+	} {
+		cfg, _, err := config.Load(c.args)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return cfg
-	}
-	for _, c := range []struct {
-		name string
-		cfg  config.Config
-		want int
-	}{
-		{"default", flags(), 1},
-		{"switched off", flags("--make-iptables-util-chains=false", "--protect-kernel-defaults"), 0},
-		{"a machine that does not exist", flags("--container-runtime-endpoint=simulated://"), 0},
-		{"wherry run", own, 0},
-	} {
-		n := &node{cfg: c.cfg, log: slog.New(slog.DiscardHandler)}
-		if err := n.protectLoopback(t.Context()); err != nil || len(n.parts) != c.want {
-			t.Errorf("%s: %d parts keep rules (%v), want %d", c.name, len(n.parts), err, c.want)
+		a := &Agent{cfg: Config{Kubelet: cfg.Kubelet, ManageHost: c.manage, Owner: c.owner}, log: slog.New(slog.DiscardHandler)}
+		if err := a.protectLoopback(t.Context()); err != nil || (len(a.opened.parts) == 1) != c.rules {
+			t.Errorf("%s: %d parts keep rules (%v), want them: %t", c.name, len(a.opened.parts), err, c.rules)
 		}
-		if got := n.setsKernel(); got != (c.want == 1) {
+		if got := a.setsKernel(); got != c.kernel {
 			t.Errorf("%s: sets the kernel's settings (protectKernelDefaults): %t", c.name, got)
 		}
 	}
@@ -94,8 +89,8 @@ func TestReloadGates(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {
 		dir, other := t.TempDir(), t.TempDir()
-		writeIdentity(t, dir)
-		writeIdentity(t, other)
+		WriteIdentity(t, dir)
+		WriteIdentity(t, other)
 		set := strconv.FormatBool(on)
 		cfg, _, err := config.Load([]string{
 			"--feature-gates=ReloadKubeletServerCertificateFile=" + set + ",ReloadKubeletClientCAFile=" + set, "--client-ca-file=" + dir + "/a.crt",
@@ -104,9 +99,9 @@ func TestReloadGates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &node{cfg: cfg, name: "flip", log: slog.New(slog.DiscardHandler)}
+		n := &Agent{cfg: Config{NodeName: "flip", Kubelet: cfg.Kubelet, Kubeconfig: cfg.Kubeconfig, CertDir: dir}, log: slog.New(slog.DiscardHandler)}
 		defer n.close()
-		if err := n.openAPI(t.Context()); err != nil {
+		if err := n.openClient(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		serving, err := n.servingConfig()
@@ -117,7 +112,7 @@ func TestReloadGates(t *testing.T) {
 			t.Errorf("ReloadKubeletServerCertificateFile %t: FixedFiles is %t", on, serving.FixedFiles)
 		}
 		synctest.Test(t, func(t *testing.T) {
-			c, err := serverTLS(&cfg, nil, n.log)
+			c, err := serverTLS(&n.cfg, nil, n.log)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/firewall"
+	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/socket"
+)
+
+// opened is what Run opened by itself, as Config says, beside what the caller gave it in Deps.
+type opened struct {
+	client *identity.Client // nil: Deps has it, or there is no API server
+	parts  []part
+	fails  []func() error // of the parts: why one fails that tries again
+	closes []func()
+}
+
+// open opens all that the agent needs before it can be built. The order matters: the serving certificate is requested through the
+// client, and a port that is taken ends the start before anything runs.
+func (a *Agent) open(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close closes what open has opened.
+func (a *Agent) close() {
+	for _, c := range a.opened.closes {
+		c()
+	}
+}
+
+// openRuntime connects to the container runtime.
+func (a *Agent) openRuntime(context.Context) error {
+	if a.deps.Runtime != nil {
+		return nil
+	}
+	k := &a.cfg.Kubelet
+	runtimeConn, err := cri.Dial(k.ContainerRuntimeEndpoint)
+	if err != nil {
+		return err
+	}
+	a.opened.closes = append(a.opened.closes, func() { _ = runtimeConn.Close() })
+	imageConn := runtimeConn
+	if e := k.ImageServiceEndpoint; e != "" && e != k.ContainerRuntimeEndpoint {
+		if imageConn, err = cri.Dial(e); err != nil {
+			return err
+		}
+		a.opened.closes = append(a.opened.closes, func() { _ = imageConn.Close() })
+	}
+	a.deps.Runtime, a.deps.Images = cri.Services(runtimeConn, imageConn)
+	if a.cfg.Owner != "" {
+		a.deps.Runtime = cri.Owned(a.deps.Runtime, a.cfg.Owner)
+	}
+	return nil
+}
+
+// openClient gets the node its identity, where there is an API server.
+func (a *Agent) openClient(ctx context.Context) error {
+	if a.deps.Client != nil {
+		return nil
+	}
+	if a.cfg.standalone(&a.deps) {
+		a.log.Info("no kubeconfig: standalone, without an API server")
+		return nil
+	}
+	if a.cfg.BootstrapKubeconfig != "" {
+		err := identity.Bootstrap(ctx, identity.BootstrapConfig{
+			BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, Kubeconfig: a.cfg.Kubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName, Log: a.log,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	c, err := identity.OpenClient(identity.ClientConfig{
+		Kubeconfig: a.cfg.Kubeconfig, BootstrapKubeconfig: a.cfg.BootstrapKubeconfig, CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName,
+		Rotate: a.cfg.Kubelet.RotateCertificates, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.opened.client = c
+	a.opened.parts = append(a.opened.parts, part{"client certificate", c.Run})
+	a.opened.fails = append(a.opened.fails, c.Failing)
+	k := &a.cfg.Kubelet
+	main := a.restConfig()
+	main.QPS, main.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
+	a.deps.Client = main
+	beats := a.restConfig()
+	beats.QPS = -1
+	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration, time.Duration(k.NodeLeaseDurationSeconds)*time.Second/4)
+	a.deps.Heartbeats = beats
+	a.deps.CloseConnections = c.CloseAll
+	return nil
+}
+
+func (a *Agent) restConfig() *rest.Config {
+	c := a.opened.client.Config()
+	c.ContentType = a.cfg.Kubelet.ContentType
+	if c.ContentType == "application/vnd.kubernetes.protobuf" {
+		c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
+	c.UserAgent = "wherry/" + config.WherryVersion + " (kubelet " + config.KubernetesVersion + ")"
+	return c
+}
+
+// port is one place to listen.
+type port struct {
+	field   string
+	address string
+	port    int32
+	to      *net.Listener
+	wanted  bool
+}
+
+// ports are those that the configuration names.
+func (a *Agent) ports() []port {
+	k := &a.cfg.Kubelet
+	return []port{
+		{"port", k.Address, k.Port, &a.deps.API, *k.EnableServer},
+		{"healthzPort", k.HealthzBindAddress, *k.HealthzPort, &a.deps.Health, *k.HealthzPort > 0},
+		{"readOnlyPort", k.Address, k.ReadOnlyPort, &a.deps.ReadOnly, *k.EnableServer && k.ReadOnlyPort > 0},
+	}
+}
+
+// openPorts listens before anything runs, so that a port that is taken is known at once.
+func (a *Agent) openPorts(context.Context) error {
+	if !a.cfg.Listen {
+		return nil
+	}
+	for _, p := range a.ports() {
+		if !p.wanted {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(p.address, strconv.Itoa(int(p.port))))
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w (another node agent on this machine? choose another port)", p.field, err)
+		}
+		*p.to = l
+		a.opened.closes = append(a.opened.closes, func() { _ = l.Close() })
+	}
+	return nil
+}
+
+// openControl opens the control socket.
+func (a *Agent) openControl(context.Context) error {
+	path := a.cfg.ControlSocket
+	if path == "" {
+		return nil
+	}
+	l, err := socket.Listen(path, config.SocketDir)
+	if err != nil && !a.cfg.ControlSocketOptional {
+		return fmt.Errorf("--push-socket: %w", err)
+	}
+	if err != nil {
+		a.log.Warn("no control socket: pods cannot be pushed, and wherry ps, logs and exec do not reach this node (--push-socket names another)", "err", err)
+		return nil
+	}
+	a.deps.Control = l
+	a.opened.closes = append(a.opened.closes, func() { _ = l.Close() })
+	a.log.Info("control socket", "path", path)
+	return nil
+}
+
+// protectLoopback keeps other hosts away from 127.0.0.0/8 (makeIPTablesUtilChains).
+func (a *Agent) protectLoopback(context.Context) error {
+	if a.cfg.ManageHost && *a.cfg.Kubelet.MakeIPTablesUtilChains {
+		rules := firewall.New(firewall.Config{Run: firewall.Exec, Log: a.log})
+		a.opened.parts = append(a.opened.parts, part{"rules for 127.0.0.0/8", rules.Run})
+	}
+	return nil
+}
+
+// limitProcess asks for what a node agent needs of its own process. It may be refused: the agent runs without.
+func (a *Agent) limitProcess(context.Context) error {
+	if !a.cfg.ManageHost {
+		return nil
+	}
+	k := &a.cfg.Kubelet
+	if k.OOMScoreAdj != nil {
+		score := strconv.Itoa(int(*k.OOMScoreAdj))
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0o644); err != nil {
+			a.log.Warn("the agent's OOM score is not set (oomScoreAdj): it needs CAP_SYS_RESOURCE", "score", score, "err", err)
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	if want := uint64(k.MaxOpenFiles); want > limit.Cur {
+		limit.Cur = min(want, limit.Max)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			a.log.Warn("the limit of open files is not set (maxOpenFiles)", "limit", want, "err", err)
+		}
+	}
+	return nil
+}
+
+// setKernel sets what Kubernetes wants of the kernel (protectKernelDefaults: false). What may not be set, in a container for
+// example, is a warning.
+func (a *Agent) setKernel(context.Context) error {
+	if a.setsKernel() {
+		setKernelAt("/proc/sys", a.log)
+	}
+	return nil
+}
+
+// setsKernel is false for a node that shares its runtime with others (wherry run): it leaves the machine as it is.
+func (a *Agent) setsKernel() bool {
+	return a.cfg.ManageHost && a.cfg.Owner == "" && !a.cfg.Kubelet.ProtectKernelDefaults
+}
+
+// setKernelAt sets those settings below root that are not as they have to be.
+func setKernelAt(root string, log *slog.Logger) {
+	for _, s := range config.KernelSettings() {
+		file := s.File(root)
+		was, err := os.ReadFile(file)
+		value := strings.TrimSpace(string(was))
+		if err == nil && value == s.Value {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte(s.Value), 0o644)
+		}
+		if err != nil {
+			log.Warn("a setting of the kernel is not set (protectKernelDefaults: false)", "setting", s.Name, "want", s.Value, "err", err)
+			continue
+		}
+		log.Info("a setting of the kernel is set (protectKernelDefaults: false)", "setting", s.Name, "was", value, "is", s.Value)
+	}
+}

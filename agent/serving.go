@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	v1 "k8s.io/api/core/v1"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/kubeclient"
+	"github.com/wherry-node/wherry/internal/server"
+)
+
+// openServing gets the certificate of the HTTPS API.
+func (a *Agent) openServing(context.Context) error {
+	if !a.cfg.Listen {
+		return nil
+	}
+	if a.apiLeftOut {
+		a.log.Info("standalone: the HTTPS API is not served; for it set authentication.x509.clientCAFile, and authorization.mode AlwaysAllow: whoever has a certificate may do everything")
+	}
+	if !*a.cfg.Kubelet.EnableServer {
+		return nil
+	}
+	cfg, err := a.servingConfig()
+	if err != nil {
+		return err
+	}
+	s, err := identity.OpenServing(cfg)
+	if err != nil {
+		return err
+	}
+	a.opened.parts = append(a.opened.parts, part{"serving certificate", s.Run})
+	a.opened.fails = append(a.opened.fails, s.Failing)
+	a.deps.TLS, err = serverTLS(&a.cfg, s.GetCertificate, a.log)
+	return err
+}
+
+// servesAPI reports whether a node with its own listeners has an HTTPS API. Without an API server nobody can be asked who may use
+// it, so it needs authorities for client certificates, and the word that whoever has one may do everything.
+func servesAPI(k *kubelet.KubeletConfiguration, standalone bool) (bool, error) {
+	switch {
+	case !*k.EnableServer || !standalone:
+		return *k.EnableServer, nil
+	case *k.Authentication.Anonymous.Enabled:
+		return false, errors.New("authentication.anonymous.enabled (--anonymous-auth): a standalone node has no API server to ask what anonymous may do: set it to false, or enableServer to false")
+	case k.Authentication.X509.ClientCAFile != "" && k.Authorization.Mode == "AlwaysAllow":
+		return true, nil
+	}
+	return false, nil
+}
+
+// servingConfig says where the certificate of the HTTPS API comes from.
+func (a *Agent) servingConfig() (identity.ServingConfig, error) {
+	k := &a.cfg.Kubelet
+	cfg := identity.ServingConfig{
+		CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, FixedFiles: !gates(&a.cfg).Enabled("ReloadKubeletServerCertificateFile"), Request: k.ServerTLSBootstrap && a.deps.Client != nil,
+		CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName, Addresses: a.hostsOfCertificate, Log: a.log, Kubeconfig: a.cfg.Kubeconfig,
+	}
+	if cfg.Request {
+		// A request of --node-ip alone would lack the node's name, and be approved for nothing: it waits for the Node.
+		cfg.Addresses = a.addresses
+	}
+	if a.deps.Client != nil {
+		cfg.Server = a.deps.Client.Host
+		c, err := kubeclient.New(a.deps.Client)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Client = func() (identity.CSRs, error) { return c.CertificateSigningRequests(), nil }
+	}
+	return cfg, nil
+}
+
+// addresses are the node's, as the Node object has them; none before it is known.
+func (a *Agent) addresses() []v1.NodeAddress {
+	if a.heartbeat == nil {
+		return nil
+	}
+	n := a.heartbeat.Node()
+	if n == nil {
+		return nil
+	}
+	return n.Status.Addresses
+}
+
+// hostsOfCertificate are the node's addresses, or before there is a Node those that it was told to have.
+func (a *Agent) hostsOfCertificate() []v1.NodeAddress {
+	if known := a.addresses(); len(known) > 0 {
+		return known
+	}
+	var out []v1.NodeAddress
+	for _, ip := range a.cfg.NodeIPs {
+		if !ip.IsUnspecified() {
+			out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+		}
+	}
+	return out
+}
+
+// serverTLS is the TLS side of the HTTPS API.
+func serverTLS(cfg *Config, get func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*tls.Config, error) {
+	k := &cfg.Kubelet
+	version, suites, err := server.ParseTLS(k.TLSMinVersion, k.TLSCipherSuites)
+	if err != nil {
+		return nil, err
+	}
+	curves, err := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
+	if err != nil {
+		return nil, fmt.Errorf("tlsCurvePreferences: %w", err)
+	}
+	c := server.TLSConfig{MinVersion: version, CipherSuites: suites, Curves: curves, GetCertificate: get}
+	if f := k.Authentication.X509.ClientCAFile; f != "" {
+		// The gate is about the authorities that a handshake names. Clients are authenticated by the file as it is, always.
+		if gates(cfg).Enabled("ReloadKubeletClientCAFile") {
+			c.ClientCAs, err = server.LoadClientCAs(f, log)
+		} else {
+			c.ClientCAs, err = server.FixedClientCAs(f)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c.New(), nil
+}
