@@ -125,7 +125,7 @@ func (a *Agent) buildRealGround(g *ground) error {
 	g.cgroups = groups
 	real := &nodefacts.Real{
 		Proc: a.deps.Machine.proc, Disk: host, RootDir: a.cfg.RootDir, ImageDir: a.imageDir, Hostname: a.cfg.Hostname,
-		Pods: groups.PodsUsage, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
+		Pods: func() (uint64, bool) { return a.stats.PodsWorkingSet() }, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
 	}
 	g.machine = real
 	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log, MaySwap: a.saysTmpfsMaySwap})

@@ -47,8 +47,6 @@ type Config struct {
 	SystemReservedCgroup, KubeReservedCgroup string
 
 	Log *slog.Logger
-	// Now is the clock of usage readings; nil means time.Now.
-	Now func() time.Time
 }
 
 // Cgroups are the groups of one node.
@@ -65,9 +63,6 @@ type Cgroups struct {
 
 // New checks nothing and does no IO: a wrong configuration is an error of SetUpNode.
 func New(config Config) *Cgroups {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}

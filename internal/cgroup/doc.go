@@ -1,5 +1,5 @@
 // Package cgroup keeps the control groups above containers: the pods' root, one group per quality of service
-// class, one per pod; their limits; and the reading of usage from their files.
+// class, one per pod; and their limits. What they use is read by internal/stats.
 //
 // The tree, below Config.Root:
 //
@@ -16,5 +16,5 @@
 // calls for different pods may. EnsurePod and SetUpNode are idempotent and set limits again each time. Only
 // RemovePod kills: what remains in a pod's group when its containers have ended. Nothing is mounted, and no controller is
 // moved between hierarchies: what the machine has mounted is used, v1, v1 beside an empty v2 ("hybrid"), or v2.
-// Usage is read when asked for; nothing polls.
+// Nothing polls.
 package cgroup

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -128,14 +129,25 @@ func (h *hierarchy) childQuota(group string, period int64) int64 {
 		if !e.IsDir() {
 			continue
 		}
-		var r reader
-		quota, own := r.number(filepath.Join(dir, e.Name()), "cpu.cfs_quota_us"), r.number(filepath.Join(dir, e.Name()), "cpu.cfs_period_us")
-		if quota == nil || own == nil || *own == 0 {
-			continue // unlimited is -1, which is no unsigned number
+		quota, own := readNumber(filepath.Join(dir, e.Name(), "cpu.cfs_quota_us")), readNumber(filepath.Join(dir, e.Name(), "cpu.cfs_period_us"))
+		if quota > 0 && own > 0 { // unlimited is -1
+			most = max(most, (quota*period+own-1)/own)
 		}
-		most = max(most, int64((*quota*uint64(period)+*own-1) / *own))
 	}
 	return most
+}
+
+// readNumber reads a file of one number; 0 where there is none.
+func readNumber(path string) int64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // swap reports whether swap can be limited in a group.

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/wherry-node/wherry/internal/cgroup"
 	"github.com/wherry-node/wherry/internal/hostfs"
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/pressure"
@@ -21,8 +20,8 @@ type Real struct {
 	// RootDir is where pods write; ImageDir answers where the runtime keeps images ("" while it has not said).
 	RootDir  string
 	ImageDir func() string
-	// Pods reads the usage of all pods together; nil: the signal is not measured.
-	Pods func() (cgroup.Usage, error)
+	// Pods reads the working set of all pods together, in bytes; nil: the signal is not measured.
+	Pods func() (workingSet uint64, ok bool)
 	// PodsMemory is what all pods together may use, in bytes.
 	PodsMemory func() int64
 	Hostname   string
@@ -81,9 +80,9 @@ func (r *Real) Signals(context.Context) pressure.Signals {
 		}
 	}
 	if r.Pods != nil && r.PodsMemory != nil {
-		if u, err := r.Pods(); err == nil && u.Memory != nil {
+		if used, ok := r.Pods(); ok {
 			limit := r.PodsMemory()
-			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(u.Memory.WorkingSet), Capacity: limit, At: now}
+			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit, At: now}
 		}
 	}
 	return s

@@ -73,3 +73,19 @@ func (s *Stats) LayersApart(ctx context.Context) bool {
 	}
 	return root.Dev != there.Dev
 }
+
+// imageMounts is where images and writable layers lie. A runtime does not move them while it runs.
+func (s *Stats) imageMounts(ctx context.Context) (images, containers string) {
+	if m := s.mounts.Load(); m != nil {
+		return m.images, m.containers
+	}
+	i, c := s.imageFs(ctx)
+	if i == nil {
+		return "", ""
+	}
+	m := &mounts{images: i.GetFsId().GetMountpoint(), containers: c.GetFsId().GetMountpoint()}
+	s.mounts.Store(m)
+	return m.images, m.containers
+}
+
+type mounts struct{ images, containers string }

@@ -45,6 +45,19 @@ func (t tree) read(group string, now time.Time, want level) (u usage, ok bool) {
 	return u, true
 }
 
+// PodsWorkingSet is the memory of all pods together that cannot be reclaimed easily, in bytes: what node pressure is judged by. ok is
+// false where it is not known.
+func (s *Stats) PodsWorkingSet() (bytes uint64, ok bool) {
+	if s.cfg.PodsGroup == "" {
+		return 0, false
+	}
+	u, ok := openTree(s.cfg.HostRoot).read(s.cfg.PodsGroup, s.cfg.Now(), usageOnly)
+	if !ok || u.memory == nil {
+		return 0, false
+	}
+	return *u.memory.workingSet, true
+}
+
 func (r *reader) text(controller, name string) (string, bool) {
 	return slurp(r.tree.dir(controller, r.group) + "/" + name)
 }

@@ -22,7 +22,6 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/pressure"
 )
 
 // TestEndpoints compares all that the three endpoints say with testdata: control groups of both versions, and a
@@ -216,52 +215,18 @@ func TestFindGroups(t *testing.T) {
 	}
 }
 
-func TestSignals(t *testing.T) {
+func TestPodsWorkingSet(t *testing.T) {
 	t.Parallel()
-	stub := &runtimeStub{}
-	s := newStats(t, func(c *Config) {
-		c.HostRoot, c.PodsGroup, c.Images = hostV2(t), "/kubepods.slice", stub
-	})
-	got, err := s.Signals(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	for name, c := range map[string]struct {
+		group string
+		want  uint64
+		ok    bool
+	}{"the pods'": {"/kubepods.slice", 20000000, true}, "none": {"", 0, false}, "gone": {"/other", 0, false}} {
+		s := newStats(t, func(cfg *Config) { cfg.HostRoot, cfg.PodsGroup = hostV2(t), c.group })
+		if got, ok := s.PodsWorkingSet(); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %v, want %d, %v", name, got, ok, c.want, c.ok)
+		}
 	}
-	one := func(available, capacity int64) pressure.Observation {
-		return pressure.Observation{Available: available, Capacity: capacity, At: at(0)}
-	}
-	want := pressure.Signals{
-		pressure.MemoryAvailable: one(16384000-11264000, 16384000), pressure.AllocatableMemoryAvailable: one(80000000, 100000000),
-		pressure.NodefsAvailable: one(400, 1000), pressure.NodefsInodesFree: one(40, 100),
-		pressure.ImagefsAvailable: one(500, 2000), pressure.ImagefsInodesFree: one(50, 200),
-		pressure.ContainerfsAvailable: one(500, 2000), pressure.ContainerfsInodesFree: one(50, 200),
-		pressure.PIDAvailable: one(1000-77, 1000),
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if _, err := s.Signals(t.Context()); err != nil || strings.Join(stub.asked, " ") != "images" {
-		t.Errorf("the runtime was asked for %v (%v), want images once", stub.asked, err)
-	}
-}
-
-func TestSignalsThatCannotBeReadAreAbsent(t *testing.T) {
-	t.Parallel()
-	s := newStats(t, func(c *Config) {
-		c.HostRoot, c.PodsGroup, c.Disk = t.TempDir(), "/kubepods", brokenDisk{}
-		m := c.Machine()
-		m.Tasks = func() (int64, error) { return 0, errors.New("no /proc") }
-		c.Machine = func() Machine { return m }
-	})
-	got, err := s.Signals(t.Context())
-	if len(got) != 0 || err == nil || !strings.Contains(err.Error(), "no /proc") || !strings.Contains(err.Error(), "no disk") {
-		t.Errorf("signals %v, error %v", got, err)
-	}
-}
-
-type brokenDisk struct{ disk }
-
-func (brokenDisk) DiskSpace(string) (uint64, uint64, uint64, uint64, error) {
-	return 0, 0, 0, 0, errors.New("no disk")
 }
 
 // A node with a hundred pods is measured in milliseconds.
