@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/launch"
 	"k8s.io/klog/v2"
@@ -19,6 +21,7 @@ func newKubelet() *cobra.Command {
 		Use:                "kubelet",
 		Short:              "Run the node agent: the same flags and files as Kubernetes' kubelet",
 		DisableFlagParsing: true,
+		ValidArgsFunction:  completeKubelet,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, notices, err := config.Load(args)
 			switch {
@@ -50,6 +53,20 @@ func newKubelet() *cobra.Command {
 			return launch.Kubelet(cmd.Context(), cfg, log, level)
 		},
 	}
+}
+
+// completeKubelet completes the names of flags, which cobra does not know here, and files after them.
+func completeKubelet(_ *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if !strings.HasPrefix(start, "-") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var found []cobra.Completion
+	config.Flags().VisitAll(func(f *pflag.Flag) {
+		if name := "--" + f.Name; !f.Hidden && strings.HasPrefix(name, start) {
+			found = append(found, cobra.CompletionWithDesc(name, f.Usage))
+		}
+	})
+	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
 // captureLibraryLogs sends what Kubernetes' libraries log through klog to our logger. klog is one per process; only a

@@ -57,8 +57,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newKubelet(), newCRI(), newVersion())
+	root.AddCommand(newKubelet(), newCRI(), newVersion(), newMan())
 	root.AddCommand(newPodCommands()...)
 	root.AddCommand(newTools()...)
 	return root

@@ -26,7 +26,7 @@ var layers = map[string]string{
 	"cri": "B", "pleg": "B", "source": "B", "podset": "B", "status": "B", "heartbeat": "B", "volume": "B", "image": "B",
 	"probe": "B", "identity": "B", "server": "B", "stats": "B", "cgroup": "B", "config": "B",
 	"objects": "B", "mirror": "B", "firewall": "B", "checkpoint": "B", "handtools": "B", "logrotate": "B", "userns": "B", "event": "B",
-	"pullrecord": "B", "socket": "B",
+	"pullrecord": "B", "socket": "B", "manpage": "B",
 
 	"launch": "T",
 

@@ -122,7 +122,7 @@ func flagsPage() string {
 	fmt.Fprintf(&b, "# Flags of `wherry kubelet`\n\n<!-- made of the tables in internal/config by make golden -->\n\n"+
 		"These are the flags of Kubernetes' kubelet %s, and Wherry's own. A flag that sets a field of the\n"+
 		"`KubeletConfiguration` stands over the file; [configuration.md](configuration.md) has the fields. `wherry kubelet --help` prints\n"+
-		"the same list.\n\n", KubernetesVersion)
+		"the same list, and so does its manual page (`wherry man DIR`).\n\n", KubernetesVersion)
 	b.WriteString("The column \"honoured\":\n\n" + legendOf(fields) + "| flag | value | default | honoured | field | what it does |\n|---|---|---|---|---|---|\n")
 	flags.VisitAll(func(f *pflag.Flag) {
 		if _, gone := flags.removed[f.Name]; gone {

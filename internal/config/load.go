@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -54,8 +55,13 @@ func Load(args []string) (Config, []Notice, error) {
 
 // Usage is the text of --help.
 func Usage() string {
+	return "Usage:\n  kubelet [flags]\n\nFlags:\n" + Flags().FlagUsagesWrapped(120)
+}
+
+// Flags are all flags with their defaults, for help, manual pages and completion. Those without effect are hidden.
+func Flags() *pflag.FlagSet {
 	cfg := baseConfig()
-	return "Usage:\n  kubelet [flags]\n\nFlags:\n" + newFlagSet(&cfg).FlagUsagesWrapped(120)
+	return newFlagSet(&cfg).FlagSet
 }
 
 func baseConfig() Config {
