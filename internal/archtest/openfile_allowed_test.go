@@ -17,6 +17,7 @@ var openAllowed = map[opening]string{
 	{"agent/ground.go:readFile", "os.ReadFile"}:                                 adminFile,
 	{"agent/resolv.go:resolver.read", "os.ReadFile"}:                            adminFile,
 	{"cmd/wherry/csr.go:csrFlags.given", "os.ReadFile"}:                         userCommand,
+	{"cmd/wherry/man.go:newMan", "os.WriteFile"}:                                userCommand,
 	{"cmd/wherry/manifests.go:manifestFiles", "os.ReadDir"}:                     userCommand,
 	{"cmd/wherry/manifests.go:manifests.read", "os.Open"}:                       userCommand,
 	{"agent/open.go:Agent.limitProcess", "os.WriteFile"}:                        kernelText,
