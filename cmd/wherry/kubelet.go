@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/launch"
-	"k8s.io/klog/v2"
 )
 
 // newKubelet is the node agent. Its flags are parsed by internal/config alone: flags have to be read twice, before and
@@ -39,7 +37,6 @@ func newKubelet() *cobra.Command {
 			}
 			level := cfg.Level()
 			log := cfg.NewLoggerAt(os.Stderr, level)
-			captureLibraryLogs(log)
 			for _, n := range notices {
 				log.Warn(n.Message, "subject", n.Subject, "kind", string(n.Kind))
 			}
@@ -68,7 +65,3 @@ func completeKubelet(_ *cobra.Command, _ []string, start string) ([]cobra.Comple
 	})
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
-
-// captureLibraryLogs sends what Kubernetes' libraries log through klog to our logger. klog is one per process; only a
-// main may touch it.
-func captureLibraryLogs(log *slog.Logger) { klog.SetSlogLogger(log) }

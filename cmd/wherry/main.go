@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/podctl"
 )
 
 func main() {
@@ -31,16 +31,13 @@ func run(args []string) int {
 	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return 0
 	}
-	var status exitStatus
+	var status podctl.ExitStatus
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	sayError(os.Stderr, err)
+	podctl.SayError(os.Stderr, err)
 	return 1
 }
-
-// sayError says why a command failed. The text may be the agent's, the runtime's or a container's.
-func sayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plainLines(err.Error())) }
 
 // commandLine makes the binary a kubelet where it is called by that name.
 func commandLine(args []string) []string {

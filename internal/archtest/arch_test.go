@@ -28,7 +28,7 @@ var layers = map[string]string{
 	"objects": "B", "mirror": "B", "firewall": "B", "checkpoint": "B", "handtools": "B", "logrotate": "B", "userns": "B", "event": "B",
 	"pullrecord": "B", "socket": "B", "manpage": "B",
 
-	"launch": "T",
+	"launch": "T", "podctl": "T",
 
 	"kubeclient": "W",
 	"hostfs":     "H",

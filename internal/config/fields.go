@@ -194,10 +194,10 @@ var fields = map[string]fieldUse{
 
 	// Host.
 	"containerRuntimeEndpoint": honoured(), "imageServiceEndpoint": honoured(), "runtimeRequestTimeout": honoured(),
-	"failSwapOn": honoured("internal/config.TestCheckHost"), "failCgroupV1": honoured("internal/config.TestCheckHost"), "oomScoreAdj": honoured("cmd/wherry.TestLimitsOfTheProcess"), "maxOpenFiles": honoured("cmd/wherry.TestLimitsOfTheProcess"),
+	"failSwapOn": honoured("internal/config.TestCheckHost"), "failCgroupV1": honoured("internal/config.TestCheckHost"), "oomScoreAdj": honoured("agent.TestLimitsOfTheProcess"), "maxOpenFiles": honoured("agent.TestLimitsOfTheProcess"),
 	"hairpinMode":                      meaningless("the CNI plugin decides about hairpin traffic, with Kubernetes' kubelet too"),
-	"protectKernelDefaults":            honoured("internal/config.TestCheckHostKernel", "cmd/wherry.TestKernelSettings"),
-	"makeIPTablesUtilChains":           honoured("cmd/wherry.TestMakeIPTablesUtilChains"),
+	"protectKernelDefaults":            honoured("internal/config.TestCheckHostKernel", "agent.TestKernelSettings"),
+	"makeIPTablesUtilChains":           honoured("agent.TestMakeIPTablesUtilChains"),
 	"iptablesMasqueradeBit":            meaningless(noTableBits),
 	"iptablesDropBit":                  meaningless(noTableBits),
 	"shutdownGracePeriod":              notHonoured(noShutdown, "0s"),

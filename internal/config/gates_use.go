@@ -81,8 +81,8 @@ var gateUses = map[string]fieldUse{
 	"KubeletInUserNamespace":                 notHonoured("what the kernel refuses in a user namespace is an error", "false"),
 	"KubeletRegistrationGetOnExistsOnly":     meaningless("the Node is read before it is made, and a refusal to make it is tried again"),
 	"NodeDeclaredFeatures":                   honoured("internal/agenttest.TestDeclaredFeatures"),
-	"ReloadKubeletClientCAFile":              honoured("internal/server.TestFixedClientCAs", "cmd/wherry.TestReloadGates"),
-	"ReloadKubeletServerCertificateFile":     honoured("internal/identity.TestFixedServingFiles", "cmd/wherry.TestReloadGates"),
+	"ReloadKubeletClientCAFile":              honoured("internal/server.TestFixedClientCAs", "agent.TestReloadGates"),
+	"ReloadKubeletServerCertificateFile":     honoured("internal/identity.TestFixedServingFiles", "agent.TestReloadGates"),
 	"RotateKubeletServerCertificate":         honoured("internal/config.TestGates"),
 
 	// Logs.

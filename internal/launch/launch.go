@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/internal/config"
@@ -23,6 +25,7 @@ const settleAfter = 20 * time.Second
 // Kubelet builds a node from its configuration and runs it until ctx ends. level is that of log, where it may be set
 // (enableDebugFlagsHandler); nil: it may not.
 func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
+	klog.SetSlogLogger(log) // what Kubernetes' libraries log; klog is one per process
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("read host name: %w", err)

@@ -1,4 +1,4 @@
-package main
+package launch
 
 import (
 	"context"
@@ -18,14 +18,34 @@ import (
 	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/hostfs"
-	"github.com/wherry-node/wherry/internal/launch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ownAgent is the agent that wherry run starts where none listens.
-type ownAgent struct {
-	socket, root, runtime, cgroupRoot, nodeName string
-	verbosity                                   int
+// Own is the agent that wherry run starts where none listens.
+type Own struct {
+	// Socket, Root and Runtime have defaults (Complete).
+	Socket, Root, Runtime string
+	// CgroupRoot is the control group of its pods; NodeName is the host's where it is empty.
+	CgroupRoot, NodeName string
+	// Verbosity of its log on standard error; 0: a file in Root.
+	Verbosity int
+}
+
+// Complete fills in what was not said, and finds a container runtime that answers.
+func (o *Own) Complete(ctx context.Context) error {
+	if o.Socket == "" {
+		if o.Socket = os.Getenv("WHERRY_SOCKET"); o.Socket == "" {
+			o.Socket = OwnSocket()
+		}
+	}
+	if o.Root == "" {
+		if o.Root = "/var/lib/wherry"; os.Geteuid() != 0 {
+			o.Root = userDir()
+		}
+	}
+	var err error
+	o.Runtime, err = findRuntime(ctx, o.Runtime)
+	return err
 }
 
 // usualRuntimes are where container runtimes listen.
@@ -85,23 +105,23 @@ func askRuntime(ctx context.Context, endpoint string) error {
 
 // config is that of a node for one person: it takes no ports, evicts nothing, and keeps all that it has in one directory
 // and one control group, under a name of its own at the runtime, so that it does not meet a kubelet on the same machine.
-func (o *ownAgent) config() (config.Config, error) {
+func (o *Own) config() (config.Config, error) {
 	args := []string{
-		"--container-runtime-endpoint=" + o.runtime, "--root-dir=" + o.root, "--cert-dir=" + filepath.Join(o.root, "pki"),
-		"--push-socket=" + o.socket, "--enable-server=false", "--healthz-port=0", "--cgroup-root=" + o.cgroupRoot,
-		"--cgroups-per-qos=false", "--enforce-node-allocatable=", "--make-iptables-util-chains=false", "--fail-swap-on=false", "--v=" + strconv.Itoa(o.verbosity),
+		"--container-runtime-endpoint=" + o.Runtime, "--root-dir=" + o.Root, "--cert-dir=" + filepath.Join(o.Root, "pki"),
+		"--push-socket=" + o.Socket, "--enable-server=false", "--healthz-port=0", "--cgroup-root=" + o.CgroupRoot,
+		"--cgroups-per-qos=false", "--enforce-node-allocatable=", "--make-iptables-util-chains=false", "--fail-swap-on=false", "--v=" + strconv.Itoa(o.Verbosity),
 		"--eviction-hard=memory.available<0%,nodefs.available<0%,imagefs.available<0%,nodefs.inodesFree<0%",
 	}
-	if o.nodeName != "" {
-		args = append(args, "--hostname-override="+o.nodeName)
+	if o.NodeName != "" {
+		args = append(args, "--hostname-override="+o.NodeName)
 	}
 	cfg, _, err := config.Load(args)
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Owner = "wherry run in " + o.root
+	cfg.Owner = "wherry run in " + o.Root
 	k := &cfg.Kubelet
-	k.PodLogsDir = filepath.Join(o.root, "logs")
+	k.PodLogsDir = filepath.Join(o.Root, "logs")
 	k.FailCgroupV1 = ptr.To(false)
 	k.ResolverConfig = ptr.To(resolvConf())
 	k.OOMScoreAdj = nil // the agent of a person is no more important than what else they run
@@ -121,23 +141,23 @@ func resolvConf() string {
 	return usual
 }
 
-// running is an agent in this process.
-type runningAgent struct {
+// Running is an agent in this process.
+type Running struct {
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when it has
 	err    error         // valid then
 }
 
-// start runs the agent until stop, or until it fails; ctx does not end it. It returns when its socket answers.
-func (o *ownAgent) start(ctx context.Context) (*runningAgent, error) {
-	root, err := filepath.Abs(o.root)
+// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when answers says that its socket answers.
+func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*Running, error) {
+	root, err := filepath.Abs(o.Root)
 	if err == nil {
 		err = os.MkdirAll(root, 0o750)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the agent's directory: %w", err)
 	}
-	o.root = root
+	o.Root = root
 	cfg, err := o.config()
 	if err != nil {
 		return nil, err
@@ -146,17 +166,15 @@ func (o *ownAgent) start(ctx context.Context) (*runningAgent, error) {
 	if err != nil {
 		return nil, err
 	}
-	captureLibraryLogs(log)
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &runningAgent{cancel: cancel, ended: make(chan struct{})}
+	r := &Running{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
 		defer func() { _ = logFile.Close() }()
-		r.err = launch.Kubelet(inner, cfg, log, nil)
+		r.err = Kubelet(inner, cfg, log, nil)
 	}()
 	for {
-		conn := newClient(o.socket)
-		if _, err := conn.pods(ctx); err == nil {
+		if answers(ctx) {
 			return r, nil
 		}
 		select {
@@ -168,47 +186,79 @@ func (o *ownAgent) start(ctx context.Context) (*runningAgent, error) {
 			return nil, fmt.Errorf("start an agent: %w", r.err)
 		default:
 		}
-		if err := sleep(ctx, pollEvery/4); err != nil {
-			r.stop()
-			return nil, err
+		select {
+		case <-ctx.Done():
+			r.Stop()
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
 // log is a file in the agent's directory, or our own output where somebody wants to see more.
-func (o *ownAgent) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
-	if o.verbosity > 0 {
+func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
+	if o.Verbosity > 0 {
 		return cfg.NewLogger(os.Stderr), nil, nil
 	}
-	f, err := os.OpenFile(filepath.Join(o.root, "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	f, err := os.OpenFile(filepath.Join(o.Root, "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the agent's log: %w", err)
 	}
 	return cfg.NewLogger(f), f, nil
 }
 
-func (r *runningAgent) stop() {
+// Ended is closed when the agent has ended; Err is why.
+func (r *Running) Ended() <-chan struct{} { return r.ended }
+
+// Err is why the agent ended; valid once Ended is closed.
+func (r *Running) Err() error { return r.err }
+
+// Stop ends the agent and waits for its end. Its pods run on.
+func (r *Running) Stop() {
 	r.cancel()
 	<-r.ended
 }
 
-// forgetNode removes what an agent leaves that has no pods any more: its directory, where it was the usual one, with the mount
+// Forget removes what an agent leaves that has no pods any more: its directory, where it was the usual one, with the mount
 // that it is, and its control group.
-func (o *ownAgent) forgetNode() {
-	pushed, _ := os.ReadDir(filepath.Join(o.root, "pushed"))
-	pods, _ := os.ReadDir(filepath.Join(o.root, "pods"))
-	if len(pushed)+len(pods) > 0 || strings.HasPrefix(o.runtime, "simulated://") {
+func (o *Own) Forget() {
+	pushed, _ := os.ReadDir(filepath.Join(o.Root, "pushed"))
+	pods, _ := os.ReadDir(filepath.Join(o.Root, "pods"))
+	if len(pushed)+len(pods) > 0 || strings.HasPrefix(o.Runtime, "simulated://") {
 		return
 	}
-	_ = hostfs.Host{}.TakeBackShared(o.root)
+	_ = hostfs.Host{}.TakeBackShared(o.Root)
 	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log"} {
-		_ = os.Remove(filepath.Join(o.root, name)) // only what is empty
+		_ = os.Remove(filepath.Join(o.Root, name)) // only what is empty
 	}
-	_ = os.Remove(o.root)
-	_ = os.Remove(filepath.Dir(o.socket))
-	name := strings.Trim(o.cgroupRoot, "/")
+	_ = os.Remove(o.Root)
+	_ = os.Remove(filepath.Dir(o.Socket))
+	name := strings.Trim(o.CgroupRoot, "/")
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, g := range append(groups, "/sys/fs/cgroup/"+name, "/sys/fs/cgroup/"+name+".slice") {
 		_ = os.Remove(g) // a group that has processes or groups stays
 	}
+}
+
+// OwnSocket is where wherry run listens.
+func OwnSocket() string {
+	if os.Geteuid() == 0 {
+		return config.SystemSocket
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "wherry.sock")
+	}
+	return filepath.Join(userDir(), "wherry.sock")
+}
+
+// userDir is where somebody who is not root keeps the state of their node.
+func userDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "wherry")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "."
+	}
+	return filepath.Join(home, ".local", "share", "wherry")
 }

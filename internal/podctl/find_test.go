@@ -1,14 +1,12 @@
-package main
+package podctl
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/wherry-node/wherry/internal/config"
 	"github.com/wherry-node/wherry/internal/socket"
 )
 
@@ -29,42 +27,6 @@ func TestFindSocket(t *testing.T) {
 	var none noAgent
 	if _, err := findSocket(t.Context(), path); !errors.As(err, &none) || !strings.Contains(err.Error(), "no agent listens on "+path+": start one with \"wherry run\" or \"wherry kubelet\"") {
 		t.Errorf("without an agent: %v", err)
-	}
-}
-
-func TestControlSocketPath(t *testing.T) {
-	t.Parallel()
-	file := func(text string) string {
-		path := filepath.Join(t.TempDir(), "wherry.yaml")
-		if err := os.WriteFile(path, []byte("apiVersion: wherry.dev/v1alpha1\nkind: WherryConfiguration\ncontrolSocket: "+text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	on, off := file("{enabled: true}"), file("{enabled: false}")
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{nil, config.SystemSocket},
-		{[]string{"--kubeconfig=/k"}, ""}, // whoever opens it may do everything on the node
-		{[]string{"--kubeconfig=/k", "--push-socket=/s"}, "/s"},
-		{[]string{"--kubeconfig=/k", "--wherry-config=" + on}, config.SystemSocket},
-		{[]string{"--kubeconfig=/k", "--wherry-config=" + on, "--push-socket=none"}, ""},
-		{[]string{"--wherry-config=" + off}, ""},
-		{[]string{"--wherry-config=" + off, "--push-socket=/s"}, "/s"},
-		{[]string{"--root-dir=/var/lib/kubelet/"}, config.SystemSocket},
-		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // never below /r, which pods may mount
-		{[]string{"--push-socket=/s"}, "/s"},
-		{[]string{"--push-socket=none"}, ""},
-	} {
-		cfg, _, err := config.Load(c.args)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _ := cfg.ControlSocket(); got != c.want {
-			t.Errorf("%v: %q, want %q", c.args, got, c.want)
-		}
 	}
 }
 
@@ -95,18 +57,5 @@ func TestReadManifests(t *testing.T) {
 	}
 	if _, err := readManifests([]string{filepath.Join(dir, "absent")}, nil); err == nil {
 		t.Error("an absent one is no error")
-	}
-}
-
-// A runtime that cannot be used is named, with the way out.
-func TestFindRuntime(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	if got, err := findRuntime(ctx, "simulated://?cpu=1"); err != nil || got != "simulated://?cpu=1" {
-		t.Errorf("%q, %v", got, err)
-	}
-	path := "unix://" + filepath.Join(t.TempDir(), "absent.sock")
-	if _, err := findRuntime(ctx, path); err == nil || !strings.Contains(err.Error(), "container runtime at "+path+" does not answer: is it running?") {
-		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package podctl
 
 import (
 	"context"
@@ -9,30 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/launch"
 )
-
-// runSocket is where wherry run listens.
-func runSocket() string {
-	if os.Geteuid() == 0 {
-		return config.SystemSocket
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "wherry.sock")
-	}
-	return filepath.Join(userDir(), "wherry.sock")
-}
-
-// userDir is where somebody who is not root keeps the state of their node.
-func userDir() string {
-	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
-		return filepath.Join(dir, "wherry")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = "."
-	}
-	return filepath.Join(home, ".local", "share", "wherry")
-}
 
 // findSocket is the socket that an agent listens on: the one that was asked for, or the first of the usual ones that
 // answers.
@@ -42,7 +20,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	}
 	candidates := []string{asked}
 	if asked == "" {
-		candidates = []string{runSocket()}
+		candidates = []string{launch.OwnSocket()}
 		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // agents with a --root-dir of their own
 		for _, path := range others {
 			if path != candidates[0] {

@@ -1,4 +1,4 @@
-package main
+package podctl
 
 import (
 	"bytes"
@@ -52,12 +52,12 @@ func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 			return writeExplanation(b, explanation{Records: []timeline.Record{{At: now, What: hostile, Why: hostile, Error: hostile}}})
 		},
 		"run": func(b *bytes.Buffer) error {
-			r := &runner{runOptions: &runOptions{}, say: newLineWriter(b), seen: map[string]string{}}
+			r := &runner{Run: &Run{}, say: newLineWriter(b), seen: map[string]string{}}
 			r.sayPod(&p)
 			r.progress("pod/%s %s: %s", p.Name, event.Reason, event.Message)
 			return nil
 		},
-		"error": func(b *bytes.Buffer) error { sayError(b, &answerError{500, hostile}); return nil },
+		"error": func(b *bytes.Buffer) error { SayError(b, &answerError{500, hostile}); return nil },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {

@@ -1,4 +1,4 @@
-package main
+package podctl
 
 import (
 	"fmt"
@@ -13,6 +13,9 @@ import (
 // change colours or titles, or turn the direction of writing is written out (CVE-2021-25743). Line ends and tabs too:
 // a message must not look like two rows of a table.
 func plain(s string) string { return escaped(s, "") }
+
+// SayError says why a command failed. The text may be the agent's, the runtime's or a container's.
+func SayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plainLines(err.Error())) }
 
 // plainLines is plain for texts that have lines.
 func plainLines(s string) string { return escaped(s, "\n\t") }

@@ -1,16 +1,15 @@
-package main
+package launch
 
 import (
 	"testing"
 
 	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/launch"
 )
 
 // Log collectors look in /var/log/containers, wherever podLogsDir is.
 func TestLinksOfContainerLogs(t *testing.T) {
 	t.Parallel()
-	own, err := (&ownAgent{runtime: "unix:///nowhere", root: t.TempDir(), socket: "/nowhere"}).config()
+	own, err := (&Own{Runtime: "unix:///nowhere", Root: t.TempDir(), Socket: "/nowhere"}).config()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +25,7 @@ func TestLinksOfContainerLogs(t *testing.T) {
 		cfg  config.Config
 		want string
 	}{{"another podLogsDir", moved, "/var/log/containers"}, {"wherry run", own, ""}, {"a simulated node", simulated, ""}} {
-		a, err := launch.AgentConfig(c.cfg, "a")
+		a, err := AgentConfig(c.cfg, "a")
 		if err != nil {
 			t.Fatal(err)
 		}

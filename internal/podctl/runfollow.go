@@ -1,4 +1,4 @@
-package main
+package podctl
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 func (r *runner) follow(ctx context.Context) (code int, err error) {
 	logs, stopLogs := context.WithCancel(ctx)
 	defer func() { stopLogs(); r.logs.Wait() }()
-	if !r.noLogs && !r.detach {
+	if !r.NoLogs && !r.Detach {
 		r.followLogs(logs)
 	}
 	wait := ctx
-	if r.timeout > 0 {
+	if r.Timeout > 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, r.timeout)
+		wait, cancel = context.WithTimeout(ctx, r.Timeout)
 		defer cancel()
 	}
 	up := false
@@ -54,7 +54,7 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 		case done == len(r.pods):
 			r.drainLogs(stopLogs)
 			return code, nil
-		case ready == len(r.pods) && r.detach:
+		case ready == len(r.pods) && r.Detach:
 			return 0, nil
 		case ready == len(r.pods) && !up:
 			up, wait = true, ctx
@@ -76,8 +76,8 @@ func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 	if err != nil {
 		if r.mine != nil {
 			select {
-			case <-r.mine.ended:
-				return nil, fmt.Errorf("the agent has ended: %w", r.mine.err)
+			case <-r.mine.Ended():
+				return nil, fmt.Errorf("the agent has ended: %w", r.mine.Err())
 			default:
 			}
 		}
@@ -144,7 +144,7 @@ func (r *runner) sayUp(pods []*v1.Pod) {
 		}
 	}
 	theirs := func(p source.Pushed) bool { return p.Result == source.PushUnchanged && r.mine == nil }
-	if r.keep || !slices.ContainsFunc(r.pods, func(p source.Pushed) bool { return !theirs(p) }) {
+	if r.Keep || !slices.ContainsFunc(r.pods, func(p source.Pushed) bool { return !theirs(p) }) {
 		r.progress("Ctrl-C leaves them running.")
 		return
 	}
@@ -163,5 +163,5 @@ func (r *runner) late(pods []*v1.Pod) error {
 			lines = append(lines, line)
 		}
 	}
-	return fmt.Errorf("after %s not all pods are ready:\n%s", r.timeout, strings.Join(lines, "\n"))
+	return fmt.Errorf("after %s not all pods are ready:\n%s", r.Timeout, strings.Join(lines, "\n"))
 }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/wherry-node/wherry/internal/podctl"
+)
+
+// newPodCommands are those that speak with an agent over its socket.
+func newPodCommands() []*cobra.Command {
+	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain()}
+}
+
+func streams(cmd *cobra.Command) podctl.Streams {
+	return podctl.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}
+}
+
+func targetFlags(fs *pflag.FlagSet, to *podctl.Target) {
+	fs.StringVar(&to.Socket, "socket", "", "the agent's control socket; default: WHERRY_SOCKET, then the usual places")
+	fs.StringVarP(&to.Namespace, "namespace", "n", "", "namespace of the pod; default: any in which there is one of the name")
+}
+
+// graceFlag is --grace: -1 is the pod's own.
+func graceFlag(fs *pflag.FlagSet, to *int64) {
+	fs.Int64VarP(to, "grace", "t", -1, "seconds that containers get to end; -1: what the pod's manifest says")
+}
+
+func newPs() *cobra.Command {
+	var r podctl.Ps
+	cmd := &cobra.Command{
+		Use: "ps [POD...]", Aliases: []string{"pods", "ls"},
+		Short: "List the pods of the node",
+		Example: "  wherry ps\n" +
+			"  wherry ps -o wide\n" +
+			"  wherry ps web -o yaml",
+		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
+	}
+	targetFlags(cmd.Flags(), &r.Target)
+	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "wide, json, yaml or name; default: a table")
+	return cmd
+}
+
+func newLogs() *cobra.Command {
+	var l podctl.Logs
+	cmd := &cobra.Command{
+		Use: "logs POD [-c CONTAINER]", Short: "Print what a container has written", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return l.Run(cmd.Context(), streams(cmd), args[0]) },
+	}
+	fs := cmd.Flags()
+	targetFlags(fs, &l.Target)
+	fs.StringVarP(&l.Container, "container", "c", "", "the container")
+	fs.BoolVarP(&l.Follow, "follow", "f", false, "go on printing until the container ends")
+	fs.BoolVarP(&l.Previous, "previous", "p", false, "of the instance before the last restart")
+	fs.BoolVar(&l.Timestamps, "timestamps", false, "begin each line with its time")
+	fs.BoolVar(&l.All, "all-containers", false, "of all containers, each line with its container's name")
+	fs.Int64Var(&l.Tail, "tail", -1, "only the last lines; -1: all")
+	fs.DurationVar(&l.Since, "since", 0, "only lines younger than this (5s, 2m, 3h)")
+	fs.StringVar(&l.SinceTime, "since-time", "", "only lines after this time (RFC 3339)")
+	return cmd
+}
+
+// sessionFlags takes what the help says of -i and -t: a command gets them, a container was made for them.
+func sessionFlags(fs *pflag.FlagSet, x *podctl.Session, stdin, tty string) {
+	targetFlags(fs, &x.Target)
+	fs.StringVarP(&x.Container, "container", "c", "", "the container")
+	fs.BoolVarP(&x.Stdin, "stdin", "i", false, stdin)
+	fs.BoolVarP(&x.TTY, "tty", "t", false, tty)
+}
+
+func newExec() *cobra.Command {
+	var x podctl.Session
+	cmd := &cobra.Command{
+		Use: "exec [-it] POD [-c CONTAINER] -- COMMAND [ARG...]", Short: "Run a command in a container; its exit code is ours",
+		Args: cobra.MinimumNArgs(2),
+		Example: "  wherry exec web -- ls /etc\n" +
+			"  wherry exec -it web -c sidecar -- sh",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return x.Exec(cmd.Context(), streams(cmd), args[0], args[1:])
+		},
+	}
+	cmd.Flags().SetInterspersed(true)
+	sessionFlags(cmd.Flags(), &x, "give the command our input", "our input is a terminal, and the command gets one")
+	return cmd
+}
+
+func newAttach() *cobra.Command {
+	var x podctl.Session
+	cmd := &cobra.Command{
+		Use: "attach [-it] POD [-c CONTAINER]", Short: "Take part in what a container that runs writes and reads",
+		Args: cobra.ExactArgs(1),
+		Example: "  wherry attach web\n" +
+			"  wherry attach -it shell    # its container has stdin: true and tty: true",
+		RunE: func(cmd *cobra.Command, args []string) error { return x.Attach(cmd.Context(), streams(cmd), args[0]) },
+	}
+	sessionFlags(cmd.Flags(), &x, "give the container our input", "our input is a terminal, and the container has one")
+	return cmd
+}
+
+func newStop() *cobra.Command {
+	var r podctl.Stop
+	cmd := &cobra.Command{
+		Use: "stop POD...", Short: "End pods and keep them, for their logs", Args: cobra.MinimumNArgs(1),
+		Long: "End pods: their containers get their hooks, the signal to end and the grace period. A stopped pod stays in the list\n" +
+			"and its logs can be read, until \"wherry rm\" removes it or \"wherry run\" runs it anew. It stays stopped when the\n" +
+			"agent is started again.",
+		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
+	}
+	targetFlags(cmd.Flags(), &r.Target)
+	graceFlag(cmd.Flags(), &r.Grace)
+	cmd.Flags().BoolVar(&r.NoWait, "no-wait", false, "do not wait for the end")
+	return cmd
+}
+
+func newRm() *cobra.Command {
+	var r podctl.Rm
+	cmd := &cobra.Command{
+		Use: "rm POD...", Short: "Remove pods without trace", Aliases: []string{"delete"},
+		Long: "Remove pods that have ended or been stopped: containers, logs, volumes, and the ConfigMaps and Secrets that came with\n" +
+			"them and with no other pod. A pod that runs is removed with --force only: it is ended first, with its grace period.\n" +
+			"configmap/NAME and secret/NAME remove what was pushed by itself.",
+		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args) },
+	}
+	fs := cmd.Flags()
+	targetFlags(fs, &r.Target)
+	graceFlag(fs, &r.Grace)
+	fs.BoolVar(&r.Force, "force", false, "also pods that run")
+	fs.BoolVarP(&r.All, "all", "a", false, "all pods that were pushed")
+	fs.BoolVar(&r.NoWait, "no-wait", false, "do not wait for the end")
+	return cmd
+}
+
+func newEvents() *cobra.Command {
+	var r podctl.Events
+	cmd := &cobra.Command{
+		Use: "events [POD]", Short: "Print what has happened on the node", Args: cobra.MaximumNArgs(1),
+		Long: "Print the events of the node's pods and of the node itself, oldest first. The agent of a standalone node keeps the\n" +
+			"newest; those of a node in a cluster are in its API server.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.Run(cmd.Context(), streams(cmd), append(args, "")[0])
+		},
+	}
+	targetFlags(cmd.Flags(), &r.Target)
+	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on as more happens")
+	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: a table")
+	return cmd
+}
+
+func newExplain() *cobra.Command {
+	var r podctl.Explain
+	cmd := &cobra.Command{
+		Use: "explain POD", Short: "Say why a pod is where it is: every decision, with its cause and reason", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return r.Run(cmd.Context(), streams(cmd), args[0]) },
+	}
+	targetFlags(cmd.Flags(), &r.Target)
+	cmd.Flags().StringVarP(&r.Format, "output", "o", "", "json or yaml; default: a table")
+	return cmd
+}

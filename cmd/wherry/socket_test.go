@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/config"
+)
+
+// A node of a cluster has a control socket only where somebody asks for it, and none lies where pods may see it.
+func TestControlSocketPath(t *testing.T) {
+	t.Parallel()
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "wherry.yaml")
+		if err := os.WriteFile(path, []byte("apiVersion: wherry.dev/v1alpha1\nkind: WherryConfiguration\ncontrolSocket: "+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	on, off := file("{enabled: true}"), file("{enabled: false}")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, config.SystemSocket},
+		{[]string{"--kubeconfig=/k"}, ""}, // whoever opens it may do everything on the node
+		{[]string{"--kubeconfig=/k", "--push-socket=/s"}, "/s"},
+		{[]string{"--kubeconfig=/k", "--wherry-config=" + on}, config.SystemSocket},
+		{[]string{"--kubeconfig=/k", "--wherry-config=" + on, "--push-socket=none"}, ""},
+		{[]string{"--wherry-config=" + off}, ""},
+		{[]string{"--wherry-config=" + off, "--push-socket=/s"}, "/s"},
+		{[]string{"--root-dir=/var/lib/kubelet/"}, config.SystemSocket},
+		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // never below /r, which pods may mount
+		{[]string{"--push-socket=/s"}, "/s"},
+		{[]string{"--push-socket=none"}, ""},
+	} {
+		cfg, _, err := config.Load(c.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := cfg.ControlSocket(); got != c.want {
+			t.Errorf("%v: %q, want %q", c.args, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package podctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Streams are those of a command.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Target is how a command finds its agent and its pods.
+type Target struct {
+	Socket    string // "": WHERRY_SOCKET, then the usual places
+	Namespace string // "": any in which there is one of the name
+}
+
+// pod opens the agent and finds a pod.
+func (r *Target) pod(ctx context.Context, arg string) (*client, *v1.Pod, error) {
+	c, err := openClient(ctx, r.Socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.find(ctx, r.Namespace, arg)
+	return c, p, err
+}
+
+// Ps lists the pods of the node.
+type Ps struct {
+	Target
+	Format string // wide, json, yaml or name; "": a table
+}
+
+// Run lists those that are named, or all.
+func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
+	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, r.Format) {
+		return fmt.Errorf("--output: %q is not one of wide, json, yaml, name", r.Format)
+	}
+	c, err := openClient(ctx, r.Socket)
+	if err != nil {
+		return err
+	}
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return err
+	}
+	shown := slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return r.Namespace != "" && p.Namespace != r.Namespace })
+	if len(names) > 0 {
+		shown = nil
+		for _, name := range names {
+			p, err := findPod(pods, r.Namespace, name)
+			if err != nil {
+				return err
+			}
+			shown = append(shown, *p)
+		}
+	}
+	return printPods(s.Out, s.Err, shown, r.Format)
+}
+
+func printPods(out, errOut io.Writer, pods []v1.Pod, format string) error {
+	switch format {
+	case "json", "yaml":
+		list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: pods}
+		if list.Items == nil {
+			list.Items = []v1.Pod{}
+		}
+		return printObject(out, list, format)
+	case "name":
+		for i := range pods {
+			fmt.Fprintf(out, "pod/%s\n", plain(pods[i].Name))
+		}
+		return nil
+	}
+	if len(pods) == 0 {
+		fmt.Fprintln(errOut, "No pods.")
+		return nil
+	}
+	return writePods(out, pods, time.Now(), format == "wide")
+}
+
+func printObject(out io.Writer, obj any, format string) error {
+	text, err := json.MarshalIndent(obj, "", "    ")
+	if err == nil && format == "yaml" {
+		text, err = yaml.JSONToYAML(text)
+	}
+	if err != nil {
+		return err
+	}
+	if format == "yaml" { // its strings have no control character left
+		_, err = fmt.Fprintln(out, plainLines(strings.TrimRight(string(text), "\n")))
+		return err
+	}
+	_, err = fmt.Fprintln(out, plainJSON(strings.TrimRight(string(text), "\n")))
+	return err
+}
+
+// containerOf chooses the container that a command without -c means: the pod's only one, the one that its annotation
+// names, or the first, which is said.
+func containerOf(p *v1.Pod, asked string, errOut io.Writer) (string, error) {
+	var names []string
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			names = append(names, list[i].Name)
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	}
+	if asked == "" {
+		asked = p.Annotations["kubectl.kubernetes.io/default-container"]
+	}
+	switch {
+	case asked != "" && slices.Contains(names, asked):
+		return asked, nil
+	case asked != "":
+		return "", fmt.Errorf("container %q is not in pod %s; it has %s", asked, p.Name, strings.Join(names, ", "))
+	case len(p.Spec.Containers) > 1:
+		fmt.Fprintf(errOut, "Defaulted container %q out of: %s\n", names[0], strings.Join(names, ", "))
+	}
+	return names[0], nil
+}
+
+// Logs prints what a container has written.
+type Logs struct {
+	Target
+	Container                    string
+	Follow, Previous, Timestamps bool
+	All                          bool  // of all containers, each line with its container's name
+	Tail                         int64 // only the last lines; negative: all
+	Since                        time.Duration
+	SinceTime                    string
+}
+
+func (l *Logs) query() (url.Values, error) {
+	q := url.Values{}
+	for name, on := range map[string]bool{"follow": l.Follow, "previous": l.Previous, "timestamps": l.Timestamps} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
+	if l.Tail >= 0 {
+		q.Set("tailLines", strconv.FormatInt(l.Tail, 10))
+	}
+	switch {
+	case l.Since > 0 && l.SinceTime != "":
+		return nil, errors.New("--since and --since-time: give one of them")
+	case l.Since > 0:
+		q.Set("sinceSeconds", strconv.FormatInt(max(1, int64(l.Since.Seconds())), 10))
+	case l.Since < 0:
+		return nil, errors.New("--since: it must not be negative")
+	case l.SinceTime != "":
+		q.Set("sinceTime", l.SinceTime)
+	}
+	return q, nil
+}
+
+// Run prints the log of a pod.
+func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
+	q, err := l.query()
+	if err != nil {
+		return err
+	}
+	c, p, err := l.pod(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if l.All {
+		return allLogs(ctx, s.Out, c, p, q)
+	}
+	name, err := containerOf(p, l.Container, s.Err)
+	if err != nil {
+		return err
+	}
+	body, err := c.logs(ctx, p, name, q)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err = io.Copy(plainTerminal(s.Out), body); ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// allLogs prints the logs of all containers of a pod beside each other.
+func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
+	out := newLineWriter(plainTerminal(to))
+	var names []string
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			names = append(names, list[i].Name)
+		}
+	}
+	errs := make(chan error, len(names))
+	for _, name := range names {
+		read := func() error {
+			body, err := c.logs(ctx, p, name, q)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			return out.copy("["+name+"] ", body)
+		}
+		if q.Has("follow") {
+			go func() { errs <- read() }()
+		} else {
+			errs <- read()
+		}
+	}
+	var all []error
+	for range names {
+		if err := <-errs; err != nil && ctx.Err() == nil {
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// pollEvery is how often a command looks again at what it waits for.
+const pollEvery = 200 * time.Millisecond
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// ExitStatus ends the process with a status of its own. Nothing is printed.
+type ExitStatus int
+
+// Error is for those who print it all the same.
+func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// terminal is the terminal that a file is, or -1.
+func terminalOf(f any) int {
+	file, ok := f.(*os.File)
+	if !ok || !isTerminal(int(file.Fd())) {
+		return -1
+	}
+	return int(file.Fd())
+}
