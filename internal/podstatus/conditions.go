@@ -70,10 +70,11 @@ func (d *derivation) readyToStart() v1.PodCondition {
 	return c
 }
 
-// wasInitialized reports whether the init containers had completed before: there are none, a main container ran,
-// or the condition was true.
+// wasInitialized reports whether the init containers had completed before: there are none, a main container ran, or the last of
+// them had completed or, as a sidecar, had started up when the pod's end began.
 func (d *derivation) wasInitialized() bool {
-	if len(d.Pod.Spec.InitContainers) == 0 || d.anyMainMade() {
+	n := len(d.Pod.Spec.InitContainers)
+	if n == 0 || d.anyMainMade() {
 		return true
 	}
 	for i := range d.Old.ContainerStatuses {
@@ -81,11 +82,26 @@ func (d *derivation) wasInitialized() bool {
 			return true
 		}
 	}
-	if n := len(d.Old.InitContainerStatuses); n == len(d.Pod.Spec.InitContainers) {
-		last := d.Old.InitContainerStatuses[n-1].State.Terminated
+	spec := &d.Pod.Spec.InitContainers[n-1]
+	if decide.IsSidecar(spec) {
+		return d.sidecarWasUp(spec)
+	}
+	if old := find(d.Old.InitContainerStatuses, spec.Name); old != nil {
+		last := old.State.Terminated
 		return last != nil && last.ExitCode == 0
 	}
 	return false
+}
+
+// sidecarWasUp reports whether a sidecar runs and has started up, or did so until it was told to end with its pod.
+func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
+	inst, began := d.Observed.Newest(spec.Name), d.Memory.StopBegan
+	if inst == nil || inst.StartedAt.IsZero() || (!inst.Alive() && (began.IsZero() || inst.FinishedAt.Before(began))) {
+		return false
+	}
+	old := find(d.Old.InitContainerStatuses, spec.Name)
+	told := old != nil && old.ContainerID == d.id(inst) && old.Started != nil && *old.Started
+	return told || decide.Started(spec, d.Memory.Container(spec.Name), inst)
 }
 
 // initializedCondition: "all init containers have completed successfully".
@@ -96,7 +112,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	for i := range s.ContainerStatuses { // what has run once was initialised
-		if st := s.ContainerStatuses[i].State; st.Running != nil || st.Terminated != nil {
+		if st := &s.ContainerStatuses[i]; st.State.Running != nil || (st.State.Terminated != nil && !neverBegan(st)) {
 			return c
 		}
 	}
@@ -109,7 +125,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 		}
 	}
 	old := condition(d.Old.Conditions, v1.PodInitialized)
-	if len(open) == 0 || (d.Memory.RestartedAll && old != nil && old.Status == v1.ConditionTrue) {
+	if len(open) == 0 || (old != nil && old.Status == v1.ConditionTrue) { // initialized once, initialized for good
 		return c
 	}
 	c.Status, c.Reason = v1.ConditionFalse, ReasonContainersNotInitialized

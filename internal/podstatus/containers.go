@@ -272,6 +272,8 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 		if d.Pod.DeletionTimestamp == nil {
 			st.RestartCount++
 		}
+	case old != nil && old.State.Waiting != nil && d.Plan.Ending && d.Pod.DeletionTimestamp == nil:
+		st.State = *old.State.DeepCopy() // it ends for a reason of the node's: what held it up is still to be read
 	}
 	return st
 }
@@ -386,8 +388,9 @@ func startedReady(x *subject, st *v1.ContainerStatus) {
 	st.Started, st.Ready = &started, ready
 }
 
-// endContainers: nothing runs any more, so that a container that had run and is not known to have ended has
-// ended all the same.
+// endContainers: nothing runs any more, so that a container that had run and is not known to have ended has ended all the
+// same. So have all that had their turn: the main containers of a pod that was initialized, and the init containers up to the
+// last that ran, or the first of them.
 func (d *derivation) endContainers(s *v1.PodStatus) {
 	end := func(st *v1.ContainerStatus) {
 		if st.State.Terminated != nil {
@@ -408,13 +411,13 @@ func (d *derivation) endContainers(s *v1.PodStatus) {
 			end(&s.ContainerStatuses[i])
 		}
 	}
-	lastRun := -1
+	lastRun := 0
 	for i := range s.InitContainerStatuses {
 		if st := &s.InitContainerStatuses[i]; st.State.Waiting == nil || st.LastTerminationState.Terminated != nil {
 			lastRun = i
 		}
 	}
-	for i := range lastRun + 1 {
+	for i := range min(lastRun+1, len(s.InitContainerStatuses)) {
 		end(&s.InitContainerStatuses[i])
 	}
 }

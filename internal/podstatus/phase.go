@@ -115,6 +115,12 @@ func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return st.LastTerminationState.Terminated
 }
 
+// neverBegan reports whether a status tells of the end of a container that never ran: its pod ended before its turn was over.
+func neverBegan(st *v1.ContainerStatus) bool {
+	end := st.State.Terminated
+	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == ""
+}
+
 func again(spec *v1.PodSpec, c *v1.Container, end *v1.ContainerStateTerminated) bool {
 	return decide.MayRestart(spec, c, end.ExitCode) || end.Reason == ReasonRestartingContainers
 }
@@ -122,7 +128,7 @@ func again(spec *v1.PodSpec, c *v1.Container, end *v1.ContainerStateTerminated) 
 func (t *tally) init(spec *v1.PodSpec, c *v1.Container, st *v1.ContainerStatus) {
 	end := ended(st)
 	switch {
-	case end == nil:
+	case end == nil, neverBegan(st):
 		t.initPending++
 	case end.ExitCode != 0 && !again(spec, c, end):
 		t.initFailed++

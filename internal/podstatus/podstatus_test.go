@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -260,7 +261,52 @@ func cases() map[string]*fixture {
 	group.Pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}, Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}}
 	group.Memory.GroupSize.CPURequest = 300
 	m["the pod's own resources are what its group has"] = group
+	maps.Copy(m, unstarted(ended, deleted))
 	return m
+}
+
+// unstarted are pods that end while an init container has never run.
+func unstarted(ended decide.Plan, deleted func(*fixture)) map[string]*fixture {
+	app, always, onFailure, never := container("app"), v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+	pull := func(name string) func(*decide.ContainerMemory) {
+		return func(cm *decide.ContainerMemory) {
+			cm.WaitingReason, cm.WaitingMessage = "ErrImagePull", "not found"
+			cm.PulledImage, cm.PullDelay, cm.PullUntil = "img/"+name, 10*time.Second, at(69)
+		}
+	}
+	deadline := func(f *fixture) {
+		f.Memory.Stop = &decide.Stop{Reason: decide.ReasonDeadlineExceeded, Message: decide.MessageDeadlineExceeded}
+	}
+	probed := sidecar("side")
+	probed.StartupProbe = &v1.Probe{}
+	ran := func(f *fixture) { f.Memory.StopBegan, f.Observed.Containers = at(15), nil }
+	return map[string]*fixture{
+		"deleted before its first init container began":     newFixture(onFailure, app).init(container("one"), container("two")).sandbox("10.0.0.5").memory("one", pull("one")).then(deleted).plan(ended),
+		"deleted before its first sidecar began":            newFixture(never, app).init(sidecar("side"), container("one")).sandbox("10.0.0.5").memory("side", pull("side")).then(deleted).plan(ended),
+		"deleted before its second init container began":    newFixture(always, app).init(container("one"), container("two")).sandbox("10.0.0.5").exited("one", 0, 0).memory("two", pull("two")).then(deleted).plan(ended),
+		"out of time before its first init container began": newFixture(never, app).init(container("one")).sandbox("10.0.0.5").memory("one", pull("one")).then(deadline).plan(ended),
+		"out of time before its second init container began": newFixture(always, app).init(container("one"), container("two")).sandbox("10.0.0.5").exited("one", 0, 0).memory("two", pull("two")).then(func(f *fixture) {
+			deadline(f)
+			f.exited("one", 0, 0)
+		}).plan(ended),
+		"out of time while its image is awaited": newFixture(always, app).sandbox("10.0.0.5").memory("app", pull("app")).then(deadline).plan(decide.Plan{Ending: true}),
+		"deleted while a main container waits beside its sidecar": newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5").running("side", 0).memory("app", pull("app")).then(deleted).then(func(f *fixture) {
+			ran(f)
+			f.exited("side", 0, 143)
+		}).plan(ended),
+		"deleted while a sidecar has not started up": newFixture(always, app).init(probed).sandbox("10.0.0.5").running("side", 0).then(deleted).then(func(f *fixture) {
+			ran(f)
+			f.exited("side", 0, 143)
+		}).plan(ended),
+		"deleted while its sidecar waits to be started again": newFixture(always, app).init(sidecar("side")).sandbox("10.0.0.5").running("side", 0).memory("app", pull("app")).then(func(f *fixture) {
+			ran(f)
+			f.exited("side", 0, 1)
+			f.Memory.StopBegan = at(40)
+		}).then(deleted).plan(ended),
+		"a static pod that never ran an init container begins anew": newFixture(always, app).static().init(container("one")).sandbox("10.0.0.5").memory("one", pull("one")).plan(ended).then(func(f *fixture) {
+			f.plan(decide.Plan{})
+		}),
+	}
 }
 
 func TestDerive(t *testing.T) {
