@@ -141,6 +141,10 @@ func Message(err error) string {
 	return err.Error()
 }
 
+// Words is the runtime's error as gRPC writes it, with its code and without what this agent put around it: upstream's events
+// have it so.
+func Words(err error) string { return unwrapStatus(err).Error() }
+
 func unwrapStatus(err error) error {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if _, ok := e.(interface{ GRPCStatus() *status.Status }); ok {

@@ -66,7 +66,7 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 		return fail(m.pullFailure(ctx, req.Image, err))
 	}
 	if f.looked != nil {
-		return fail(m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %s", req.Image, short(f.looked)), f.looked))
+		return fail(m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %v", req.Image, f.looked), f.looked))
 	}
 	m.noteOwn(o, f)
 	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil

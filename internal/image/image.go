@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -179,7 +181,7 @@ func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 	if req.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil {
-			return Result{}, m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %s", req.Image, short(err)), err)
+			return Result{}, m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q: %v", req.Image, err), err)
 		}
 		present = strconv.FormatBool(img != nil)
 		may, err := false, error(nil)
@@ -222,32 +224,42 @@ func (m *Images) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*runti
 
 // pullFailure gives a failed pull the reason that users know.
 func (m *Images) pullFailure(ctx context.Context, image string, err error) *Error {
-	msg := short(err)
+	msg := PullWords(err)
 	for reason, what := range map[string]string{
 		ReasonRegistryUnavailable: "the registry is unavailable",
 		ReasonSignature:           "the signature validation failed",
 	} {
-		if rest, ok := strings.CutPrefix(msg, reason); ok {
+		said := msg
+		if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // with whatever code
+			said = s.GRPCStatus().Message()
+		}
+		if rest, ok := strings.CutPrefix(said, reason); ok {
 			return m.failure(ctx, reason, fmt.Sprintf("image pull failed for %s because %s%s", image, what, rest), err)
 		}
 	}
-	return m.failure(ctx, ReasonPull, fmt.Sprintf("failed to pull image %q: %s", image, msg), err)
+	return m.failure(ctx, ReasonPull, msg, err)
 }
 
 func (m *Images) failure(ctx context.Context, reason, message string, err error) *Error {
 	return &Error{Reason: reason, Message: message, Err: err, Canceled: ctx.Err() != nil}
 }
 
-// short is a runtime's error without what gRPC puts around it.
-func short(err error) string {
+// PullWords are the words for a pull that failed, as upstream's kubelet has them: with gRPC's code where that says anything, and
+// each once where several credentials were tried.
+func PullWords(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var parts []string
 		for _, e := range many.Unwrap() {
-			parts = append(parts, short(e))
+			if part := PullWords(e); !slices.Contains(parts, part) {
+				parts = append(parts, part)
+			}
 		}
-		return strings.Join(parts, "; ")
+		if len(parts) == 1 {
+			return parts[0]
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
 	}
-	if s, ok := status.FromError(err); ok {
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unknown {
 		return s.Message()
 	}
 	return err.Error()

@@ -288,7 +288,7 @@ func TestCredentialsAreTriedInOrder(t *testing.T) {
 		}
 		s.err = func(string, string) error { return status.Error(codes.NotFound, "not found") }
 		_, err = m.Ensure(t.Context(), Request{Image: "nosuch"})
-		if err == nil || err.Reason != ReasonPull || err.Message != `failed to pull image "nosuch": not found` || !errors.Is(err, err.Err) {
+		if err == nil || err.Reason != ReasonPull || err.Message != "rpc error: code = NotFound desc = not found" || !errors.Is(err, err.Err) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -336,5 +336,25 @@ func TestLookup(t *testing.T) {
 				t.Errorf("credentials (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What people and tools read of a pull that failed is what upstream's kubelet writes.
+func TestPullWords(t *testing.T) {
+	t.Parallel()
+	gone, odd, own := status.Error(codes.NotFound, "no such image"), status.Error(codes.Unknown, "failed to resolve"), errors.New("secret s is broken")
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{gone, "rpc error: code = NotFound desc = no such image"},
+		{odd, "failed to resolve"},
+		{own, "secret s is broken"},
+		{errors.Join(gone, odd, gone), "[rpc error: code = NotFound desc = no such image, failed to resolve]"},
+		{errors.Join(odd, odd), "failed to resolve"},
+	} {
+		if got := PullWords(c.err); got != c.want {
+			t.Errorf("%v:\n got %q\nwant %q", c.err, got, c.want)
+		}
 	}
 }

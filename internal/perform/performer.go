@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -197,7 +198,16 @@ func (x *Performer) event(job pod.Job, eventType, reason, format string, args ..
 	if p == nil {
 		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Ref.Namespace, Name: job.Ref.Name, UID: job.Ref.UID}}
 	}
-	x.cfg.Recorder.Event(p, job.Action.Container, eventType, reason, fmt.Sprintf(format, args...))
+	x.cfg.Recorder.Event(p, job.Action.Container, eventType, reason, byName(job.Action, fmt.Sprintf(format, args...)))
+}
+
+// byName puts the container's name where a runtime's error has its ID: events of one kind are to count as one.
+func byName(a pod.Action, text string) string {
+	const shortest = 12 // less may be part of a word
+	if a.Container == "" || len(a.ID) < shortest {
+		return text
+	}
+	return strings.ReplaceAll(pod.Text(text), a.ID, a.Container)
 }
 
 // container finds the spec of the action's container, of any kind; ephemeral ones are converted.

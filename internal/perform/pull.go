@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -92,7 +91,7 @@ func (x *Performer) pullFailed(job pod.Job, name string, ierr *image.Error, even
 	case image.ReasonInvalidName, image.ReasonInspect:
 		event(v1.EventTypeWarning, "InspectFailed", "%s", ierr.Message)
 	default:
-		event(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %s", name, strings.TrimPrefix(ierr.Message, fmt.Sprintf("failed to pull image %q: ", name)))
+		event(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %s", name, image.PullWords(ierr.Err))
 	}
 	x.event(job, v1.EventTypeWarning, "Failed", "Error: %s", ierr.Reason)
 	return o

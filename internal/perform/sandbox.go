@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -87,15 +88,14 @@ func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 		}
 	}
 	o := failed(reason, err)
-	x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %s", o.Message)
+	x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %s", cri.Words(err))
 	return o
 }
 
 func (x *Performer) stopSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.CRI.StopSandbox(ctx, job.Action.ID); err != nil {
-		o := failed("KillPodSandboxError", err)
-		x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to stop the pod sandbox: %s", o.Message)
-		return o
+		x.sayNotKilled(job, "KillPodSandbox", string(job.Ref.UID), "KillPodSandboxError", err)
+		return failed("KillPodSandboxError", err)
 	}
 	return pod.Outcome{ID: job.Action.ID}
 }

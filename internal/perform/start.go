@@ -29,6 +29,7 @@ func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outc
 			x.event(job, v1.EventTypeWarning, "Failed", "Error: %s", o.Message)
 			return o
 		}
+		job.Action.ID = id
 		x.event(job, v1.EventTypeNormal, "Created", "Container created")
 	}
 	if err := x.cfg.CRI.StartContainer(ctx, id); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/cri"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -15,11 +16,17 @@ func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome 
 		x.sayKilling(job)
 	}
 	if err := x.cfg.CRI.StopContainer(ctx, job.Action.ID, job.Action.Grace); err != nil {
-		o := failed("KillContainerError", err)
-		x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to stop container %s: %s", job.Action.Container, o.Message)
-		return o
+		x.sayNotKilled(job, "KillContainer", job.Action.Container, "KillContainerError", err)
+		return failed("KillContainerError", err)
 	}
 	return pod.Outcome{ID: job.Action.ID}
+}
+
+// sayNotKilled records, of the pod and in upstream's words, that a container or sandbox could not be stopped.
+func (x *Performer) sayNotKilled(job pod.Job, what, target, reason string, err error) {
+	text := byName(job.Action, cri.Words(err))
+	job.Action.Container = ""
+	x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to %q for %q with %s: %q", what, target, reason, text)
 }
 
 // sayKilling records that a container is being ended: before its preStop hook, if one runs, else before its stop.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -136,3 +138,66 @@ func TestASecondSandboxIsSaidToBeOne(t *testing.T) {
 		}
 	}
 }
+
+// broken is a runtime of which every call fails, with the container's ID in its words.
+type broken struct {
+	runtimeapi.RuntimeServiceClient
+	said error
+}
+
+func (b *broken) StopContainer(context.Context, *runtimeapi.StopContainerRequest, ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
+	return nil, b.said
+}
+
+func (b *broken) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
+	return nil, b.said
+}
+
+func (b *broken) StartContainer(context.Context, *runtimeapi.StartContainerRequest, ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+	return nil, b.said
+}
+
+func (b *broken) RunPodSandbox(context.Context, *runtimeapi.RunPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
+	return nil, b.said
+}
+
+// anyClass is a cluster in which nothing has to be looked up.
+type anyClass struct{ Objects }
+
+// flat gives every pod one group.
+type flat struct{ Cgroups }
+
+func (flat) Parent(*v1.Pod) string { return "/pods" }
+
+// Tools parse events: what a runtime said stands in them as upstream's kubelet writes it, and containers have their names.
+func TestEventsHaveTheRuntimesWords(t *testing.T) {
+	t.Parallel()
+	id := strings.Repeat("5e", 32)
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	for op, want := range map[pod.Op]string{
+		pod.OpStopContainer:  `FailedKillPod  error killing pod: failed to "KillContainer" for "main" with KillContainerError: "rpc error: code = Unknown desc = task main is stuck"`,
+		pod.OpStopSandbox:    `FailedKillPod  error killing pod: failed to "KillPodSandbox" for "u" with KillPodSandboxError: "rpc error: code = Unknown desc = task ` + id + ` is stuck"`,
+		pod.OpStartContainer: `Failed main Error: task main is stuck`,
+		pod.OpRunSandbox:     `FailedCreatePodSandBox  Failed to create pod sandbox: rpc error: code = Unknown desc = task ` + id + ` is stuck`,
+	} {
+		h := &placed{}
+		x := New(Config{CRI: cri.New(cri.Config{Runtime: &broken{said: status.Error(codes.Unknown, "task "+id+" is stuck")}}), Recorder: h,
+			Objects: anyClass{}, Cgroups: flat{}, Facts: func() Facts { return Facts{} }})
+		a := pod.Action{Op: op, ID: id}
+		if op == pod.OpStopContainer || op == pod.OpStartContainer {
+			a.Container = "main"
+		}
+		o := x.Do(t.Context(), pod.Job{Ref: pod.Ref{UID: "u", Name: "web"}, Pod: p, Observed: &pod.Observed{}, Action: a})
+		if o.Err == nil || len(h.events) == 0 || h.events[len(h.events)-1] != want {
+			t.Errorf("%s: outcome %v\n got %q\nwant %q", op, o.Err, h.events, want)
+		}
+	}
+}
+
+// placed are the events that were recorded, with the container that each is about.
+type placed struct{ events []string }
+
+func (h *placed) Event(_ *v1.Pod, container, _, reason, message string) {
+	h.events = append(h.events, reason+" "+container+" "+message)
+}
+func (h *placed) NodeEvent(_, _, _ string) {}

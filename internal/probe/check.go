@@ -96,11 +96,11 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 	stdout, stderr, code, err := p.cfg.Exec.ExecSync(ctx, t.ContainerID, cmd, limit)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return Unknown, fmt.Sprintf("the container runtime did not answer within %s after the command's time was up: %v", runtimeSilence, err)
+		return Unknown, fmt.Sprintf("the container runtime did not answer within %s after the command's time was up: %s", runtimeSilence, words(err))
 	case errors.Is(err, context.DeadlineExceeded), err != nil && status.Code(err) == codes.DeadlineExceeded:
 		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), limit)
 	case err != nil:
-		return Unknown, err.Error()
+		return Unknown, words(err)
 	}
 	out := append([]byte(nil), stdout[:min(len(stdout), maxOutput)]...)
 	out = append(out, stderr[:min(len(stderr), maxOutput-len(out))]...)
@@ -109,6 +109,19 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 		return Failure, text
 	}
 	return Success, text
+}
+
+// words is the runtime's error as gRPC writes it, without what was put around it on its way: an ID there makes of each event
+// another.
+func words(err error) string {
+	var s interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if errors.As(err, &s) {
+		return s.Error()
+	}
+	return err.Error()
 }
 
 // Port resolves a port of a probe or a hook: a number, or the name of a container port.

@@ -282,14 +282,16 @@ func TestTimeoutAndErrors(t *testing.T) {
 		}
 		// What could not be run says nothing about the container.
 		r.mu.Lock()
-		r.took, r.answer = 0, func(time.Duration, string, []string) (int32, error) { return 0, errors.New("runtime is away") }
+		r.took, r.answer = 0, func(time.Duration, string, []string) (int32, error) {
+			return 0, fmt.Errorf("exec in container c2: %w", status.Error(codes.Unknown, "container has exited"))
+		}
 		r.mu.Unlock()
 		r.Set(ref, []Target{{ContainerID: "c2", StartedAt: time.Now(), Spec: &v1.Container{LivenessProbe: p}}})
 		pass(time.Minute)
 		if s, _ := r.Result("u", "c2"); s.Unhealthy {
 			t.Errorf("%+v", s)
 		}
-		if last := r.events[len(r.events)-1]; !strings.HasSuffix(last, "Unhealthy Liveness probe errored and resulted in unknown state: runtime is away") {
+		if last := r.events[len(r.events)-1]; !strings.HasSuffix(last, "Unhealthy Liveness probe errored and resulted in unknown state: rpc error: code = Unknown desc = container has exited") {
 			t.Errorf("events %q", r.events)
 		}
 		if last := r.results[len(r.results)-1]; last != "Liveness unknown" {
