@@ -1,8 +1,9 @@
 package stats_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
-	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,26 +161,34 @@ func gathered(families []*dto.MetricFamily) (out []metric) {
 	return out
 }
 
-// registered is what a simulated agent with a server registers.
-func registered(t *testing.T) (*prometheus.Registry, []metric) {
+// registered is what a simulated agent registers when it runs. It serves no API: newServer has the metrics of one.
+func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	t.Helper()
-	n := simulated.New(simulated.Config{})
-	t.Cleanup(n.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	deps, reg := n.Deps(), prometheus.NewRegistry()
-	deps.Metrics, deps.Health, deps.Log = reg, l, slog.New(slog.DiscardHandler)
-	if _, err := agent.New(agent.Config{NodeName: "n1", Kubelet: agent.DefaultConfiguration()}, deps); err != nil {
-		t.Fatal(err)
-	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reg, gathered(families)
+	reg = prometheus.NewRegistry()
+	synctest.Test(t, func(t *testing.T) {
+		n := simulated.New(simulated.Config{})
+		defer n.Close()
+		deps := n.Deps()
+		deps.Metrics, deps.Log = reg, slog.New(slog.DiscardHandler)
+		a, err := agent.New(agent.Config{NodeName: "n1", Kubelet: agent.DefaultConfiguration()}, deps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		synctest.Wait()
+		families, err := reg.Gather()
+		if err != nil {
+			t.Error(err)
+		}
+		found = gathered(families)
+		end()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return reg, found
 }
 
 // ownMetrics are those of /metrics but for what the libraries say of the process.
