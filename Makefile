@@ -2,7 +2,7 @@
 
 SHELL    := /bin/bash
 DEV      := bin/wherry-dev
-MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod))
+MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod examples/embed/go.mod))
 FUZZTIME ?= 20s
 # Of make conformance: which tests, which not, on which node agent, how many at a time, how often.
 FOCUS    ?= \[NodeConformance\]
@@ -63,6 +63,7 @@ endif
 	$(if $(ROOT),$(DEV) integration)
 	$(MAKE) --no-print-directory sim
 	cd controlplane && go test -timeout 20m ./...
+	cd examples/embed && go test ./...
 	cd tools && $(if $(ROOT),WHERRY_UPDOWN=1) go test -timeout 30m ./...
 
 race: ## the tests of the root module under the race detector, but for the real node (15 minutes)
