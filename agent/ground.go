@@ -81,7 +81,7 @@ func (a *Agent) buildGround() error {
 	if a.deps.Client != nil {
 		refs.classes.api = a.clients.api.RuntimeClasses()
 		refs.api = objects.New(objects.Config{
-			API: a.clients.objects(), NodeName: a.cfg.NodeName, Log: a.log, Notify: refresh,
+			API: a.clients.objects(), Log: a.log, Notify: refresh,
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
 	}

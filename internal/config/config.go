@@ -171,17 +171,6 @@ func usualSocket(rootDir string) string {
 
 const defaultRootDir = "/var/lib/kubelet"
 
-// RuntimeEndpoint is where the CRI runtime service listens.
-func (c Config) RuntimeEndpoint() string { return c.Kubelet.ContainerRuntimeEndpoint }
-
-// ImageEndpoint is where the CRI image service listens: the runtime's endpoint unless told otherwise.
-func (c Config) ImageEndpoint() string {
-	if c.Kubelet.ImageServiceEndpoint != "" {
-		return c.Kubelet.ImageServiceEndpoint
-	}
-	return c.Kubelet.ContainerRuntimeEndpoint
-}
-
 // Verbosity is the level of -v.
 func (c Config) Verbosity() int { return int(c.Kubelet.Logging.Verbosity) }
 

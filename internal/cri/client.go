@@ -88,12 +88,6 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg}
 }
 
-// Runtime is the underlying port, for callers that speak CRI themselves (stats, streaming).
-func (c *Client) Runtime() runtimeapi.RuntimeServiceClient { return c.cfg.Runtime }
-
-// Images is the underlying image port.
-func (c *Client) Images() runtimeapi.ImageServiceClient { return c.cfg.Images }
-
 func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.cfg.Timeout)
 }

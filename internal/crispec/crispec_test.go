@@ -347,18 +347,15 @@ func TestSpecHashIsStable(t *testing.T) {
 	} {
 		d := *c.DeepCopy()
 		change(&d)
-		if SameSpec(base, SpecHash(nil, &d)) {
+		if SpecHash(nil, &d) == base {
 			t.Errorf("a changed %s is the same spec", what)
 		}
 	}
 	same := *c.DeepCopy()
 	same.Resources.Limits = list("cpu=1")
 	same.ImagePullPolicy, same.TerminationMessagePath = v1.PullAlways, "/x"
-	if !SameSpec(base, SpecHash(nil, &same)) {
+	if SpecHash(nil, &same) != base {
 		t.Error("a change that needs no restart is another spec")
-	}
-	if !SameSpec("", base) || !SameSpec("2-x", base) {
-		t.Error("a container of another agent, or version, is another spec")
 	}
 }
 
@@ -367,14 +364,6 @@ func TestLogs(t *testing.T) {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a.b-c", UID: "u-1"}}
 	if got, want := LogPath(DefaultLogRoot, p, "c", 3), "/var/log/pods/ns_a.b-c_u-1/c/3.log"; got != want {
 		t.Errorf("got %s, want %s", got, want)
-	}
-	if ref, ok := ParseLogDir("ns_a.b-c_u-1"); !ok || ref != pod.RefOf(p) {
-		t.Errorf("got %v, %v", ref, ok)
-	}
-	for _, base := range []string{"", "a_b", "a_b_c_d", "_b_c", "lost+found"} {
-		if ref, ok := ParseLogDir(base); ok {
-			t.Errorf("%q: got %v", base, ref)
-		}
 	}
 	for base, want := range map[string]int64{"0.log": 0, "12.log": 12, "3.log.20261121-120000.gz": 3, "x.log": -1, "3.txt": -1, "3": -1, "-1.log": -1} {
 		n, ok := ParseLogAttempt(base)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/dump"
@@ -38,12 +37,6 @@ func SpecHash(_ *v1.Pod, c *v1.Container) string {
 		}
 	}
 	return specHashVersion + strconv.FormatUint(h.Sum64(), 16)
-}
-
-// SameSpec compares the hash that a container carries with the one its spec has now. An absent hash, or one of
-// another version, compares as equal.
-func SameSpec(carried, now string) bool {
-	return carried == now || !strings.HasPrefix(carried, specHashVersion)
 }
 
 // KubeletHash is the value that upstream's kubelet puts under AnnotationKubeletHash: a 32-bit FNV-1a, in

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/pod"
 )
@@ -34,15 +33,6 @@ const LogDepth = 3
 // LogPath is the whole path of one attempt's log.
 func LogPath(root string, p *v1.Pod, container string, attempt uint32) string {
 	return path.Join(LogDir(root, p), LogName(container, attempt))
-}
-
-// ParseLogDir takes the base name of a pod's log directory apart; ok is false for any other name.
-func ParseLogDir(base string) (ref pod.Ref, ok bool) {
-	parts := strings.Split(base, "_") // no namespace, pod name or UID has an underscore
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return pod.Ref{}, false
-	}
-	return pod.Ref{Namespace: parts[0], Name: parts[1], UID: types.UID(parts[2])}, true
 }
 
 // ParseLogAttempt reads the attempt out of a log file's base name: 3.log, and what rotation makes of it

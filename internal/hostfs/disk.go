@@ -142,15 +142,6 @@ func (u *usage) add(st *unix.Stat_t) {
 	u.inodes += 1 / names
 }
 
-// Device names what is mounted where path lies: the source of the mount (/dev/vda, tmpfs) and its mount point.
-func (Host) Device(path string) (source, mountPoint string, err error) {
-	m, _, err := mountOf(path)
-	if err != nil {
-		return "", "", err
-	}
-	return m.Source, m.Mountpoint, nil
-}
-
 // mountOf finds the mount on which path lies, and the path without links.
 func mountOf(path string) (found *mountinfo.Info, real string, err error) {
 	if real, err = filepath.EvalSymlinks(path); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,19 +20,17 @@ type Machine struct {
 // Facts are what does not change while the machine runs (huge pages excepted). Strings that cannot be found out are
 // empty.
 type Facts struct {
-	MachineID       string // /etc/machine-id
-	SystemUUID      string // of the firmware; where that has none, the machine ID
-	BootID          string
-	KernelVersion   string // as uname -r
-	OSImage         string // PRETTY_NAME of os-release
-	OperatingSystem string // linux
-	Architecture    string // Go's name: amd64, arm64
-	CPUs            int    // online, whatever share of them this process may use
-	MemoryBytes     uint64
-	SwapBytes       uint64
-	HugePages       []HugePages // by page size
-	PIDMax          int64       // how many tasks the machine can have
-	BootTime        time.Time
+	MachineID     string // /etc/machine-id
+	SystemUUID    string // of the firmware; where that has none, the machine ID
+	BootID        string
+	KernelVersion string // as uname -r
+	OSImage       string // PRETTY_NAME of os-release
+	CPUs          int    // online, whatever share of them this process may use
+	MemoryBytes   uint64
+	SwapBytes     uint64
+	HugePages     []HugePages // by page size
+	PIDMax        int64       // how many tasks the machine can have
+	BootTime      time.Time
 }
 
 // HugePages is a pool of pages of one size.
@@ -46,15 +43,13 @@ type HugePages struct {
 // promised to a pod.
 func (m Machine) Facts() (Facts, error) {
 	f := Facts{
-		MachineID:       m.first("etc/machine-id", "var/lib/dbus/machine-id"),
-		BootID:          m.first("proc/sys/kernel/random/boot_id"),
-		KernelVersion:   m.first("proc/sys/kernel/osrelease"),
-		OSImage:         m.osImage(),
-		OperatingSystem: runtime.GOOS,
-		Architecture:    runtime.GOARCH,
-		HugePages:       m.hugePages(),
-		PIDMax:          m.pidMax(),
-		BootTime:        m.bootTime(),
+		MachineID:     m.first("etc/machine-id", "var/lib/dbus/machine-id"),
+		BootID:        m.first("proc/sys/kernel/random/boot_id"),
+		KernelVersion: m.first("proc/sys/kernel/osrelease"),
+		OSImage:       m.osImage(),
+		HugePages:     m.hugePages(),
+		PIDMax:        m.pidMax(),
+		BootTime:      m.bootTime(),
 	}
 	f.SystemUUID = m.first("sys/class/dmi/id/product_uuid", "proc/device-tree/system-id", "proc/device-tree/vm,uuid", "etc/machine-id")
 	var err error

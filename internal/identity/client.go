@@ -151,9 +151,6 @@ func (c *Client) Failing() error {
 	return nil
 }
 
-// Explain turns an error of a request that this client made into a Problem.
-func (c *Client) Explain(err error) error { return Explain(err, c.base.Host, c.cfg.Kubeconfig) }
-
 // present is asked at every handshake. A certificate that somebody replaced on disk is taken from there.
 func (c *Client) present() (*tls.Certificate, error) {
 	c.mu.Lock()

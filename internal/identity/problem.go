@@ -24,7 +24,6 @@ const (
 	ProblemExpired      ProblemKind = "expired"      // a certificate ended
 	ProblemUnauthorized ProblemKind = "unauthorized" // the server does not know our credentials
 	ProblemForbidden    ProblemKind = "forbidden"    // it knows us and will not let us
-	ProblemDenied       ProblemKind = "denied"       // somebody refused our certificate request
 	ProblemOther        ProblemKind = "other"
 )
 

@@ -18,10 +18,9 @@ import (
 
 // order is a pull to make: what, and with which credentials, in the order to try.
 type order struct {
-	image   string // as the spec has it
-	spec    *runtimeapi.ImageSpec
-	creds   []credential
-	sandbox *runtimeapi.PodSandboxConfig
+	image string // as the spec has it
+	spec  *runtimeapi.ImageSpec
+	creds []credential
 }
 
 // key tells pulls apart: what one may fetch, another may not.
@@ -59,7 +58,7 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	if req.Pulling != nil {
 		req.Pulling()
 	}
-	o := order{image: req.Image, spec: spec, creds: distinct(all), sandbox: req.Sandbox}
+	o := order{image: req.Image, spec: spec, creds: distinct(all)}
 	began := time.Now()
 	f := m.board(o)
 	if err := m.await(ctx, o.key(), f); err != nil {
@@ -246,7 +245,7 @@ func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	}
 	var errs []error
 	for i, c := range creds {
-		resp, err := m.cfg.Client.PullImage(ctx, &runtimeapi.PullImageRequest{Image: o.spec, Auth: c.auth, SandboxConfig: o.sandbox})
+		resp, err := m.cfg.Client.PullImage(ctx, &runtimeapi.PullImageRequest{Image: o.spec, Auth: c.auth})
 		if err == nil && resp.ImageRef == "" {
 			err = errors.New("the runtime returned no reference to the image")
 		}

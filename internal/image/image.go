@@ -97,8 +97,6 @@ type Request struct {
 	Policy v1.PullPolicy
 	// RuntimeHandler is the handler of the pod's runtime class.
 	RuntimeHandler string
-	// Sandbox is the configuration of the pod's sandbox; runtimes may use it to choose where to pull.
-	Sandbox *runtimeapi.PodSandboxConfig
 	// Pulling, when set, is called once before a pull begins (or is joined), not when the image is present.
 	Pulling func()
 }
@@ -172,9 +170,6 @@ func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 		req.Policy = crispec.DefaultPullPolicy(req.Image)
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler}
-	if req.Sandbox != nil {
-		spec.Annotations = req.Sandbox.Annotations
-	}
 	present, pulled := "unknown", "unknown"
 	defer func() { m.cfg.Meter.ImageEnsured(req.Policy, present, pulled) }()
 	creds := &credentials{images: m, req: &req}

@@ -217,7 +217,7 @@ func TestWhereFollowGoesOn(t *testing.T) {
 		again bool
 	}{
 		"expired":      {apierrors.NewResourceExpired("old"), true},
-		"gone":         {apierrors.NewGone("old"), true},
+		"gone":         {apierrors.FromObject(&metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonGone, Code: http.StatusGone, Message: "old"}), true},
 		"too new":      {tooLarge, true},
 		"not answered": {errors.New("connection refused"), false},
 		"too many":     {apierrors.NewTooManyRequests("wait", 1), false},

@@ -3,7 +3,6 @@ package nodefacts
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/pressure"
@@ -45,9 +44,8 @@ func (f *Fixed) Signals(context.Context) pressure.Signals {
 	if f.Used != nil {
 		memory, storage, pids = f.Used()
 	}
-	now := time.Now()
 	of := func(capacity, used int64) pressure.Observation {
-		return pressure.Observation{Available: max(0, capacity-used), Capacity: capacity, At: now}
+		return pressure.Observation{Available: max(0, capacity-used), Capacity: capacity}
 	}
 	const inodes = 1 << 24
 	return pressure.Signals{

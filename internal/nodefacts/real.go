@@ -66,36 +66,35 @@ func (r *Real) EphemeralStorage() int64 {
 // Signals reads memory, disk and process IDs.
 func (r *Real) Signals(context.Context) pressure.Signals {
 	s := pressure.Signals{}
-	now := time.Now()
 	if m, err := r.Proc.Memory(); err == nil {
-		s[pressure.MemoryAvailable] = pressure.Observation{Available: int64(m.AvailableBytes), Capacity: int64(m.TotalBytes), At: now}
+		s[pressure.MemoryAvailable] = pressure.Observation{Available: int64(m.AvailableBytes), Capacity: int64(m.TotalBytes)}
 	}
-	r.disk(s, now, r.RootDir, pressure.NodefsAvailable, pressure.NodefsInodesFree)
+	r.disk(s, r.RootDir, pressure.NodefsAvailable, pressure.NodefsInodesFree)
 	if dir := r.ImageDir(); dir != "" {
-		r.disk(s, now, dir, pressure.ImagefsAvailable, pressure.ImagefsInodesFree)
+		r.disk(s, dir, pressure.ImagefsAvailable, pressure.ImagefsInodesFree)
 	}
 	if most := r.pidMax.Load(); most > 0 {
 		if used, err := r.Proc.Tasks(); err == nil {
-			s[pressure.PIDAvailable] = pressure.Observation{Available: most - used, Capacity: most, At: now}
+			s[pressure.PIDAvailable] = pressure.Observation{Available: most - used, Capacity: most}
 		}
 	}
 	if r.Pods != nil && r.PodsMemory != nil {
 		if used, ok := r.Pods(); ok {
 			limit := r.PodsMemory()
-			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit, At: now}
+			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit}
 		}
 	}
 	return s
 }
 
-func (r *Real) disk(s pressure.Signals, now time.Time, dir string, bytes, inodes pressure.Signal) {
+func (r *Real) disk(s pressure.Signals, dir string, bytes, inodes pressure.Signal) {
 	capacity, available, all, free, err := r.Disk.DiskSpace(dir)
 	if err != nil {
 		return
 	}
-	s[bytes] = pressure.Observation{Available: int64(available), Capacity: int64(capacity), At: now}
+	s[bytes] = pressure.Observation{Available: int64(available), Capacity: int64(capacity)}
 	if all > 0 {
-		s[inodes] = pressure.Observation{Available: int64(free), Capacity: int64(all), At: now}
+		s[inodes] = pressure.Observation{Available: int64(free), Capacity: int64(all)}
 	}
 }
 

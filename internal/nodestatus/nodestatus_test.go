@@ -28,7 +28,8 @@ func at(seconds int64) time.Time { return time.Unix(1_700_000_000+seconds, 0).UT
 
 func settings(t *testing.T) Settings {
 	t.Helper()
-	thresholds, err := pressure.Parse(pressure.ParseInput{Hard: pressure.DefaultHard()})
+	thresholds, err := pressure.Parse(pressure.ParseInput{Hard: map[string]string{
+		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		ConfigMaps: func(ns string) objects.Reader[*v1.ConfigMap, *v1.ConfigMapList] { return n.ConfigMaps(ns) },
 		Secrets:    func(ns string) objects.Reader[*v1.Secret, *v1.SecretList] { return n.Secrets(ns) },
 		Services:   n.Services(""), ServiceAccounts: func(ns string) objects.ServiceAccounts { return n.ServiceAccounts(ns) },
-	}, NodeName: node, Notify: func(uid types.UID) {
+	}, Notify: func(uid types.UID) {
 		mu.Lock()
 		notified[uid]++
 		mu.Unlock()

@@ -56,9 +56,8 @@ type ServiceAccounts interface {
 
 // Config is what Objects need.
 type Config struct {
-	API      API
-	NodeName string
-	Log      *slog.Logger
+	API API
+	Log *slog.Logger
 	// Notify is called, from any goroutine, after an object that the pod refers to has changed, and when a token of it is
 	// due for renewal. It must not block.
 	Notify func(uid types.UID)

@@ -454,10 +454,3 @@ func (g *Generator) setEvents(on bool) {
 	g.events = on
 	g.mu.Unlock()
 }
-
-// HasEvents reports whether the runtime's event stream is open.
-func (g *Generator) HasEvents() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.events
-}

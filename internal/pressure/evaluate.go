@@ -45,7 +45,6 @@ type State struct {
 type Crossing struct {
 	Threshold Threshold
 	Observed  Observation
-	Since     time.Time // met without a break since
 	// Due is set once the grace period is over: pods should be evicted.
 	Due bool
 }
@@ -140,7 +139,7 @@ func (r *Result) judge(in Input, t Threshold, obs Observation) {
 	r.State.firstMet[key] = since
 	r.State.active[key] = due
 	r.State.lastSeen[t.Signal.Condition()] = in.Now
-	r.Met = append(r.Met, Crossing{Threshold: t, Observed: obs, Since: since, Due: due})
+	r.Met = append(r.Met, Crossing{Threshold: t, Observed: obs, Due: due})
 	if !due {
 		r.wake(since.Add(t.Grace))
 	}

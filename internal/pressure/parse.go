@@ -14,20 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TransitionPeriod is KubeletConfiguration's default evictionPressureTransitionPeriod.
-const TransitionPeriod = 5 * time.Minute
-
-// DefaultHard are the hard thresholds of a Linux node whose configuration names none. A new map each time.
-func DefaultHard() map[string]string {
-	return map[string]string{
-		string(MemoryAvailable):   "100Mi",
-		string(NodefsAvailable):   "10%",
-		string(NodefsInodesFree):  "5%",
-		string(ImagefsAvailable):  "15%",
-		string(ImagefsInodesFree): "5%",
-	}
-}
-
 // ParseInput is the eviction part of a KubeletConfiguration.
 type ParseInput struct {
 	Hard            map[string]string // evictionHard

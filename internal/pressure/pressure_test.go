@@ -19,7 +19,7 @@ func TestParse(t *testing.T) {
 		want string // thresholds, or the error
 	}{
 		"the defaults of a Linux node": {
-			ParseInput{Hard: DefaultHard()},
+			ParseInput{Hard: defaultHard()},
 			"memory.available<100Mi nodefs.available<10% nodefs.inodesFree<5% imagefs.available<15% imagefs.inodesFree<5%",
 		},
 		"soft with grace, hard with pods enforced": {
@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 			"error: evictionSoft[memory.available]: needs a grace period: set evictionSoftGracePeriod[memory.available]",
 		},
 		"bad minimum reclaim": {
-			ParseInput{Hard: DefaultHard(), MinimumReclaim: map[string]string{"memory.available": "-1"}},
+			ParseInput{Hard: defaultHard(), MinimumReclaim: map[string]string{"memory.available": "-1"}},
 			`error: evictionMinimumReclaim[memory.available]: "-1" is neither`,
 		},
 	} {
@@ -110,7 +110,7 @@ func TestEvaluate(t *testing.T) {
 			start := time.Unix(1000, 0)
 			var state State
 			for _, s := range tc.steps {
-				in := Input{Thresholds: tc.thresholds, TransitionPeriod: TransitionPeriod, Previous: state, Now: start.Add(s.at * time.Minute)}
+				in := Input{Thresholds: tc.thresholds, TransitionPeriod: transitionPeriod, Previous: state, Now: start.Add(s.at * time.Minute)}
 				if s.free >= 0 {
 					in.Signals = Signals{MemoryAvailable: {Available: s.free * mi, Capacity: 1000 * mi}}
 				}
@@ -140,7 +140,7 @@ func TestSignalsToConditions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := Evaluate(Input{Thresholds: th, Now: time.Unix(1, 0), TransitionPeriod: TransitionPeriod, Signals: Signals{
+	res := Evaluate(Input{Thresholds: th, Now: time.Unix(1, 0), TransitionPeriod: transitionPeriod, Signals: Signals{
 		PIDAvailable: {Available: 9, Capacity: 100}, ImagefsInodesFree: {Available: 4, Capacity: 100}, MemoryAvailable: {Available: 2 * mi, Capacity: mi},
 	}})
 	got := []any{res.Memory.String(), res.Disk.String(), res.PID.String()}
@@ -162,7 +162,7 @@ func TestSignalsToConditions(t *testing.T) {
 
 func TestHardReservation(t *testing.T) {
 	t.Parallel()
-	th, err := Parse(ParseInput{Hard: DefaultHard(), Soft: map[string]string{"memory.available": "9Gi"}, SoftGracePeriod: map[string]string{"memory.available": "1m"}})
+	th, err := Parse(ParseInput{Hard: defaultHard(), Soft: map[string]string{"memory.available": "9Gi"}, SoftGracePeriod: map[string]string{"memory.available": "1m"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,3 +193,17 @@ func FuzzParse(f *testing.F) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// transitionPeriod is the default of evictionPressureTransitionPeriod.
+const transitionPeriod = 5 * time.Minute
+
+// defaultHard are the hard thresholds of a Linux node whose configuration names none. A new map each time.
+func defaultHard() map[string]string {
+	return map[string]string{
+		string(MemoryAvailable):   "100Mi",
+		string(NodefsAvailable):   "10%",
+		string(NodefsInodesFree):  "5%",
+		string(ImagefsAvailable):  "15%",
+		string(ImagefsInodesFree): "5%",
+	}
+}

@@ -77,7 +77,6 @@ func (s Signal) Resource() v1.ResourceName {
 type Observation struct {
 	Available int64
 	Capacity  int64
-	At        time.Time // when it was read; zero: unknown
 }
 
 // Signals are the readings of one moment. A signal that could not be read is absent.

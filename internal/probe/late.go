@@ -10,11 +10,11 @@ import (
 
 // Lateness is of one probe that began late.
 type Lateness struct {
-	Pod          pod.Ref
-	Container    string
-	Kind         Kind
-	At           time.Time // when it began
-	Late, Period time.Duration
+	Pod       pod.Ref
+	Container string
+	Kind      Kind
+	At        time.Time // when it began
+	Late      time.Duration
 }
 
 // Behind is of all probes of the node in one window.
@@ -53,7 +53,7 @@ func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Late
 		return nil, node
 	}
 	c.toldAt = began
-	return &Lateness{Pod: c.ref, Container: c.target.Spec.Name, Kind: r.kind, At: began, Late: late, Period: period(r.spec)}, node
+	return &Lateness{Pod: c.ref, Container: c.target.Spec.Name, Kind: r.kind, At: began, Late: late}, node
 }
 
 // ran counts one run. A node is behind when a tenth of the probes were late in each of two windows that follow each other.

@@ -160,7 +160,6 @@ type Probes struct {
 }
 
 type podEntry struct {
-	ref        pod.Ref
 	containers []*container
 }
 
@@ -228,7 +227,7 @@ func (p *Probes) Set(ref pod.Ref, targets []Target) {
 		if len(targets) == 0 {
 			return
 		}
-		e = &podEntry{ref: ref}
+		e = &podEntry{}
 		p.pods[ref.UID] = e
 	}
 	if e.same(targets) {

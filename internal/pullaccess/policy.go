@@ -30,9 +30,6 @@ func (p Policy) Exempts(image string, pulled func() bool) bool {
 	return false
 }
 
-// Off reports whether no image is ever verified.
-func (p Policy) Off() bool { return p.Verify == kubelet.NeverVerify || p.Verify == "" }
-
 // NeedsIntents reports whether an image that has no record is open to every pod: then nothing may be pulled that is not
 // noted before.
 func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }

@@ -52,12 +52,6 @@ func TestEndpoints(t *testing.T) {
 			Version:      "v1.36.3",
 			Started:      time.Now().Add(-61 * time.Second),
 			Extra:        map[string]http.Handler{"GET /explain/": text("because")},
-			Checkpoint: func(_ context.Context, c server.Checkpoint) (string, error) {
-				if c.Container == "term" {
-					return "", errors.New("not supported")
-				}
-				return fmt.Sprintf("/var/lib/kubelet/checkpoints/%s-%s.tar", c.ContainerID, c.Timeout), nil
-			},
 		}
 	})
 	admin := b.client(nil, "token-admin")
@@ -96,11 +90,6 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/debug/flags/v", 405, textType, "flags endpoint is disabled.\n"}, // nothing to set it with
 		{"GET", "/explain/ns/web", 200, textType, "because"},
 		{"GET", "/spec", 404, textType, "404 page not found\n"},
-		{"POST", "/checkpoint/ns/web/main?timeout=1&timeout=7", 200, jsonType, `{"items":["/var/lib/kubelet/checkpoints/c1-7s.tar"]}` + "\n"},
-		{"POST", "/checkpoint/ns/web/main?timeout=x", 400, textType, "timeout: \"x\" is not a number of seconds\n"},
-		{"POST", "/checkpoint/ns/web/term", 500, textType, "checkpointing of ns/web/term failed (not supported)\n"},
-		{"POST", "/checkpoint/ns/web/none", 404, textType, "container none does not exist\n"},
-		{"POST", "/checkpoint/ns/none/main", 404, textType, "pod does not exist\n"},
 	} {
 		got := b.do(admin, c.method, b.url+c.path)
 		begin, open := strings.CutSuffix(c.body, "...")

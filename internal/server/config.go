@@ -87,14 +87,6 @@ type Runtime interface {
 	ExecSync(ctx context.Context, containerID string, cmd []string) (output []byte, err error)
 }
 
-// Checkpoint is a request to checkpoint a container.
-type Checkpoint struct {
-	Pod         *v1.Pod
-	Container   string
-	ContainerID string
-	Timeout     time.Duration // zero: the runtime's default
-}
-
 // Check is a health check. Func may be called concurrently and must not block.
 type Check struct {
 	Name string
@@ -115,8 +107,6 @@ type Sources struct {
 	Flags func() map[string]string
 	// SetVerbosity serves PUT /debug/flags/v.
 	SetVerbosity func(value string) error
-	// Checkpoint serves /checkpoint and returns the path of the archive.
-	Checkpoint func(ctx context.Context, c Checkpoint) (location string, err error)
 	// SystemLogDir is the directory that /logs/ shows, /var/log; empty: none.
 	SystemLogDir string
 	// Version and Started are shown by /statusz: the Kubernetes version, and when the agent began.

@@ -70,7 +70,6 @@ func endpoints() []endpoint {
 		{"GET", "/logs/syslog", "get", []string{"log"}},
 		{"GET", "/debug/pprof/", "get", proxy},
 		{"PUT", "/debug/flags/v", "update", proxy},
-		{"POST", "/checkpoint/ns/web/main", "create", []string{"checkpoint"}},
 		{"PATCH", "/pods/x", "patch", proxy},
 		{"OPTIONS", "/metrics", "", []string{"metrics"}},
 	}
@@ -93,7 +92,6 @@ func full(t *testing.T) *bench {
 			Configz:      func() any { return map[string]string{"kind": "KubeletConfiguration"} },
 			Flags:        func() map[string]string { return map[string]string{"v": "2"} },
 			SetVerbosity: func(string) error { return nil },
-			Checkpoint:   func(context.Context, server.Checkpoint) (string, error) { return "/x.tar", nil },
 			SystemLogDir: t.TempDir(),
 		}
 	})

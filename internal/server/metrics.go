@@ -84,7 +84,7 @@ func (s *Server) count(serverType string, next http.Handler) http.Handler {
 func pathLabel(path string) string {
 	switch r := root(path); r {
 	case "healthz", "pods", "stats", "metrics", "metrics/slis", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
-		"attach", "portForward", "containerLogs", "configz", "runningpods", "checkpoint", "flagz", "statusz", "logs", "debug":
+		"attach", "portForward", "containerLogs", "configz", "runningpods", "flagz", "statusz", "logs", "debug":
 		return r
 	}
 	return "other"

@@ -135,9 +135,6 @@ func (s *Server) guardedRoutes() (routes []route) {
 	add(s.serveLogs, "GET /containerLogs/{namespace}/{pod}/{container}")
 	s.addDescriptions(add)
 	s.addDebugging(add)
-	if s.cfg.Sources.Checkpoint != nil {
-		add(s.serveCheckpoint, "POST /checkpoint/{namespace}/{pod}/{container}")
-	}
 	for pattern, h := range s.cfg.Sources.Extra {
 		routes = append(routes, route{pattern, h})
 	}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -202,39 +201,6 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json") // what clients of it know, whatever the command wrote
 	_, _ = w.Write(out)                                // the client is gone: nothing to tell it
-}
-
-// serveCheckpoint answers /checkpoint: the path of the archive that the runtime wrote.
-func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
-	p, ok := s.target(w, r)
-	if !ok {
-		return
-	}
-	name := r.PathValue("container")
-	if pod.SpecOf(p, name) == nil {
-		http.Error(w, fmt.Sprintf("container %v does not exist", name), http.StatusNotFound)
-		return
-	}
-	req := Checkpoint{Pod: p, Container: name}
-	if all := r.URL.Query()["timeout"]; len(all) > 0 {
-		n, err := strconv.ParseInt(all[len(all)-1], 10, 32)
-		if err != nil || n < 0 {
-			http.Error(w, fmt.Sprintf("timeout: %q is not a number of seconds", all[len(all)-1]), http.StatusBadRequest)
-			return
-		}
-		req.Timeout = time.Duration(n) * time.Second
-	}
-	_, c, ok := s.container(w, r)
-	if !ok {
-		return
-	}
-	req.ContainerID = c.ID
-	location, err := s.cfg.Sources.Checkpoint(r.Context(), req)
-	if err != nil {
-		http.Error(w, fmt.Sprintf("checkpointing of %s/%s/%s failed (%v)", p.Namespace, p.Name, name, err), http.StatusInternalServerError)
-		return
-	}
-	writeJSON(w, map[string][]string{"items": {location}})
 }
 
 // writeRuntimeError gives the runtime's refusal a status of HTTP.

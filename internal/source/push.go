@@ -224,12 +224,9 @@ func (p *Push) forgetOthers() {
 	maps.DeleteFunc(p.ended, func(uid types.UID, _ bool) bool { return !here[uid] })
 }
 
-// leaving and stopped tell the states of a pod with a deletion timestamp apart.
+// leaving reports whether a pod ends for good, and not only stops.
 func leaving(p *v1.Pod) bool {
 	return p.DeletionTimestamp != nil && p.Annotations[AnnotationStopped] == ""
-}
-func stopped(p *v1.Pod) bool {
-	return p.DeletionTimestamp != nil && p.Annotations[AnnotationStopped] != ""
 }
 
 // sorted lists the records of a kind by name. The lock is held, as in all below.

@@ -40,7 +40,7 @@ func (w *wantedPods) Delete(_ pod.Source, p *v1.Pod) { w.calls = append(w.calls,
 
 func state(p *v1.Pod) string {
 	s := ""
-	if stopped(p) {
+	if p.DeletionTimestamp != nil && !leaving(p) {
 		s = " stopped"
 	}
 	if leaving(p) {

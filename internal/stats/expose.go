@@ -9,15 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// family is one metric's name, help, kind and labels: a row of the tables in resource.go and cadvisor.go.
+// family is one metric: a row of the tables in resource.go and cadvisor.go.
 type family struct {
-	name, help string
-	kind       prometheus.ValueType
-	desc       *prometheus.Desc
+	kind prometheus.ValueType
+	desc *prometheus.Desc
 }
 
 func newFamily(kind prometheus.ValueType, name, help string, labels ...string) family {
-	return family{name: name, help: help, kind: kind, desc: prometheus.NewDesc(name, help, labels, nil)}
+	return family{kind: kind, desc: prometheus.NewDesc(name, help, labels, nil)}
 }
 
 // sink takes the metrics of one scrape.
