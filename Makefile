@@ -69,11 +69,16 @@ endif
 race: ## the tests of the root module under the race detector, but for the real node (15 minutes)
 	CGO_ENABLED=1 go test -race -short -timeout 60m ./agent/... ./internal/... ./cmd/...
 
-lint: ## gofmt, vet and staticcheck
+# Programs are what deadcode begins at, the examples too; a String method is for people, and reached by printing.
+SUPPORT := simkube/... simcri/... agenttest fuzzfill plant archtest
+lint: ## gofmt, vet, staticcheck, and nothing that no program uses
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
 	@for m in $(MODULES); do (echo "vet $$m"; cd $$m && go vet ./...) || exit 1; done
-	@cd tools/lint && go build -o ../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	@cd tools/lint && go build -o ../../bin/ honnef.co/go/tools/cmd/staticcheck golang.org/x/tools/cmd/deadcode ./unused && go test ./unused
 	@for m in $(MODULES); do (echo "staticcheck $$m"; cd $$m && $(CURDIR)/bin/staticcheck ./...) || exit 1; done
+	@echo deadcode; dead=$$(bin/deadcode -tags grpcnotrace ./cmd/... ./examples/...) || exit 1; \
+	  dead=$$(grep -vE '\.String$$|: (Honoured|WherryDoc)$$' <<<"$$dead" || true); if [ -n "$$dead" ]; then echo "$$dead"; exit 1; fi
+	@echo unused; bin/unused -known tools/lint/unused/known.txt -support "$$(printf 'github.com/wherry-node/wherry/internal/%s,' $(SUPPORT))" . bench tools
 
 golden: ## rewrite the expected results in testdata, and the tables in docs; read the diff
 	go test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' agent internal | xargs -n1 dirname | sort -u | sed 's|^|./|') -update

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"go/types"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// judge notes what a package declares: the fields of its structs, and what of an internal package others can use.
+func (s *search) judge(p *packages.Package) {
+	internal := strings.Contains(p.PkgPath+"/", "/internal/")
+	for _, o := range p.TypesInfo.Defs {
+		if o == nil || o.Name() == "_" {
+			continue
+		}
+		v, isVar := o.(*types.Var)
+		switch {
+		case isVar && v.IsField():
+		case internal && o.Exported() && o.Parent() == p.Types.Scope():
+			s.judged[placeOf(p.Fset, o)] = "only tests use " + o.Name()
+		case internal && o.Exported() && isMethod(o):
+			at := placeOf(p.Fset, o)
+			s.judged[at], s.methods[at] = "only tests use method "+o.Name(), true
+		}
+	}
+	for _, tv := range p.TypesInfo.Types {
+		st, ok := tv.Type.(*types.Struct)
+		if !ok || !tv.IsType() { // a struct's own text, not a name for it
+			continue
+		}
+		for i := range st.NumFields() {
+			f := st.Field(i)
+			if f.Embedded() || f.Name() == "_" || st.Tag(i) != "" || f.Exported() && !internal {
+				continue
+			}
+			s.judged[placeOf(p.Fset, f)] = "nobody reads field " + f.Name()
+		}
+	}
+}
+
+func isMethod(o types.Object) bool {
+	f, ok := o.(*types.Func)
+	return ok && f.Signature().Recv() != nil && !types.IsInterface(f.Signature().Recv().Type())
+}
