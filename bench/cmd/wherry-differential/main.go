@@ -30,6 +30,7 @@ type options struct {
 	shrink            time.Duration
 	columns           bool
 	keep, file        string
+	record, replay    string
 	dir               string
 	upstream, wherry  string
 }
@@ -49,6 +50,8 @@ func main() {
 	flag.DurationVar(&o.shrink, "shrink", 0, "how long the first case of each class is made smaller; for few cases")
 	flag.StringVar(&o.keep, "keep", "", "directory into which the first case of each undecided class is written")
 	flag.StringVar(&o.file, "case", "", "run the case of this file instead of generated ones")
+	flag.StringVar(&o.record, "record", "", "file into which what both agents did is written, case by case, to be compared again")
+	flag.StringVar(&o.replay, "replay", "", "compare what this file has from -record again, without running anything")
 	flag.StringVar(&o.dir, "dir", "", "directory of the run, short (default: a new one below /tmp)")
 	flag.StringVar(&o.upstream, "upstream", "../bin/conformance/kubelet", "upstream's kubelet")
 	flag.StringVar(&o.wherry, "wherry", "../bin/wherry", "Wherry")
@@ -62,6 +65,9 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	if o.replay != "" {
+		return replay(o)
+	}
 	if _, err := exec.LookPath(o.upstream); err != nil {
 		return fmt.Errorf("upstream's kubelet is missing (bin/wherry-dev build kubelet): %w", err)
 	}
@@ -91,7 +97,13 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer runner.Close()
-	t := &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
+	t := newTally(o)
+	if o.record != "" {
+		if t.records, err = create(o.record); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, t.records.Close()) }()
+	}
 	for _, b := range blocks {
 		if err := t.block(ctx, runner, b); err != nil {
 			return err

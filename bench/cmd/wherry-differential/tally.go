@@ -32,10 +32,16 @@ type tally struct {
 	hits     map[string]*hit
 	decided  map[string]int // cases by decided class
 
+	records *records // nil: nothing is recorded
+
 	mu      sync.Mutex
 	refused []error                       // cases that are no valid pods
 	slow    map[*differ.Case]bool         // cases that were not compared: upstream's kubelet was too slow
 	pairs   map[*differ.Case]*differ.Pair // what the agents did with cases that have a difference, in their last run
+}
+
+func newTally(o options) *tally {
+	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 }
 
 // hit is a class of difference with the cases that have it.
@@ -151,6 +157,9 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 			var pair *differ.Pair
 			found[i], pair, errs[i] = runner.Run(ctx, c)
 			t.keep(c, found[i], pair)
+			if errs[i] == nil && t.records != nil {
+				errs[i] = t.records.add(c, pair)
+			}
 			if errors.Is(errs[i], differ.ErrSlow) {
 				t.tooSlow(c)
 				errs[i] = nil

@@ -48,6 +48,18 @@ const (
 func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	d := differ{c: c, upstream: upstream, wherry: wherry}
 	d.configs()
+	inConfig := len(d.found)
+	all := d.compare()
+	if class := d.root(); class != "" && slices.ContainsFunc(all[inConfig:], func(f Difference) bool { return !Decided(f.Class) }) {
+		return append(all[:inConfig:inConfig], Difference{Class: class, Level: InCalls, About: "what parts the two lives"})
+	}
+	return all
+}
+
+// compare adds the differences beside those of configuration.
+func (d *differ) compare() []Difference {
+	c, upstream, wherry := d.c, d.upstream, d.wherry
+	configs := len(d.found)
 	d.level = InCalls
 	d.late = d.times()
 	d.list("sandboxes", "how many sandboxes were made", upstream.sandboxes(), wherry.sandboxes())
@@ -55,7 +67,7 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 	for _, name := range c.containers() {
 		d.calls(name)
 	}
-	if len(d.found) == 0 {
+	if len(d.found) == configs {
 		u, w := upstream.stops(), wherry.stops()
 		d.list("order of stops", "the order of stops", common(u, w), common(w, u))
 	}
@@ -82,6 +94,9 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference {
 		d.series("condition "+string(kind), "condition "+string(kind)+" in the API", upstream.condition(kind), wherry.condition(kind))
 	}
 	d.fields("last status of the pod", "last status of the pod", upstream.finalPod(), wherry.finalPod())
+	if d.mirrorWithoutEnd() {
+		d.add("the mirror of a removed static pod shows how it ended: only Wherry's", "last status of the mirror", "", "")
+	}
 	d.events()
 	return d.found
 }
@@ -115,7 +130,32 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	if len(u)+len(w) == 0 {
 		return
 	}
+	if d.upstream.onlyInTheEnd(upstream, u) && d.wherry.onlyInTheEnd(wherry, w) {
+		aspect += " while the pod ends"
+	}
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
+}
+
+// onlyInTheEnd says that these values stood in the API only after the pod's end had begun.
+func (t *Trace) onlyInTheEnd(spans []span, of []string) bool {
+	ends := t.ends()
+	return !slices.ContainsFunc(spans, func(s span) bool { return slices.Contains(of, s.value) && s.since.Before(ends) })
+}
+
+// ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
+func (t *Trace) ends() time.Time {
+	last := t.Created
+	for _, c := range t.Calls {
+		if c.Verb == "StartContainer" {
+			last = c.At
+		}
+	}
+	for _, c := range t.Calls {
+		if (c.Verb == "StopContainer" || c.Verb == "StopPodSandbox") && !c.At.Before(last) && c.At.Before(t.Deleted) {
+			return c.At
+		}
+	}
+	return t.Deleted
 }
 
 func values(spans []span) (out []string) {
@@ -147,17 +187,52 @@ func (d *differ) timed(spans []span) string {
 
 // fields compares last statuses. A pod that was deleted by force leaves the API at any point of its way.
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string) {
-	if d.c.forced() || upstream == nil || wherry == nil {
+	if d.c.forced() || upstream == nil || wherry == nil || d.mirrorWithoutEnd() {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
-		if u == w {
+		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
+			continue // a message goes with its reason
+		}
+		if strings.HasPrefix(k, "observedGeneration") && d.changedAfterItsEnd() {
+			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
 		}
 		gu, gw := d.message(u), d.message(w)
 		d.add(fmt.Sprintf("%s, %s: upstream %q, Wherry %q", aspect, k, gu, gw), about+", "+k, u, w)
 	}
+}
+
+// mirrorWithoutEnd says that upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
+func (d *differ) mirrorWithoutEnd() bool {
+	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
+		return false
+	}
+	newest := d.upstream.Statuses[len(d.upstream.Statuses)-1]
+	return newest.At.Before(d.upstream.Deleted) && d.upstream.running(newest.Pod)
+}
+
+// running says that a version of the pod shows a container as running that was asked to end later.
+func (t *Trace) running(p *v1.Pod) bool {
+	return slices.ContainsFunc(t.Calls, func(c Call) bool {
+		s := statusOf(p, c.Container)
+		return c.Verb == "StopContainer" && !c.At.Before(t.Deleted) && s != nil && s.State.Running != nil
+	})
+}
+
+// changedAfterItsEnd says that somebody changed the pod after it had ended, and that Wherry's last status is of the newer version.
+func (d *differ) changedAfterItsEnd() bool {
+	ended := time.Time{}
+	for _, s := range d.upstream.Statuses {
+		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
+			ended = s.At
+			break
+		}
+	}
+	u, w := d.upstream.last(), d.wherry.last()
+	return !ended.IsZero() && u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration &&
+		slices.ContainsFunc(d.c.Acts, func(a Act) bool { return d.upstream.Created.Add(a.At).After(ended.Add(-2 * time.Second)) })
 }
 
 func both[K comparable, V any](a, b map[K]V) map[K]bool {
@@ -200,9 +275,16 @@ func (d *differ) calls(name string) {
 			if d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) {
 				u, w = u.unstopped(), w.unstopped()
 			}
+			if u.hurried() || w.hurried() {
+				u, w = u.without("postStart"), w.without("postStart")
+			}
 			if !sameCalls(u.calls, w.calls) {
 				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
 			}
+		case u != nil && d.waitsByDecision(name, attempt):
+			d.add((&delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true, wherry: 1}).class(),
+				about, strings.Join(u.calls, " "), "the pod ended before")
+			return
 		case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
 			d.add("calls of "+kind+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
 			return
@@ -231,6 +313,17 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
 	return p.Exits && !in.stopped.IsZero() && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
+}
+
+// hurried says that an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.
+func (in *instance) hurried() bool {
+	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
+}
+
+func (in *instance) without(call string) *instance {
+	out := *in
+	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == call })
+	return &out
 }
 
 // unstopped is an instance without its end.
@@ -357,6 +450,35 @@ func (d *differ) order(starts []string) []string {
 	return out
 }
 
+// ofWhat tells some events apart from others of their reason.
+func (d *differ) ofWhat(k string, u, w Event) string {
+	reason := strings.Fields(k)[1]
+	cut := func(e Event) bool {
+		return e.Count == 0 || strings.Contains(e.Message, "errored and resulted in unknown state: ")
+	}
+	switch {
+	case reason == "Unhealthy" && cut(u) && cut(w):
+		return ", of a command that the end of its container cut short"
+	case reason == "Killing" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
+	}):
+		return ", of a container that ended by itself at that moment"
+	}
+	return ""
+}
+
+// everEndsItself says that an instance of the container was asked to end about when it ended by itself.
+func (d *differ) everEndsItself(name string) bool {
+	for _, t := range []*Trace{d.upstream, d.wherry} {
+		for attempt, in := range t.instances(name) {
+			if d.endsItself(name, attempt, in) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // repeated are the events whose number hangs on how often an agent looks, or on when the deletion came between two tries.
 var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
 
@@ -376,7 +498,7 @@ func (d *differ) events() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
-		of := strings.TrimSpace(d.general(k))
+		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k, u, w)
 		d.level = InEvents
 		if a, b := often(k, u.Count), often(k, w.Count); a != b {
 			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,

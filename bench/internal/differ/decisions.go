@@ -127,6 +127,91 @@ var Decisions = []Decision{
 		Notice: "kubectl get pods shows Init:CrashLoopBackOff as soon as the back-off begins.",
 	},
 	{
+		Class:  `states of main: only Wherry has ["waiting CrashLoopBackOff"]`,
+		Why:    "As for init containers: upstream's kubelet says so with its next look, which may come when the wait is over.",
+		Notice: "kubectl get pods shows CrashLoopBackOff as soon as the back-off begins.",
+	},
+	{
+		Class:  `states of sidecar: only Wherry has ["waiting CrashLoopBackOff"]`,
+		Why:    "As for init containers.",
+		Notice: "As above.",
+	},
+	{
+		Class:  `states of main: only Wherry has ["waiting ImagePullBackOff"]`,
+		Why:    `"The BackOff part indicates that Kubernetes will keep trying to pull the image, with an increasing back-off delay." Upstream's kubelet shows the failed pull (ErrImagePull) until it looks at the pod again, though it waits already.`,
+		Notice: "kubectl get pods shows ImagePullBackOff as soon as the back-off begins.",
+	},
+	{
+		Class:  `states of sidecar: only Wherry has ["waiting ImagePullBackOff"]`,
+		Why:    "As for main containers.",
+		Notice: "As above.",
+	},
+	{
+		Class:  `states of init: only Wherry has ["waiting ImagePullBackOff"]`,
+		Why:    "As for main containers.",
+		Notice: "As above.",
+	},
+	{
+		Class:  classWhileHook,
+		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": of that container, not of the pod. Upstream's kubelet runs the hook in the routine that does everything else for the pod, so that the end of a sandbox, a deadline, a resize or the restart of another container waits for the hook.`,
+		Notice: "A slow postStart hook holds up its own container and those that come after it, and nothing else.",
+	},
+	{
+		Class:  classWhileStop,
+		Why:    `No page says that a container that is restarted holds up the others. Upstream's kubelet waits in the pod's only routine until the container has ended, up to its whole grace period, and starts or stops no other meanwhile; its own test says that it is to change (KEP-4438).`,
+		Notice: "While one container takes its grace period to restart, the others are started, restarted and resized as usual.",
+	},
+	{
+		Class:  classEndedStatic,
+		Why:    `"The running kubelet periodically scans the configured directory for changes and adds/removes Pods as files appear/disappear in this directory." Upstream's kubelet takes the pod whose manifest comes back for the one that had ended, and does nothing.`,
+		Notice: "A manifest that is put back runs, whatever became of the pod before.",
+	},
+	{
+		Class:  classOwnPolicy,
+		Why:    `A container's own restartPolicy takes the place of the pod's (KEP-5307). Upstream's kubelet asks the pod's policy alone whether a sandbox is to be made again, and leaves such a container dead when its sandbox is lost.`,
+		Notice: "A container with restartPolicy Always or OnFailure of its own runs again after its sandbox was lost.",
+	},
+	{
+		Class:  classStartsInTheEnd,
+		Why:    `"As soon as the kubelet sees that a Pod has been marked as terminating because a graceful deletion duration has been set, the kubelet begins the local Pod shutdown process." Upstream's kubelet stops a container that failed its probe and starts it again in one step, also where the pod was deleted meanwhile.`,
+		Notice: "Nothing is started in a pod that is being deleted.",
+	},
+	{
+		Class:  `condition ContainersReady while the pod ends: only Wherry has ["False ContainersNotReady"]`,
+		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet tells of the containers of an ending pod when all have ended.`,
+		Notice: "A pod one of whose containers has ended in its shutdown is not shown as ready while the others take their time.",
+	},
+	{
+		Class:  `condition Ready while the pod ends: only Wherry has ["False ContainersNotReady"]`,
+		Why:    "As for ContainersReady.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "the mirror of a removed static pod shows how it ended: only Wherry's",
+		Why:    `"The kubelet automatically tries to create a mirror Pod on the Kubernetes API server for each static Pod", so that it is visible. Upstream's kubelet may delete the mirror before it has told of the end, so that the last that anybody sees is a running container.`,
+		Notice: "Whoever watches the mirror sees how the static pod ended.",
+	},
+	{
+		Class:  "last status of the pod, observedGeneration, changed after its end: only Wherry's is the new one",
+		Why:    `"If set, this represents the .metadata.generation that the pod status was set based upon." Upstream's kubelet does not look at a pod that has ended, and leaves the generation of before.`,
+		Notice: "kubectl wait on observedGeneration returns for a pod that had ended when it was changed.",
+	},
+	{
+		Class:  "event Normal DeadlineExceeded: upstream several, Wherry one",
+		Why:    "An event says that something has happened. Upstream's kubelet repeats it at each look until the pod has ended.",
+		Notice: "One event for one deadline.",
+	},
+	{
+		Class:  "event Warning Unhealthy spec.containers{main}, of a command that the end of its container cut short: upstream one, Wherry none",
+		Why:    "A command that is cut short because its container ends says nothing of the container's health.",
+		Notice: "Fewer events Unhealthy where pods end.",
+	},
+	{
+		Class:  "event Warning Unhealthy spec.initContainers{sidecar}, of a command that the end of its container cut short: upstream one, Wherry none",
+		Why:    "As for main containers.",
+		Notice: "As above.",
+	},
+	{
 		Class:  `last status of the pod, condition ContainersReady: upstream "False ContainersNotReady", Wherry "False PodFailed"`,
 		Why:    "The phase is Failed, and the reason of a failed pod's readiness is PodFailed in upstream, too, except where it turns the phase into Failed because the pod was deleted before its containers had run: it has computed the conditions by then.",
 		Notice: "The reason goes with the phase.",

@@ -87,7 +87,7 @@ func (l *living) begins(ctx context.Context) error {
 func (l *living) ends(ctx context.Context) error {
 	for deadline := time.Now().Add(goneWithin); ; {
 		l.run.mu.Lock()
-		gone, ended, last := l.t.Gone, l.t.Ended, lastEvents+min(2*l.run.lags[l.side.agent.Node], goneWithin/2)
+		gone, ended, last := l.t.Gone, later(l.t.Ended, l.t.Deleted), lastEvents+min(2*l.run.lags[l.side.agent.Node], goneWithin/2)
 		l.run.mu.Unlock()
 		if l.side != l.run.sides[0] {
 			l.t.Left = l.side.runtime.Left(l.name)
@@ -99,6 +99,13 @@ func (l *living) ends(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (l *living) act(ctx context.Context, a Act) error {

@@ -52,6 +52,22 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
+// waitsByDecision says that Wherry did not make an instance that upstream made, since the pod's end came while Wherry waited by
+// decision.
+func (d *differ) waitsByDecision(name string, attempt uint32) bool {
+	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true, wherry: 1}
+	if attempt%lifeAttempts == 0 || !Decided(l.class()) {
+		return false
+	}
+	before := d.wherry.instances(name)[attempt-1]
+	n := attempt % lifeAttempts
+	waits := backOff<<min(max(n, 2)-2, 4) + d.c.play(name, n-1).Runs + 2*late
+	return before != nil && d.wherry.ends().Sub(before.began) < waits
+}
+
+// backOff is how long the second restart of a container waits.
+const backOff = 10 * time.Second
+
 // times finds the first start or stop that one side does late: what follows it is late too.
 func (d *differ) times() *delay {
 	upstream, wherry := d.upstream.times(), d.wherry.times()

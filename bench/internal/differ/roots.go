@@ -1,0 +1,154 @@
+package differ
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Some decided differences part the lives of a pod for good: what comes after one of them differs on the two sides, whatever the
+// agents do. Each has a rule here that looks for its evidence in the calls of both sides. Where a case has it, and differs, the
+// case counts for that class, and nothing else of it but its configuration is compared.
+
+// The classes of such differences.
+const (
+	classWhileHook      = "Wherry acts on another container while upstream's kubelet waits for a postStart hook"
+	classWhileStop      = "Wherry acts on another container while upstream's kubelet waits for one to end that it restarts"
+	classEndedStatic    = "a static pod that had ended runs again when its manifest comes back: only Wherry"
+	classOwnPolicy      = "a lost sandbox is made again for a container with a restart policy of its own, in a pod with restartPolicy Never: only Wherry"
+	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
+)
+
+// root returns the class that parts the two lives, or nothing.
+func (d *differ) root() string {
+	switch {
+	case d.actsMeanwhile(d.hookWaits()):
+		return classWhileHook
+	case d.actsMeanwhile(d.stopWaits()):
+		return classWhileStop
+	case d.c.Kind == Static && d.runsAgain():
+		return classEndedStatic
+	case d.ownPolicy():
+		return classOwnPolicy
+	case d.startsInTheEnd():
+		return classStartsInTheEnd
+	}
+	return ""
+}
+
+// wait is a time during which upstream's kubelet does nothing else for the pod.
+type wait struct {
+	from, to  time.Duration // since the pod's first sandbox
+	container string
+}
+
+// hookWaits are the postStart hooks that take a while.
+func (d *differ) hookWaits() (out []wait) {
+	for i, c := range d.upstream.Calls {
+		if c.Verb == "ExecSync" && c.Command == "postStart" {
+			out = append(out, d.waitFrom(i, d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]))
+		}
+	}
+	return out
+}
+
+// stopWaits are the stops of containers of a pod that goes on: what is stopped runs again.
+func (d *differ) stopWaits() (out []wait) {
+	for i, c := range d.upstream.Calls {
+		stops := c.Verb == "StopContainer" || c.Verb == "ExecSync" && c.Command == "preStop"
+		if stops && !c.Late && d.upstream.instances(c.Container)[c.Attempt+1] != nil {
+			most := time.Duration(max(c.Timeout, ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 30))+2) * time.Second
+			out = append(out, d.waitFrom(i, most))
+		}
+	}
+	return out
+}
+
+// waitFrom is the time from a call to upstream's next one for the pod, at most as long as the call can take.
+func (d *differ) waitFrom(i int, most time.Duration) wait {
+	c := d.upstream.Calls[i]
+	to := c.At.Add(most)
+	for _, next := range d.upstream.Calls[i+1:] {
+		if next.Verb == "ExecSync" && next.Command != "postStart" && next.Command != "preStop" {
+			continue // a probe
+		}
+		if next.At.Before(to) {
+			to = next.At
+		}
+		break
+	}
+	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container}
+}
+
+// actsMeanwhile says that Wherry started, stopped or changed something else during one of those times, which upstream's kubelet did
+// only later, or never. Upstream's kubelet looks once a second: its time may begin that much later.
+func (d *differ) actsMeanwhile(waits []wait) bool {
+	for _, w := range waits {
+		if w.to-w.from < settled {
+			continue
+		}
+		for _, c := range d.wherry.Calls {
+			at := c.At.Sub(d.wherry.Created)
+			if c.Container == w.container || c.Late || at < w.from-time.Second || at > w.to || !acts(c) {
+				continue
+			}
+			if !slices.ContainsFunc(d.upstream.Calls, func(u Call) bool {
+				return u.Verb == c.Verb && u.Container == c.Container && u.Attempt == c.Attempt && u.Command == c.Command && u.At.Sub(d.upstream.Created) <= w.to
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// acts says that a call moves something.
+func acts(c Call) bool {
+	switch c.Verb {
+	case "RunPodSandbox", "StopPodSandbox", "StartContainer", "StopContainer", "UpdateContainerResources":
+		return true
+	case "ExecSync":
+		return c.Command == "preStop"
+	}
+	return false
+}
+
+// runsAgain says that a static pod whose containers had all ended was run again by Wherry alone, after its manifest came back.
+func (d *differ) runsAgain() bool {
+	var removed, written bool
+	at := time.Duration(0)
+	for _, a := range d.c.Acts {
+		switch {
+		case a.Do == RemoveFile:
+			removed, at = true, a.At
+		case a.Do == WriteFile && removed:
+			written = true
+		}
+	}
+	ended := func(s Seen) bool {
+		return s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
+	}
+	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
+}
+
+// ownPolicy says that Wherry alone made a lost sandbox again, in a pod whose containers do not run again but for one that says so.
+func (d *differ) ownPolicy() bool {
+	own := func(x v1.Container) bool {
+		return x.RestartPolicy != nil && *x.RestartPolicy != v1.ContainerRestartPolicyNever
+	}
+	lost := func(a Act) bool { return a.Do == LoseSandbox }
+	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(d.c.Spec.Containers, own) && slices.ContainsFunc(d.c.Acts, lost) &&
+		d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
+}
+
+// startsInTheEnd says that upstream's kubelet alone started a container after the pod's deletion.
+func (d *differ) startsInTheEnd() bool {
+	for _, c := range d.upstream.Calls {
+		if c.Verb == "StartContainer" && c.At.After(d.upstream.Deleted) && c.Attempt%lifeAttempts > 0 && d.wherry.instances(c.Container)[c.Attempt] == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package differ
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func twoContainers() *Case {
+	return &Case{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main-0"}, {Name: "main-1"}}},
+		Plays: map[string][]Play{"main-0": {{Slow: map[string]time.Duration{"postStart": 12 * time.Second}}}}}
+}
+
+// Wherry starts a container again while upstream's kubelet waits for the hook of another one: the two lives part.
+func TestWhatWherryDoesDuringAHook(t *testing.T) {
+	u, w := newLife(), newLife()
+	want(t, Compare(twoContainers(), u.hooked(), w.hooked(5)), classWhileHook)
+}
+
+// The same difference outside of a hook is told as it is.
+func TestWhatWherryDoesBesideNoHook(t *testing.T) {
+	c := twoContainers()
+	c.Plays = nil
+	u, w := newLife(), newLife()
+	want(t, Compare(c, u.hooked(), w.hooked(5)), `order of first starts: only Wherry has ["main"]`, "calls of main: only Wherry has a further instance")
+}
+
+// What both do during the hook is no difference, and hides none.
+func TestWhatBothDoDuringAHook(t *testing.T) {
+	u, w := newLife(), newLife()
+	a, b := u.hooked(5), w.hooked(5)
+	b.Calls = append(b.Calls, Call{At: w.at(30), Verb: "StopContainer", Container: "main-1", Attempt: 1, Timeout: 3})
+	want(t, Compare(twoContainers(), a, b), `calls of main: only Wherry has ["stop(3)"]`)
+}
+
+// A container is restarted after the pod's deletion by upstream's kubelet alone.
+func TestARestartInTheEnd(t *testing.T) {
+	u, w := newLife(), newLife()
+	for _, l := range []*life{&u, &w} {
+		l.call(39, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})
+	}
+	u.call(41, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+	u.call(41, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+	u.call(41, Call{Verb: "StopContainer", Container: "main-0", Attempt: 1, Timeout: 5})
+	w.call(39.5, Call{Verb: "StopContainer", Container: "main-0", Timeout: 3})
+	want(t, Compare(oneContainer(), u.Trace, w.Trace), classStartsInTheEnd)
+}
+
+// A sandbox is lost in a pod whose policy is Never; one container has a policy of its own.
+func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		c := oneContainer()
+		c.Spec.RestartPolicy, c.Acts = v1.RestartPolicyNever, []Act{{At: 4 * time.Second, Do: LoseSandbox}}
+		class := `sandboxes: only upstream has ["1"], only Wherry has ["2"]`
+		if own {
+			c.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+			class = classOwnPolicy
+		}
+		u, w := newLife(), newLife()
+		w.call(5, Call{Verb: "RunPodSandbox"})
+		want(t, Compare(c, u.Trace, w.Trace), class)
+	}
+}
+
+// hooked is the life of two containers of which the first has a postStart hook, and the second is started again at these seconds.
+func (l life) hooked(again ...float64) *Trace {
+	l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
+	for _, at := range again {
+		l.call(at, Call{Verb: "CreateContainer", Container: "main-1", Attempt: 1})
+		l.call(at, Call{Verb: "StartContainer", Container: "main-1", Attempt: 1})
+	}
+	return l.Trace
+}
