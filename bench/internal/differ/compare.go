@@ -76,7 +76,7 @@ func (d *differ) compare() []Difference {
 	}
 	d.list("left", "what is left in the runtime", nil, wherry.Left)
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
-	if d.late != nil && Decided(d.late.class()) {
+	if d.waited || d.late != nil && Decided(d.late.class()) {
 		return d.found // what follows is late, too
 	}
 	d.level = InStatus
@@ -106,6 +106,7 @@ type differ struct {
 	upstream, wherry *Trace
 	level            Level
 	late             *delay // the first start or stop that one side does late
+	waited           bool   // Wherry waited by decision when the pod ended
 	found            []Difference
 }
 
@@ -130,8 +131,16 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	if len(u)+len(w) == 0 {
 		return
 	}
+	backsOff := slices.ContainsFunc(w, func(v string) bool { return strings.HasSuffix(v, "BackOff") })
+	u = slices.DeleteFunc(u, func(v string) bool {
+		return backsOff && (strings.HasPrefix(v, "terminated") || strings.HasSuffix(v, "BackOff"))
+	})
 	if d.upstream.onlyInTheEnd(upstream, u) && d.wherry.onlyInTheEnd(wherry, w) {
 		aspect += " while the pod ends"
+		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") }) {
+			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
+			return
+		}
 	}
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
@@ -187,7 +196,7 @@ func (d *differ) timed(spans []span) string {
 
 // fields compares last statuses. A pod that was deleted by force leaves the API at any point of its way.
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string) {
-	if d.c.forced() || upstream == nil || wherry == nil || d.mirrorWithoutEnd() {
+	if d.c.forced() || upstream == nil || wherry == nil || d.mirrorWithoutEnd() || d.upstream.startsLast() || d.wherry.startsLast() {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
@@ -204,13 +213,21 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
+// startsLast says that a container was started shortly before the pod's end. How it ended hangs on a moment.
+func (t *Trace) startsLast() bool {
+	ends := t.ends()
+	return slices.ContainsFunc(t.Calls, func(c Call) bool {
+		return c.Verb == "StartContainer" && c.At.Before(ends) && ends.Sub(c.At) < late && ends.Sub(t.Created) > late
+	})
+}
+
 // mirrorWithoutEnd says that upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
 func (d *differ) mirrorWithoutEnd() bool {
 	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
 		return false
 	}
 	newest := d.upstream.Statuses[len(d.upstream.Statuses)-1]
-	return newest.At.Before(d.upstream.Deleted) && d.upstream.running(newest.Pod)
+	return d.upstream.running(newest.Pod)
 }
 
 // running says that a version of the pod shows a container as running that was asked to end later.
@@ -279,11 +296,12 @@ func (d *differ) calls(name string) {
 				u, w = u.without("postStart"), w.without("postStart")
 			}
 			if !sameCalls(u.calls, w.calls) {
-				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
+				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls)+d.forcedMeanwhile(), about, u.calls, w.calls)
 			}
 		case u != nil && d.waitsByDecision(name, attempt):
 			d.add((&delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true, wherry: 1}).class(),
 				about, strings.Join(u.calls, " "), "the pod ended before")
+			d.waited = true
 			return
 		case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
 			d.add("calls of "+kind+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
@@ -309,10 +327,30 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	return ""
 }
 
+// forcedMeanwhile tells the calls of a pod that was deleted by force while it ended.
+func (d *differ) forcedMeanwhile() string {
+	deleted := false
+	for _, a := range d.c.Acts {
+		if a.Do == Delete && deleted && a.Grace == 0 {
+			return ", whose pod is deleted by force while it ends"
+		}
+		deleted = deleted || a.Do == Delete
+	}
+	return ""
+}
+
 // endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
-	return p.Exits && !in.stopped.IsZero() && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
+	if in.stopped.IsZero() {
+		return false
+	}
+	for _, a := range d.c.Acts {
+		if a.Do == LoseSandbox && (in.stopped.Sub(d.upstream.Created.Add(a.At)).Abs() < late || in.stopped.Sub(d.wherry.Created.Add(a.At)).Abs() < late) {
+			return true // it ends with its sandbox
+		}
+	}
+	return p.Exits && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
 }
 
 // hurried says that an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.

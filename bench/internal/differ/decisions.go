@@ -177,9 +177,59 @@ var Decisions = []Decision{
 		Notice: "Nothing is started in a pod that is being deleted.",
 	},
 	{
+		Class:  classAttemptTwice,
+		Why:    `"RestartCount holds the number of times the container has been restarted. Kubelet makes an effort to always increment the value". Upstream's kubelet begins with 0 again for some containers of a pod that gets a new sandbox, and with the next number for others.`,
+		Notice: "Restart counts only grow, and each attempt has a log of its own.",
+	},
+	{
+		Class:  classDeadlineAnew,
+		Why:    `activeDeadlineSeconds is "relative to StartTime", and a changed manifest is another pod (its UID is that of its content). Upstream's kubelet counts from the start of the pod before, and ends the new one at once.`,
+		Notice: "A static pod with a deadline can be changed after the deadline of its old version.",
+	},
+	{
+		Class:  `calls of main, whose pod is deleted by force while it ends: only Wherry has ["stop(2)"]`,
+		Why:    `"On the node, Pods that are set to terminate immediately will still be given a small grace period before being force killed." Upstream's kubelet goes on with the longer period that it began with.`,
+		Notice: "kubectl delete --force --grace-period=0 of a pod that is ending ends it within two seconds.",
+	},
+	{
+		Class:  "time of StartContainer of main#3 after an exit, which followed a stop, whose image is changed: upstream is later",
+		Why:    "As after a failed start: the first start of a changed definition is no restart of it.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "time of StartContainer of sidecar#0, in the next life of a static pod: upstream is later",
+		Why:    "Upstream's kubelet looks again at a pod whose predecessor is ending only after ten seconds or more. No document asks for that wait.",
+		Notice: "A static pod whose manifest was changed is back as soon as its old version has ended.",
+	},
+	{
+		Class:  "time of StartContainer of main#0, in the next life of a static pod: upstream is later",
+		Why:    "As for sidecars.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "time of StartContainer of init#0, in the next life of a static pod: upstream is later",
+		Why:    "As for sidecars.",
+		Notice: "As above.",
+	},
+	{
 		Class:  `condition ContainersReady while the pod ends: only Wherry has ["False ContainersNotReady"]`,
 		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet tells of the containers of an ending pod when all have ended.`,
 		Notice: "A pod one of whose containers has ended in its shutdown is not shown as ready while the others take their time.",
+	},
+	{
+		Class:  "states of main while the pod ends: only Wherry tells of each end at once",
+		Why:    "As for ContainersReady.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "states of sidecar while the pod ends: only Wherry tells of each end at once",
+		Why:    "As for ContainersReady.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "states of init while the pod ends: only Wherry tells of each end at once",
+		Why:    "As for ContainersReady.",
+		Notice: "As above.",
 	},
 	{
 		Class:  `condition Ready while the pod ends: only Wherry has ["False ContainersNotReady"]`,

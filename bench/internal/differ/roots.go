@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	classWhileStop      = "Wherry acts on another container while upstream's kubelet waits for one to end that it restarts"
 	classEndedStatic    = "a static pod that had ended runs again when its manifest comes back: only Wherry"
 	classOwnPolicy      = "a lost sandbox is made again for a container with a restart policy of its own, in a pod with restartPolicy Never: only Wherry"
+	classAttemptTwice   = "an attempt of a container is made twice, after its sandbox was lost: only upstream"
+	classDeadlineAnew   = "a static pod whose manifest is changed has its whole deadline again: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
 )
 
@@ -32,6 +35,10 @@ func (d *differ) root() string {
 		return classEndedStatic
 	case d.ownPolicy():
 		return classOwnPolicy
+	case twice(d.upstream) && !twice(d.wherry):
+		return classAttemptTwice
+	case d.deadlineAnew():
+		return classDeadlineAnew
 	case d.startsInTheEnd():
 		return classStartsInTheEnd
 	}
@@ -115,7 +122,8 @@ func acts(c Call) bool {
 	return false
 }
 
-// runsAgain says that a static pod whose containers had all ended was run again by Wherry alone, after its manifest came back.
+// runsAgain says that a static pod that had ended, or whose policy is Never, was run again by Wherry alone, after its manifest
+// came back.
 func (d *differ) runsAgain() bool {
 	var removed, written bool
 	at := time.Duration(0)
@@ -128,7 +136,7 @@ func (d *differ) runsAgain() bool {
 		}
 	}
 	ended := func(s Seen) bool {
-		return s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
+		return d.c.Spec.RestartPolicy == v1.RestartPolicyNever || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
 	}
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
 }
@@ -148,6 +156,37 @@ func (d *differ) startsInTheEnd() bool {
 	for _, c := range d.upstream.Calls {
 		if c.Verb == "StartContainer" && c.At.After(d.upstream.Deleted) && c.Attempt%lifeAttempts > 0 && d.wherry.instances(c.Container)[c.Attempt] == nil {
 			return true
+		}
+	}
+	return false
+}
+
+// twice says that the same attempt of a container was made again.
+func twice(t *Trace) bool {
+	made := map[string]bool{}
+	for _, c := range t.Calls {
+		if c.Verb != "CreateContainer" || c.Failed {
+			continue
+		}
+		name := fmt.Sprint(c.Container, c.Attempt)
+		if made[name] {
+			return true
+		}
+		made[name] = true
+	}
+	return false
+}
+
+// deadlineAnew says that the next life of a static pod with a deadline was ended by upstream's kubelet as soon as it began.
+func (d *differ) deadlineAnew() bool {
+	if d.c.Kind != Static || d.c.Spec.ActiveDeadlineSeconds == nil {
+		return false
+	}
+	for _, name := range d.c.containers() {
+		for attempt, in := range d.upstream.instances(name) {
+			if attempt >= lifeAttempts && in.hurried() && in.stopped.Before(d.upstream.Deleted) {
+				return true
+			}
 		}
 	}
 	return false

@@ -35,6 +35,9 @@ func (l *delay) class() string {
 	if slices.ContainsFunc(l.d.c.Acts, func(a Act) bool { return a.Do == SetImage && a.Container == l.name }) {
 		what += ", whose image is changed"
 	}
+	if l.attempt == lifeAttempts {
+		what += ", in the next life of a static pod"
+	}
 	if !l.start && l.d.hasPostStart() {
 		what += ", in a pod with a postStart hook"
 	}
@@ -127,13 +130,13 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
-// atTheEnd says that an instance began so shortly before the pod's deletion that the other agent, a little later, did not need it.
+// atTheEnd says that an instance began so shortly before the pod's end that the other agent, a little later, did not need it.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
 	slow := late
 	if t == d.wherry && attempt%lifeAttempts > 0 {
 		slow += d.draw(t, name, attempt)/2 + d.lag(name, attempt-1)
 	}
-	return in.began.After(t.Deleted.Add(-slow))
+	return in.began.After(t.ends().Add(-slow))
 }
 
 // end says how an instance came to its end.
