@@ -84,7 +84,7 @@ func (d *differ) compare() []Difference {
 		of := " of " + c.kind(name)
 		d.series("states"+of, "states of "+name+" in the API", upstream.states(name), wherry.states(name))
 		d.series("readiness"+of, "readiness of "+name+" in the API", upstream.readiness(name), wherry.readiness(name))
-		if d.sameNumber(name) {
+		if d.sameNumber(name) && !d.lastEndsItself(name) {
 			d.fields("last status"+of, "last status of "+name, upstream.final(name), wherry.final(name))
 		}
 	}
@@ -135,7 +135,7 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	u = slices.DeleteFunc(u, func(v string) bool {
 		return backsOff && (strings.HasPrefix(v, "terminated") || strings.HasSuffix(v, "BackOff"))
 	})
-	if d.upstream.onlyInTheEnd(upstream, u) && d.wherry.onlyInTheEnd(wherry, w) {
+	if d.onlyInTheEnd(upstream, wherry) {
 		aspect += " while the pod ends"
 		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") }) {
 			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
@@ -145,10 +145,17 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
 
-// onlyInTheEnd says that these values stood in the API only after the pod's end had begun.
-func (t *Trace) onlyInTheEnd(spans []span, of []string) bool {
+// before are the spans that began before the pod's end did.
+func (t *Trace) before(spans []span) []span {
 	ends := t.ends()
-	return !slices.ContainsFunc(spans, func(s span) bool { return slices.Contains(of, s.value) && s.since.Before(ends) })
+	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !s.since.Before(ends) })
+}
+
+// onlyInTheEnd says that two sequences differ in nothing that began before the pod's end.
+func (d *differ) onlyInTheEnd(upstream, wherry []span) bool {
+	u, _ := apart(d.upstream.lasting(d.upstream.before(upstream)), values(wherry))
+	w, _ := apart(d.wherry.lasting(d.wherry.before(wherry)), values(upstream))
+	return len(u)+len(w) == 0
 }
 
 // ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
@@ -208,9 +215,23 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
 		}
+		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.toldBefore(about, w) {
+			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end", about+", "+k, u, w)
+			continue
+		}
 		gu, gw := d.message(u), d.message(w)
 		d.add(fmt.Sprintf("%s, %s: upstream %q, Wherry %q", aspect, k, gu, gw), about+", "+k, u, w)
 	}
+}
+
+// toldBefore says that upstream's kubelet had told the API of the same end of that container.
+func (d *differ) toldBefore(about, state string) bool {
+	name := strings.TrimPrefix(about, "last status of ")
+	fields := strings.Fields(state)
+	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.states(name), func(s span) bool {
+		told := strings.Fields(s.value)
+		return len(told) == 4 && told[0] == fields[0] && told[2] == fields[1] && told[3] == fields[2]
+	})
 }
 
 // startsLast says that a container was started shortly before the pod's end. How it ended hangs on a moment.
@@ -362,6 +383,19 @@ func (in *instance) without(call string) *instance {
 	out := *in
 	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == call })
 	return &out
+}
+
+// lastEndsItself says that the newest instance of a container was asked to end about when it ended by itself.
+func (d *differ) lastEndsItself(name string) bool {
+	for _, t := range []*Trace{d.upstream, d.wherry} {
+		all := t.instances(name)
+		for attempt, in := range all {
+			if all[attempt+1] == nil && d.endsItself(name, attempt, in) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // unstopped is an instance without its end.

@@ -212,6 +212,21 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
+		Class:  "last status of main, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
+		Why:    `What is known of an end is not taken back. Upstream's kubelet shows a container that waited for its back-off when the pod ended as one whose end nobody knows, though it had told of it.`,
+		Notice: "The exit code of the last run stays in the status.",
+	},
+	{
+		Class:  "last status of init, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
+		Why:    "As for main containers.",
+		Notice: "The exit code of the last run stays in the status.",
+	},
+	{
+		Class:  "last status of sidecar, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
+		Why:    "As for main containers.",
+		Notice: "The exit code of the last run stays in the status.",
+	},
+	{
 		Class:  `condition ContainersReady while the pod ends: only Wherry has ["False ContainersNotReady"]`,
 		Why:    `"ContainersReady: all containers in the Pod are ready." Upstream's kubelet tells of the containers of an ending pod when all have ended.`,
 		Notice: "A pod one of whose containers has ended in its shutdown is not shown as ready while the others take their time.",

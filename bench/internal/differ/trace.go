@@ -178,6 +178,9 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 	})
 }
 
+// over is the value of what is not there any more.
+const over = "over"
+
 // spans are the values that something in the API had, one after the other. An empty value is no news.
 func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	for _, s := range t.Statuses {
@@ -194,7 +197,7 @@ func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 		}
 		out[i].lasts = until.Sub(out[i].since)
 	}
-	return out
+	return slices.DeleteFunc(out, func(s span) bool { return s.value == over })
 }
 
 // states is how a container waited, ran and ended in the API.
@@ -220,7 +223,7 @@ func (t *Trace) readiness(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
 		if s == nil || s.State.Running == nil {
-			return ""
+			return over
 		}
 		return fmt.Sprintf("%d ready=%t started=%t", s.RestartCount, s.Ready, s.Started != nil && *s.Started)
 	})
