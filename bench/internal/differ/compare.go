@@ -261,16 +261,23 @@ func (t *Trace) running(p *v1.Pod) bool {
 
 // changedAfterItsEnd says that somebody changed the pod after it had ended, and that Wherry's last status is of the newer version.
 func (d *differ) changedAfterItsEnd() bool {
-	ended := time.Time{}
+	u, w := d.upstream.last(), d.wherry.last()
+	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
+}
+
+// resizedAfterItsEnd says that somebody resized the pod after it had ended.
+func (d *differ) resizedAfterItsEnd() bool {
+	return d.after(func(a Act) bool { return a.Do == Resize })
+}
+
+// after says that such an act came when upstream's kubelet had told of the pod's end, or shortly before.
+func (d *differ) after(such func(Act) bool) bool {
 	for _, s := range d.upstream.Statuses {
 		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
-			ended = s.At
-			break
+			return slices.ContainsFunc(d.c.Acts, func(a Act) bool { return such(a) && d.upstream.Created.Add(a.At).After(s.At.Add(-settled)) })
 		}
 	}
-	u, w := d.upstream.last(), d.wherry.last()
-	return !ended.IsZero() && u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration &&
-		slices.ContainsFunc(d.c.Acts, func(a Act) bool { return d.upstream.Created.Add(a.At).After(ended.Add(-2 * time.Second)) })
+	return false
 }
 
 func both[K comparable, V any](a, b map[K]V) map[K]bool {
@@ -523,20 +530,31 @@ func (d *differ) order(starts []string) []string {
 }
 
 // ofWhat tells some events apart from others of their reason.
-func (d *differ) ofWhat(k string, u, w Event) string {
+func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
-	cut := func(e Event) bool {
-		return e.Count == 0 || strings.Contains(e.Message, "errored and resulted in unknown state: ")
-	}
 	switch {
-	case reason == "Unhealthy" && cut(u) && cut(w):
-		return ", of a command that the end of its container cut short"
-	case reason == "Killing" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
-		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
-	}):
-		return ", of a container that ended by itself at that moment"
+	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedAfterItsEnd():
+		return ", of a pod that had ended"
+	case reason == "Killing":
+		return d.forcedMeanwhile()
 	}
 	return ""
+}
+
+// hangsOnAMoment says that an event is of the end of a container that ended by itself at about that time, of a container that had
+// just been started when the pod ended, or of a command that the end of its container cut short.
+func (d *differ) hangsOnAMoment(k string, u, w Event) bool {
+	cut := func(e Event) bool { return strings.Contains(e.Message, "errored and resulted in unknown state: ") }
+	switch strings.Fields(k)[1] {
+	case "Unhealthy":
+		return cut(u) || cut(w)
+	case "Killing":
+	default:
+		return false
+	}
+	return d.upstream.startsLast() || d.wherry.startsLast() || slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
+	})
 }
 
 // everEndsItself says that an instance of the container was asked to end about when it ended by itself.
@@ -570,7 +588,10 @@ func (d *differ) events() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
-		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k, u, w)
+		if d.hangsOnAMoment(k, u, w) {
+			continue
+		}
+		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
 		d.level = InEvents
 		if a, b := often(k, u.Count), often(k, w.Count); a != b {
 			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,

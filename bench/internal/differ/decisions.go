@@ -267,14 +267,59 @@ var Decisions = []Decision{
 		Notice: "One event for one deadline.",
 	},
 	{
-		Class:  "event Warning Unhealthy spec.containers{main}, of a command that the end of its container cut short: upstream one, Wherry none",
-		Why:    "A command that is cut short because its container ends says nothing of the container's health.",
-		Notice: "Fewer events Unhealthy where pods end.",
+		Class:  "event Normal DeadlineExceeded: upstream several, Wherry none",
+		Why:    "A pod that ends because it was deleted does not end for its deadline. Upstream's kubelet says so of each pod that is there at that time.",
+		Notice: "No event tells of a deadline that changed nothing.",
 	},
 	{
-		Class:  "event Warning Unhealthy spec.initContainers{sidecar}, of a command that the end of its container cut short: upstream one, Wherry none",
-		Why:    "As for main containers.",
+		Class:  "event Normal DeadlineExceeded: upstream one, Wherry none",
+		Why:    "As above.",
 		Notice: "As above.",
+	},
+	{
+		Class:  "event Normal ResizeStarted, of a pod that had ended: upstream one, Wherry none",
+		Why:    "Nothing of a pod that has ended is resized. Upstream's kubelet says that it starts, and does nothing.",
+		Notice: "No event tells of a resize that is not made.",
+	},
+	{
+		Class:  "event Normal ResizeCompleted: upstream several, Wherry one",
+		Why:    "An event says that something has happened. Upstream's kubelet may say it once more at its next look.",
+		Notice: "One event for one resize.",
+	},
+	{
+		Class:  "event Normal BackOff spec.containers{main}: upstream none, Wherry one",
+		Why:    "As for the state ImagePullBackOff: the back-off has begun, and upstream's kubelet says so with its next look.",
+		Notice: "The event is there as soon as the back-off begins.",
+	},
+	{
+		Class:  "event Warning BackOff spec.containers{main}: upstream none, Wherry one",
+		Why:    "As for the state CrashLoopBackOff.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "event Normal BackOff spec.initContainers{sidecar}: upstream none, Wherry one",
+		Why:    "As for the state ImagePullBackOff: the back-off has begun, and upstream's kubelet says so with its next look.",
+		Notice: "The event is there as soon as the back-off begins.",
+	},
+	{
+		Class:  "event Warning BackOff spec.initContainers{sidecar}: upstream none, Wherry one",
+		Why:    "As for the state CrashLoopBackOff.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "event Normal BackOff spec.initContainers{init}: upstream none, Wherry one",
+		Why:    "As for the state ImagePullBackOff: the back-off has begun, and upstream's kubelet says so with its next look.",
+		Notice: "The event is there as soon as the back-off begins.",
+	},
+	{
+		Class:  "event Warning BackOff spec.initContainers{init}: upstream none, Wherry one",
+		Why:    "As for the state CrashLoopBackOff.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "event Normal Killing spec.containers{main}, whose pod is deleted by force while it ends: upstream one, Wherry several",
+		Why:    "The container is asked to end once more, with the shorter period: as with the calls above.",
+		Notice: "One event for each request to end.",
 	},
 	{
 		Class:  `last status of the pod, condition ContainersReady: upstream "False ContainersNotReady", Wherry "False PodFailed"`,
@@ -322,7 +367,8 @@ func Document() string {
 compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. What
 passes in the API in less than two seconds and times within five seconds are not compared: upstream's kubelet looks at its
 containers once a second. Upstream's kubelet may be late by half of a back-off, which it draws upon it. What follows a start that is late by decision
-is late too, and is not compared in that case. A difference counts when the case shows it twice. Cases in which upstream's kubelet tells
+is late too, and is not compared in that case. What hangs on a moment is not compared: how a container ended that was started in the last
+five seconds of its pod or ended by itself in them, and commands of probes that the end of their container cut short. A difference counts when the case shows it twice. Cases in which upstream's kubelet tells
 the API of a container more than six seconds late tell of the machine and are left out; more than two of a hundred fail the run. A difference that is not in this table fails the run,
 and so does an entry that no case of a run of 500 or more needs.
 
