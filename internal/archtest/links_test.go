@@ -147,3 +147,22 @@ func TestTestsThatPagesName(t *testing.T) {
 		}
 	}
 }
+
+// The files that CONTRIBUTING sends a newcomer to exist, but for those that they are to write.
+func TestPathsOfContributing(t *testing.T) {
+	t.Parallel()
+	written := []string{"internal/volume/flocker.go", "internal/volume/flocker_test.go",
+		"internal/decide/testdata/decide/back-off-begins-anew-after-five-minutes.txt"}
+	path := regexp.MustCompile("`((?:internal|docs|test|cmd|agent)/[\\w./-]+)`")
+	n := 0
+	for _, m := range path.FindAllStringSubmatch(string(readFile(t, filepath.Join(repository, "CONTRIBUTING.md"))), -1) {
+		n++
+		_, err := os.Stat(filepath.Join(repository, m[1]))
+		if fresh := slices.Contains(written, m[1]); fresh == (err == nil) {
+			t.Errorf("CONTRIBUTING.md names %s: is there: %t, to be written: %t", m[1], err == nil, fresh)
+		}
+	}
+	if n < 15 {
+		t.Errorf("CONTRIBUTING.md names %d files only", n)
+	}
+}
