@@ -52,6 +52,11 @@ type subject struct {
 }
 
 // containers derives the three lists: init containers as the spec orders them, the others by name.
+// cameTooLate reports whether an ephemeral container was added when the pod had ended: it waits for nothing, and has no status.
+func (d *derivation) cameTooLate(name string) bool {
+	return d.Plan.Ended && d.Observed.Newest(name) == nil && find(d.Old.EphemeralContainerStatuses, name) == nil
+}
+
 func (d *derivation) containers(s *v1.PodStatus) {
 	spec := &d.Pod.Spec
 	for i := range spec.InitContainers {
@@ -64,6 +69,9 @@ func (d *derivation) containers(s *v1.PodStatus) {
 	}
 	for i := range spec.EphemeralContainers {
 		c := (*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if d.cameTooLate(c.Name) {
+			continue
+		}
 		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses,
 			d.container(c, roleEphemeral, d.Old.EphemeralContainerStatuses))
 	}

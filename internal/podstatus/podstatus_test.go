@@ -231,6 +231,9 @@ func cases() map[string]*fixture {
 		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "img/debug"},
 	}}
 	m["an ephemeral container ended"] = debugged
+	late := newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).plan(ended)
+	late.Pod.Spec.EphemeralContainers = debugged.Pod.Spec.EphemeralContainers
+	m["an ephemeral container that was added after the end has no status"] = late
 	signalled := container("app")
 	signalled.Lifecycle = &v1.Lifecycle{StopSignal: new(v1.Signal("SIGUSR1"))}
 	m["a stop signal that was asked for"] = newFixture(always, signalled).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateRunning, StartedAt: at(10), StopSignal: "SIGUSR1"})
