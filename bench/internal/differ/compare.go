@@ -145,35 +145,6 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
 
-// before are the spans that began before the pod's end did.
-func (t *Trace) before(spans []span) []span {
-	ends := t.ends()
-	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !s.since.Before(ends) })
-}
-
-// onlyInTheEnd says that two sequences differ in nothing that began before the pod's end.
-func (d *differ) onlyInTheEnd(upstream, wherry []span) bool {
-	u, _ := apart(d.upstream.lasting(d.upstream.before(upstream)), values(wherry))
-	w, _ := apart(d.wherry.lasting(d.wherry.before(wherry)), values(upstream))
-	return len(u)+len(w) == 0
-}
-
-// ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
-func (t *Trace) ends() time.Time {
-	last := t.Created
-	for _, c := range t.Calls {
-		if c.Verb == "StartContainer" {
-			last = c.At
-		}
-	}
-	for _, c := range t.Calls {
-		if (c.Verb == "StopContainer" || c.Verb == "StopPodSandbox") && !c.At.Before(last) && c.At.Before(t.Deleted) {
-			return c.At
-		}
-	}
-	return t.Deleted
-}
-
 func values(spans []span) (out []string) {
 	for _, s := range spans {
 		out = append(out, s.value)
@@ -215,6 +186,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
 		}
+		if strings.HasPrefix(k, "observedGeneration") && d.deletedAfterItsEnd() {
+			d.add(aspect+", observedGeneration, deleted after its end: only upstream's is the new one", about+", "+k, u, w)
+			continue
+		}
 		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.toldBefore(about, w) {
 			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end", about+", "+k, u, w)
 			continue
@@ -222,62 +197,6 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		gu, gw := d.message(u), d.message(w)
 		d.add(fmt.Sprintf("%s, %s: upstream %q, Wherry %q", aspect, k, gu, gw), about+", "+k, u, w)
 	}
-}
-
-// toldBefore says that upstream's kubelet had told the API of the same end of that container.
-func (d *differ) toldBefore(about, state string) bool {
-	name := strings.TrimPrefix(about, "last status of ")
-	fields := strings.Fields(state)
-	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.states(name), func(s span) bool {
-		told := strings.Fields(s.value)
-		return len(told) == 4 && told[0] == fields[0] && told[2] == fields[1] && told[3] == fields[2]
-	})
-}
-
-// startsLast says that a container was started shortly before the pod's end. How it ended hangs on a moment.
-func (t *Trace) startsLast() bool {
-	ends := t.ends()
-	return slices.ContainsFunc(t.Calls, func(c Call) bool {
-		return c.Verb == "StartContainer" && c.At.Before(ends) && ends.Sub(c.At) < late && ends.Sub(t.Created) > late
-	})
-}
-
-// mirrorWithoutEnd says that upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
-func (d *differ) mirrorWithoutEnd() bool {
-	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
-		return false
-	}
-	newest := d.upstream.Statuses[len(d.upstream.Statuses)-1]
-	return d.upstream.running(newest.Pod)
-}
-
-// running says that a version of the pod shows a container as running that was asked to end later.
-func (t *Trace) running(p *v1.Pod) bool {
-	return slices.ContainsFunc(t.Calls, func(c Call) bool {
-		s := statusOf(p, c.Container)
-		return c.Verb == "StopContainer" && !c.At.Before(t.Deleted) && s != nil && s.State.Running != nil
-	})
-}
-
-// changedAfterItsEnd says that somebody changed the pod after it had ended, and that Wherry's last status is of the newer version.
-func (d *differ) changedAfterItsEnd() bool {
-	u, w := d.upstream.last(), d.wherry.last()
-	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
-}
-
-// resizedAfterItsEnd says that somebody resized the pod after it had ended.
-func (d *differ) resizedAfterItsEnd() bool {
-	return d.after(func(a Act) bool { return a.Do == Resize })
-}
-
-// after says that such an act came when upstream's kubelet had told of the pod's end, or shortly before.
-func (d *differ) after(such func(Act) bool) bool {
-	for _, s := range d.upstream.Statuses {
-		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
-			return slices.ContainsFunc(d.c.Acts, func(a Act) bool { return such(a) && d.upstream.Created.Add(a.At).After(s.At.Add(-settled)) })
-		}
-	}
-	return false
 }
 
 func both[K comparable, V any](a, b map[K]V) map[K]bool {
@@ -365,51 +284,6 @@ func (d *differ) forcedMeanwhile() string {
 		deleted = deleted || a.Do == Delete
 	}
 	return ""
-}
-
-// endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
-func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
-	p := d.c.play(name, attempt%lifeAttempts)
-	if in.stopped.IsZero() {
-		return false
-	}
-	for _, a := range d.c.Acts {
-		if a.Do == LoseSandbox && (in.stopped.Sub(d.upstream.Created.Add(a.At)).Abs() < late || in.stopped.Sub(d.wherry.Created.Add(a.At)).Abs() < late) {
-			return true // it ends with its sandbox
-		}
-	}
-	return p.Exits && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
-}
-
-// hurried says that an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.
-func (in *instance) hurried() bool {
-	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
-}
-
-func (in *instance) without(call string) *instance {
-	out := *in
-	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == call })
-	return &out
-}
-
-// lastEndsItself says that the newest instance of a container was asked to end about when it ended by itself.
-func (d *differ) lastEndsItself(name string) bool {
-	for _, t := range []*Trace{d.upstream, d.wherry} {
-		all := t.instances(name)
-		for attempt, in := range all {
-			if all[attempt+1] == nil && d.endsItself(name, attempt, in) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// unstopped is an instance without its end.
-func (in *instance) unstopped() *instance {
-	out := *in
-	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
-	return &out
 }
 
 // sameNumber says that both agents started a container equally often.
@@ -527,86 +401,4 @@ func (d *differ) order(starts []string) []string {
 		i = max(j, i+1)
 	}
 	return out
-}
-
-// ofWhat tells some events apart from others of their reason.
-func (d *differ) ofWhat(k string) string {
-	reason := strings.Fields(k)[1]
-	switch {
-	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedAfterItsEnd():
-		return ", of a pod that had ended"
-	case reason == "Killing":
-		return d.forcedMeanwhile()
-	}
-	return ""
-}
-
-// hangsOnAMoment says that an event is of the end of a container that ended by itself at about that time, of a container that had
-// just been started when the pod ended, or of a command that the end of its container cut short.
-func (d *differ) hangsOnAMoment(k string, u, w Event) bool {
-	cut := func(e Event) bool { return strings.Contains(e.Message, "errored and resulted in unknown state: ") }
-	switch strings.Fields(k)[1] {
-	case "Unhealthy":
-		return cut(u) || cut(w)
-	case "Killing":
-	default:
-		return false
-	}
-	return d.upstream.startsLast() || d.wherry.startsLast() || slices.ContainsFunc(d.c.containers(), func(name string) bool {
-		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
-	})
-}
-
-// everEndsItself says that an instance of the container was asked to end about when it ended by itself.
-func (d *differ) everEndsItself(name string) bool {
-	for _, t := range []*Trace{d.upstream, d.wherry} {
-		for attempt, in := range t.instances(name) {
-			if d.endsItself(name, attempt, in) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// repeated are the events whose number hangs on how often an agent looks, or on when the deletion came between two tries.
-var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
-
-// events compares which events there were, whether a reason came once or more often, and what was said.
-func (d *differ) events() {
-	upstream, wherry := d.upstream.Events, d.wherry.Events
-	often := func(k string, n int) string {
-		switch {
-		case n == 0:
-			return "none"
-		case n == 1:
-			return "one"
-		case slices.Contains(repeated, strings.Fields(k)[1]):
-			return "one"
-		}
-		return "several"
-	}
-	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
-		u, w := upstream[k], wherry[k]
-		if d.hangsOnAMoment(k, u, w) {
-			continue
-		}
-		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
-		d.level = InEvents
-		if a, b := often(k, u.Count), often(k, w.Count); a != b {
-			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,
-				fmt.Sprintf("%d %s", u.Count, u.Message), fmt.Sprintf("%d %s", w.Count, w.Message))
-			continue
-		}
-		d.level = InMessages
-		a, b := d.message(u.Message), d.message(w.Message)
-		switch {
-		case a == b:
-		case strings.HasPrefix(b, a):
-			kind, _, _ := strings.Cut(of, " spec.")
-			d.add(fmt.Sprintf("message of event %s: Wherry says more", kind), "message of "+k, u.Message, w.Message)
-		default:
-			d.add(fmt.Sprintf("message of event %s: upstream %q, Wherry %q", of, a, b), "message of "+k, u.Message, w.Message)
-		}
-	}
 }

@@ -262,6 +262,11 @@ var Decisions = []Decision{
 		Notice: "kubectl wait on observedGeneration returns for a pod that had ended when it was changed.",
 	},
 	{
+		Class:  "last status of the pod, observedGeneration, deleted after its end: only upstream's is the new one",
+		Why:    "Nothing is left to do for the deletion of a pod that has ended: Wherry asks the API server to remove the object. Upstream's kubelet may write one more status before, which says what the one before said.",
+		Notice: "One request less for each pod that had ended before it was deleted.",
+	},
+	{
 		Class:  "event Normal DeadlineExceeded: upstream several, Wherry one",
 		Why:    "An event says that something has happened. Upstream's kubelet repeats it at each look until the pod has ended.",
 		Notice: "One event for one deadline.",

@@ -1,0 +1,95 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// How a pod ends, and what comes after.
+
+// before are the spans that began before the pod's end did.
+func (t *Trace) before(spans []span) []span {
+	ends := t.ends()
+	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !s.since.Before(ends) })
+}
+
+// onlyInTheEnd says that two sequences differ in nothing that began before the pod's end.
+func (d *differ) onlyInTheEnd(upstream, wherry []span) bool {
+	u, _ := apart(d.upstream.lasting(d.upstream.before(upstream)), values(wherry))
+	w, _ := apart(d.wherry.lasting(d.wherry.before(wherry)), values(upstream))
+	return len(u)+len(w) == 0
+}
+
+// ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
+func (t *Trace) ends() time.Time {
+	last := t.Created
+	for _, c := range t.Calls {
+		if c.Verb == "StartContainer" {
+			last = c.At
+		}
+	}
+	for _, c := range t.Calls {
+		if (c.Verb == "StopContainer" || c.Verb == "StopPodSandbox") && !c.At.Before(last) && c.At.Before(t.Deleted) {
+			return c.At
+		}
+	}
+	return t.Deleted
+}
+
+// mirrorWithoutEnd says that upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
+func (d *differ) mirrorWithoutEnd() bool {
+	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
+		return false
+	}
+	newest := d.upstream.Statuses[len(d.upstream.Statuses)-1]
+	return d.upstream.running(newest.Pod)
+}
+
+// running says that a version of the pod shows a container as running that was asked to end later.
+func (t *Trace) running(p *v1.Pod) bool {
+	return slices.ContainsFunc(t.Calls, func(c Call) bool {
+		s := statusOf(p, c.Container)
+		return c.Verb == "StopContainer" && !c.At.Before(t.Deleted) && s != nil && s.State.Running != nil
+	})
+}
+
+// changedAfterItsEnd says that somebody changed the pod after it had ended, and that Wherry's last status is of the newer version.
+func (d *differ) changedAfterItsEnd() bool {
+	u, w := d.upstream.last(), d.wherry.last()
+	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
+}
+
+// deletedAfterItsEnd says that somebody deleted the pod after it had ended, and that upstream's kubelet alone wrote a status for that.
+func (d *differ) deletedAfterItsEnd() bool {
+	u, w := d.upstream.last(), d.wherry.last()
+	return u.Status.ObservedGeneration == u.Generation && u.DeletionTimestamp != nil && w.Status.ObservedGeneration == u.Generation-1 &&
+		d.after(func(a Act) bool { return a.Do == Delete })
+}
+
+// resizedAfterItsEnd says that somebody resized the pod after it had ended.
+func (d *differ) resizedAfterItsEnd() bool {
+	return d.after(func(a Act) bool { return a.Do == Resize })
+}
+
+// after says that such an act came when upstream's kubelet had told of the pod's end, or shortly before.
+func (d *differ) after(such func(Act) bool) bool {
+	for _, s := range d.upstream.Statuses {
+		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
+			return slices.ContainsFunc(d.c.Acts, func(a Act) bool { return such(a) && d.upstream.Created.Add(a.At).After(s.At.Add(-settled)) })
+		}
+	}
+	return false
+}
+
+// toldBefore says that upstream's kubelet had told the API of the same end of that container.
+func (d *differ) toldBefore(about, state string) bool {
+	name := strings.TrimPrefix(about, "last status of ")
+	fields := strings.Fields(state)
+	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.states(name), func(s span) bool {
+		told := strings.Fields(s.value)
+		return len(told) == 4 && told[0] == fields[0] && told[2] == fields[1] && told[3] == fields[2]
+	})
+}

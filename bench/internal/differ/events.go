@@ -1,0 +1,62 @@
+package differ
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// repeated are the events whose number hangs on how often an agent looks, or on when the deletion came between two tries.
+var repeated = []string{"BackOff", "Unhealthy", "Failed", "Pulling", "FailedCreatePodSandBox", "FailedSync"}
+
+// events compares which events there were, whether a reason came once or more often, and what was said.
+func (d *differ) events() {
+	upstream, wherry := d.upstream.Events, d.wherry.Events
+	often := func(k string, n int) string {
+		switch {
+		case n == 0:
+			return "none"
+		case n == 1:
+			return "one"
+		case slices.Contains(repeated, strings.Fields(k)[1]):
+			return "one"
+		}
+		return "several"
+	}
+	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
+		u, w := upstream[k], wherry[k]
+		if d.hangsOnAMoment(k, u, w) {
+			continue
+		}
+		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
+		d.level = InEvents
+		if a, b := often(k, u.Count), often(k, w.Count); a != b {
+			d.add(fmt.Sprintf("event %s: upstream %s, Wherry %s", of, a, b), "events "+k,
+				fmt.Sprintf("%d %s", u.Count, u.Message), fmt.Sprintf("%d %s", w.Count, w.Message))
+			continue
+		}
+		d.level = InMessages
+		a, b := d.message(u.Message), d.message(w.Message)
+		switch {
+		case a == b:
+		case strings.HasPrefix(b, a):
+			kind, _, _ := strings.Cut(of, " spec.")
+			d.add(fmt.Sprintf("message of event %s: Wherry says more", kind), "message of "+k, u.Message, w.Message)
+		default:
+			d.add(fmt.Sprintf("message of event %s: upstream %q, Wherry %q", of, a, b), "message of "+k, u.Message, w.Message)
+		}
+	}
+}
+
+// ofWhat tells some events apart from others of their reason.
+func (d *differ) ofWhat(k string) string {
+	reason := strings.Fields(k)[1]
+	switch {
+	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedAfterItsEnd():
+		return ", of a pod that had ended"
+	case reason == "Killing":
+		return d.forcedMeanwhile()
+	}
+	return ""
+}

@@ -1,0 +1,90 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// What hangs on a moment is not compared: an agent that is a second later than the other meets another world.
+
+// endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
+func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
+	p := d.c.play(name, attempt%lifeAttempts)
+	if in.stopped.IsZero() {
+		return false
+	}
+	for _, a := range d.c.Acts {
+		if a.Do == LoseSandbox && (in.stopped.Sub(d.upstream.Created.Add(a.At)).Abs() < late || in.stopped.Sub(d.wherry.Created.Add(a.At)).Abs() < late) {
+			return true // it ends with its sandbox
+		}
+	}
+	return p.Exits && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
+}
+
+// lastEndsItself says that the newest instance of a container was asked to end about when it ended by itself.
+func (d *differ) lastEndsItself(name string) bool {
+	for _, t := range []*Trace{d.upstream, d.wherry} {
+		all := t.instances(name)
+		for attempt, in := range all {
+			if all[attempt+1] == nil && d.endsItself(name, attempt, in) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// everEndsItself says that an instance of the container was asked to end about when it ended by itself.
+func (d *differ) everEndsItself(name string) bool {
+	for _, t := range []*Trace{d.upstream, d.wherry} {
+		for attempt, in := range t.instances(name) {
+			if d.endsItself(name, attempt, in) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hangsOnAMoment says that an event is of the end of a container that ended by itself at about that time, of a container that had
+// just been started when the pod ended, or of a command that the end of its container cut short.
+func (d *differ) hangsOnAMoment(k string, u, w Event) bool {
+	cut := func(e Event) bool { return strings.Contains(e.Message, "errored and resulted in unknown state: ") }
+	switch strings.Fields(k)[1] {
+	case "Unhealthy":
+		return cut(u) || cut(w) || d.upstream.startsLast() || d.wherry.startsLast()
+	case "Killing":
+	default:
+		return false
+	}
+	return d.upstream.startsLast() || d.wherry.startsLast() || slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
+	})
+}
+
+// startsLast says that a container was started shortly before the pod's end. How it ended hangs on a moment.
+func (t *Trace) startsLast() bool {
+	ends := t.ends()
+	return slices.ContainsFunc(t.Calls, func(c Call) bool {
+		return c.Verb == "StartContainer" && c.At.Before(ends) && ends.Sub(c.At) < late && ends.Sub(t.Created) > late
+	})
+}
+
+// hurried says that an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.
+func (in *instance) hurried() bool {
+	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
+}
+
+func (in *instance) without(call string) *instance {
+	out := *in
+	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == call })
+	return &out
+}
+
+// unstopped is an instance without its end.
+func (in *instance) unstopped() *instance {
+	out := *in
+	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
+	return &out
+}
