@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/bench/internal/differ"
@@ -47,6 +48,18 @@ func normal(value string) string {
 	return specHash.ReplaceAllString(value, "1-ID")
 }
 
+// optionalFile tells a container with a variable from a file that need not be there. No file of a volume is there in these pods.
+func optionalFile(p *v1.Pod, name string) string {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, e := range c.Env {
+			if c.Name == name && e.ValueFrom != nil && e.ValueFrom.FileKeyRef != nil && ptr.Deref(e.ValueFrom.FileKeyRef.Optional, false) {
+				return ", with a variable from an optional file that is missing,"
+			}
+		}
+	}
+	return ""
+}
+
 // Compare lists what the two runtimes were told differently of a pod.
 func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 	add := func(kind, name, field, a, b string) {
@@ -65,7 +78,8 @@ func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 	for _, name := range all {
 		u, w := upstream.config(name), wherry.config(name)
 		if (u == nil) != (w == nil) {
-			class := fmt.Sprintf("%s is made by one alone: upstream %q, Wherry %q", kindOf(name), general(upstream.Failed[name]), general(wherry.Failed[name]))
+			class := fmt.Sprintf("%s%s is made by one alone: upstream %q, Wherry %q", kindOf(name), optionalFile(p, name),
+				general(upstream.Failed[name]), general(wherry.Failed[name]))
 			found = append(found, Difference{Class: class, Where: name, Upstream: upstream.Failed[name], Wherry: wherry.Failed[name]})
 			continue
 		}

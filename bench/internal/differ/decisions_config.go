@@ -39,6 +39,11 @@ var ConfigDecisions = []Decision{
 		Notice: "The hostPort of a sidecar works.",
 	},
 	{
+		Class:  `a container, with a variable from an optional file that is missing, is made by one alone: upstream "CreateContainerConfigError: couldn't parse env file", Wherry ""`,
+		Why:    `"Specify whether the file or its key must be defined. If the file or key does not exist, then the env var is not published." Upstream's kubelet leaves out a missing key, and fails for a missing file.`,
+		Notice: "A container with an optional fileKeyRef starts without the variable when there is no file.",
+	},
+	{
 		Class:  `a container is made by one alone: upstream "", Wherry "volume \"...\": container \"...\", a mount: subPath \"...\" does not exist: no source of this secret volume gives such a file"`,
 		Why:    "A subPath that no key gives is a mistake. Upstream makes an empty directory of that name in the volume, where a file was meant, and the container starts without what it needs.",
 		Notice: "CreateContainerConfigError with that text, until the key is there, instead of a container with an empty directory.",
