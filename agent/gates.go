@@ -49,7 +49,7 @@ var podGates = []struct {
 func eachContainer(p *v1.Pod, do func(c *v1.Container, sidecar bool)) {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		do(c, c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
+		do(c, pod.IsSidecar(c))
 	}
 	for i := range p.Spec.Containers {
 		do(&p.Spec.Containers[i], false)

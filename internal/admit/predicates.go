@@ -85,7 +85,7 @@ func hostPorts(p *v1.Pod) []hostPort {
 	}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if pod.IsSidecar(c) {
 			add(c)
 		}
 	}

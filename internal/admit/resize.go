@@ -141,8 +141,7 @@ func (in *ResizeInput) initChanges() bool {
 	}
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		if was := had[c.Name]; !sidecar && was != nil && !equality.Semantic.DeepEqual(was, &c.Resources) {
+		if was := had[c.Name]; !pod.IsSidecar(c) && was != nil && !equality.Semantic.DeepEqual(was, &c.Resources) {
 			return true
 		}
 	}

@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 const (
@@ -43,7 +45,7 @@ func OOMScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 }
 
 func isSidecar(p *v1.Pod, c *v1.Container) bool {
-	if c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways {
+	if !pod.IsSidecar(c) {
 		return false
 	}
 	for i := range p.Spec.InitContainers {

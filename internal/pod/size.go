@@ -121,11 +121,10 @@ func AllocationTold(p *v1.Pod) *Allocation {
 		a.Pod = &whole
 	}
 	for i := range a.Containers {
-		for _, list := range [...][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-			for j := range list {
-				if c := &a.Containers[i]; list[j].Name == c.Name {
-					told(&c.Resources, list[j].AllocatedResources, list[j].Resources)
-				}
+		c := &a.Containers[i]
+		for st := range BaseStatuses(&p.Status) {
+			if st.Name == c.Name {
+				told(&c.Resources, st.AllocatedResources, st.Resources)
 			}
 		}
 	}

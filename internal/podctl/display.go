@@ -19,7 +19,7 @@ func restartable(p *v1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		if c.Name == name {
-			return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+			return pod.IsSidecar(c)
 		}
 	}
 	return false
@@ -71,11 +71,9 @@ func statusOf(p *v1.Pod) string {
 const removing = "Removing"
 
 func runsAny(p *v1.Pod) bool {
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for i := range list {
-			if list[i].State.Running != nil {
-				return true
-			}
+	for s := range pod.BaseStatuses(&p.Status) {
+		if s.State.Running != nil {
+			return true
 		}
 	}
 	return false
@@ -138,12 +136,10 @@ func endText(t *v1.ContainerStateTerminated) string {
 func restartsOf(p *v1.Pod, now time.Time) string {
 	n := int32(0)
 	var last time.Time
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for i := range list {
-			n += list[i].RestartCount
-			if t := list[i].LastTerminationState.Terminated; t != nil && t.FinishedAt.After(last) {
-				last = t.FinishedAt.Time
-			}
+	for s := range pod.BaseStatuses(&p.Status) {
+		n += s.RestartCount
+		if t := s.LastTerminationState.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
 		}
 	}
 	if n == 0 || last.IsZero() {
@@ -226,19 +222,17 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 
 // why is what a user should know about a pod that is not well: the message of the first container that waits or failed.
 func why(p *v1.Pod) string {
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for i := range list {
-			s := &list[i].State
-			switch {
-			case s.Waiting != nil && s.Waiting.Message != "":
-				return list[i].Name + ": " + s.Waiting.Message
-			case s.Terminated != nil && s.Terminated.ExitCode != 0:
-				text := fmt.Sprintf("%s: exit code %d", list[i].Name, s.Terminated.ExitCode)
-				if s.Terminated.Message != "" {
-					text += ": " + strings.TrimSpace(s.Terminated.Message)
-				}
-				return text
+	for c := range pod.BaseStatuses(&p.Status) {
+		s := &c.State
+		switch {
+		case s.Waiting != nil && s.Waiting.Message != "":
+			return c.Name + ": " + s.Waiting.Message
+		case s.Terminated != nil && s.Terminated.ExitCode != 0:
+			text := fmt.Sprintf("%s: exit code %d", c.Name, s.Terminated.ExitCode)
+			if s.Terminated.Message != "" {
+				text += ": " + strings.TrimSpace(s.Terminated.Message)
 			}
+			return text
 		}
 	}
 	return p.Status.Message
@@ -249,11 +243,9 @@ func completed(p *v1.Pod) (done bool, code int) {
 	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 		return false, 0
 	}
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for i := range list {
-			if t := list[i].State.Terminated; t != nil && t.ExitCode != 0 && !restartable(p, list[i].Name) {
-				return true, int(t.ExitCode)
-			}
+	for s := range pod.BaseStatuses(&p.Status) {
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 && !restartable(p, s.Name) {
+			return true, int(t.ExitCode)
 		}
 	}
 	if p.Status.Phase == v1.PodFailed {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // followLogs shows what the containers of our pods write, from instance to instance, until ctx ends.
@@ -23,15 +25,12 @@ func (r *runner) followLogs(ctx context.Context) {
 					uid, began = now.UID, map[string]string{}
 				}
 				if err == nil {
-					for _, list := range [][]v1.ContainerStatus{now.Status.InitContainerStatuses, now.Status.ContainerStatuses} {
-						for i := range list {
-							s := &list[i]
-							if s.ContainerID == "" || began[s.Name] == s.ContainerID || s.State.Waiting != nil {
-								continue
-							}
-							began[s.Name] = s.ContainerID
-							streams.Go(func() { r.showLog(ctx, now, s.Name) })
+					for s := range pod.BaseStatuses(&now.Status) {
+						if s.ContainerID == "" || began[s.Name] == s.ContainerID || s.State.Waiting != nil {
+							continue
 						}
+						began[s.Name] = s.ContainerID
+						streams.Go(func() { r.showLog(ctx, now, s.Name) })
 					}
 					if done, _ := completed(now); done {
 						return

@@ -192,7 +192,7 @@ func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, 
 	}
 	if previous {
 		// While a container waits for its next attempt, its newest one is the previous one.
-		st := containerStatus(&p.Status, name)
+		st := pod.StatusOf(&p.Status, name)
 		if st != nil && st.State.Waiting != nil && len(attempts) > 0 && attempts[0].State == pod.StateExited {
 			return attempts[0], nil
 		}
@@ -209,7 +209,7 @@ func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, 
 
 // noLog says why a container has no log, in the words that kubectl users know.
 func noLog(p *v1.Pod, name string) string {
-	st := containerStatus(&p.Status, name)
+	st := pod.StatusOf(&p.Status, name)
 	switch {
 	case st == nil:
 		return fmt.Sprintf("container %q in pod %q is not available", name, p.Name)
@@ -233,16 +233,4 @@ func (s *Server) running(p *v1.Pod, id string) bool {
 	o, _ := s.cfg.Pods.Observed(p.UID)
 	c := o.ByID(id)
 	return c != nil && c.Alive()
-}
-
-// containerStatus finds the status of a container of any kind.
-func containerStatus(st *v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

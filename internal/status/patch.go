@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/mergepatch"
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // ownership says who may write a condition type.
@@ -115,16 +116,14 @@ func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
 		seconds(&c.LastTransitionTime)
 		seconds(&c.LastProbeTime)
 	}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			for _, st := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
-				if st.Running != nil {
-					seconds(&st.Running.StartedAt)
-				}
-				if st.Terminated != nil {
-					seconds(&st.Terminated.StartedAt)
-					seconds(&st.Terminated.FinishedAt)
-				}
+	for c := range pod.Statuses(s) {
+		for _, st := range []*v1.ContainerState{&c.State, &c.LastTerminationState} {
+			if st.Running != nil {
+				seconds(&st.Running.StartedAt)
+			}
+			if st.Terminated != nil {
+				seconds(&st.Terminated.StartedAt)
+				seconds(&st.Terminated.FinishedAt)
 			}
 		}
 	}
@@ -164,11 +163,9 @@ func urgent(base, want *v1.PodStatus) bool {
 
 // allEnded reports whether the API knows of no container that runs or is still to run.
 func allEnded(s *v1.PodStatus) bool {
-	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].State.Terminated == nil {
-				return false
-			}
+	for c := range pod.Statuses(s) {
+		if c.State.Terminated == nil {
+			return false
 		}
 	}
 	return len(s.ContainerStatuses) > 0
@@ -179,12 +176,9 @@ func beginning(base, want *v1.PodStatus) bool {
 	if base.StartTime != nil || len(base.ContainerStatuses) > 0 || want.Phase != v1.PodPending || want.Reason != "" || want.Message != "" {
 		return false
 	}
-	for _, list := range [][]v1.ContainerStatus{want.InitContainerStatuses, want.ContainerStatuses} {
-		for i := range list {
-			s := &list[i].State
-			if s.Waiting == nil || s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing" {
-				return false
-			}
+	for c := range pod.BaseStatuses(want) {
+		if w := c.State.Waiting; w == nil || w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return false
 		}
 	}
 	return len(want.ContainerStatuses) > 0

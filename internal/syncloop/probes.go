@@ -82,18 +82,9 @@ func initial(p *v1.Pod, cm *decide.ContainerMemory, inst *pod.Container) *probe.
 	if cm.ProbedID == inst.ID && !pod.IsStatic(p) {
 		return nil
 	}
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if st := &list[i]; st.Name == inst.Name && hasID(st.ContainerID, inst.ID) {
-				return &probe.Initial{Started: st.Started != nil && *st.Started, Ready: st.Ready}
-			}
-		}
+	st := pod.StatusOf(&p.Status, inst.Name)
+	if st == nil || !decide.SameContainer(st.ContainerID, inst.ID) {
+		return nil
 	}
-	return nil
-}
-
-// hasID tells whether runtime://id names id.
-func hasID(full, id string) bool {
-	n := len(full) - len(id)
-	return id != "" && n >= 3 && full[n:] == id && full[n-3:n] == "://"
+	return &probe.Initial{Started: st.Started != nil && *st.Started, Ready: st.Ready}
 }

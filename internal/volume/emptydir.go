@@ -143,43 +143,11 @@ func pageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 // give, whichever is least. 0 is unbounded.
 func memorySize(p Pod, limit *resource.Quantity) int64 {
 	size := p.NodeAllocatable.Memory().Value()
-	if l := podMemoryLimit(p.Pod); l > 0 && (size == 0 || l < size) {
+	if l := crispec.PodSize(p.Pod).MemoryLimit; l > 0 && (size == 0 || l < size) {
 		size = l
 	}
 	if limit != nil && limit.Value() > 0 && (size == 0 || limit.Value() < size) {
 		size = limit.Value()
 	}
 	return size
-}
-
-// podMemoryLimit is the limit that the pod's cgroup gets: the pod's own, or the sum of its containers' where all
-// have one; 0: none.
-func podMemoryLimit(p *v1.Pod) int64 {
-	if r := p.Spec.Resources; r != nil {
-		if q, ok := r.Limits[v1.ResourceMemory]; ok {
-			return q.Value()
-		}
-	}
-	var sum, sidecars, highest int64
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		l := c.Resources.Limits.Memory().Value()
-		if l == 0 {
-			return 0
-		}
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			sidecars += l
-			highest = max(highest, sidecars)
-			continue
-		}
-		highest = max(highest, sidecars+l)
-	}
-	for i := range p.Spec.Containers {
-		l := p.Spec.Containers[i].Resources.Limits.Memory().Value()
-		if l == 0 {
-			return 0
-		}
-		sum += l
-	}
-	return max(sum+sidecars, highest) + p.Spec.Overhead.Memory().Value()
 }
