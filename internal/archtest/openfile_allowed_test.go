@@ -80,7 +80,5 @@ var openAllowed = map[opening]string{
 	{"internal/volume/podfiles.go:pruneMessages", "os.ReadDir"}:                 "lists a directory that only the agent writes to: containers have single files of it mounted",
 	{"internal/volume/subpath.go:makeTarget", "os.OpenFile"}:                    "makes a new file in a directory that only the agent writes to: O_EXCL opens nothing that exists",
 	{"internal/volume/teardown.go:Volumes.Orphans", "os.ReadDir"}:               ownFile,
-	{"internal/pullrecord/file.go:fill", "os.OpenFile"}:                         ownFile,
 	{"internal/pullrecord/file.go:names", "os.Open"}:                            ownFile,
-	{"internal/pullrecord/file.go:write", "os.Open"}:                            ownFile,
 }

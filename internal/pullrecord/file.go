@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -22,17 +21,19 @@ import (
 // maxFile bounds a file that is read or written: a record of two thousand secrets.
 const maxFile = 1 << 20
 
-const (
-	filePrefix = "sha256-"
-	tmpSuffix  = ".tmp"
-)
+const filePrefix = "sha256-"
+
+// isUnfinished: what an agent had not finished when it ended; other agents' end in .tmp.
+func isUnfinished(name string) bool {
+	return strings.HasSuffix(name, hostfs.Unfinished) || strings.HasSuffix(name, ".tmp")
+}
 
 // fileName is where an image's intent (by name) or record (by ID) lies.
 func fileName(of string) string { return fmt.Sprintf("%s%x", filePrefix, sha256.Sum256([]byte(of))) }
 
 // isFile: other names in the directories are not ours.
 func isFile(name string) bool {
-	return strings.HasPrefix(name, filePrefix) && !strings.HasSuffix(name, tmpSuffix)
+	return strings.HasPrefix(name, filePrefix) && !isUnfinished(name)
 }
 
 // read returns the file's bytes, or nil where there is none. It follows no link, waits for no FIFO and reads no more than
@@ -54,23 +55,10 @@ func write(path string, v any, sync bool) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	tmp := path + tmpSuffix
-	if err := fill(tmp, raw, sync); err != nil {
-		_ = os.Remove(tmp) // a full disk: leave no torn file
-		return err
+	if sync {
+		return hostfs.WriteFile(path, raw, 0o600)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	if !sync {
-		return nil
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return hostfs.ReplaceFile(path, raw, 0o600)
 }
 
 // encode is what write writes.
@@ -86,18 +74,6 @@ func encode(v any) ([]byte, error) {
 	return raw, nil
 }
 
-func fill(path string, raw []byte, sync bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
 // remove removes a file; one that is not there is removed.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +87,7 @@ func list(dir string) ([]string, error) { return names(dir, isFile) }
 
 // sweep removes the half-written files of an agent that crashed.
 func sweep(dir string) error {
-	torn, err := names(dir, func(name string) bool { return strings.HasSuffix(name, tmpSuffix) })
+	torn, err := names(dir, isUnfinished)
 	errs := []error{err}
 	for _, name := range torn {
 		errs = append(errs, remove(filepath.Join(dir, name)))

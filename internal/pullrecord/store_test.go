@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/hostfs"
 )
 
 // node is a root directory and what the Store said about it.
@@ -421,6 +423,7 @@ func TestTornFilesGo(t *testing.T) {
 	n := newNode(t)
 	n.place("pulling", fileName(private)+".tmp", `{"kind":`)
 	n.place("pulled", fileName(id)+".tmp", `{"kind":`)
+	n.place("pulled", fileName(id)+hostfs.Unfinished, `{"kind":`)
 	if n.claimed(private, present()) {
 		t.Error("a torn file counts")
 	}
