@@ -372,7 +372,10 @@ func (a *Agent) ownPodCIDR(ctx context.Context) error {
 
 func (a *Agent) probeEvent(e probe.Event) {
 	p, _ := a.pods.Get(e.Pod.UID)
-	a.events.podEvent(e.Pod, p, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
+	if p == nil {
+		p = pod.Remnant(e.Pod, e.List, e.Container)
+	}
+	a.events.Event(p, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
 }
 
 // timelineOf returns why a pod is where it is: its record of decisions, oldest first, and how many older ones were

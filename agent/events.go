@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -81,34 +80,13 @@ func (e *events) record(ref *v1.ObjectReference, eventType, reason, message stri
 func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) {
 	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	if container != "" {
-		ref.FieldPath = fieldPath(p, container)
+		kind, _, _ := pod.KindOf(p, container)
+		ref.FieldPath = kind.FieldPath(container)
 	}
 	e.record(ref, eventType, reason, message)
-}
-
-// podEvent records an event on a pod of which only the name is known.
-func (e *events) podEvent(ref pod.Ref, p *v1.Pod, container, eventType, reason, message string) {
-	if p == nil {
-		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
-	}
-	e.Event(p, container, eventType, reason, message)
 }
 
 // NodeEvent records an event on the node. Its UID is the node's name, as kubectl describe node looks for it.
 func (e *events) NodeEvent(eventType, reason, message string) {
 	e.record(&v1.ObjectReference{Kind: "Node", Name: e.nodeName, UID: types.UID(e.nodeName)}, eventType, reason, message)
-}
-
-func fieldPath(p *v1.Pod, container string) string {
-	for i := range p.Spec.InitContainers {
-		if p.Spec.InitContainers[i].Name == container {
-			return "spec.initContainers{" + container + "}"
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if p.Spec.EphemeralContainers[i].Name == container {
-			return "spec.ephemeralContainers{" + container + "}"
-		}
-	}
-	return "spec.containers{" + container + "}"
 }

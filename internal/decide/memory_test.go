@@ -296,6 +296,10 @@ func fullMemory(grace time.Duration) decide.Memory {
 				*x = time.Duration(n) * time.Second
 			case *uint32:
 				*x = uint32(n)
+			case *uint16:
+				*x = uint16(n)
+			case *pod.Kind:
+				*x = pod.KindEphemeral
 			case *pod.Op:
 				*x = pod.OpSetUp
 			case *[]string:

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -43,15 +44,18 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		}
 		m.noteRetry(o, pol, false)
 	case pod.OpPullImage:
-		m.Ensure(o.Action.Container).notePull(p, o, pol)
+		cm := m.Ensure(o.Action.Container)
+		cm.Stand(p)
+		cm.notePull(p, o, pol)
 	case pod.OpStartContainer:
 		cm := m.Ensure(o.Action.Container)
+		cm.Stand(p)
 		cm.noteStart(o, pol)
 		if o.Err == nil && !o.Unknown { // those before it have ended
 			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.Name == o.Action.Container })
 		}
 		if o.ID != "" && o.Action.ID == "" { // one that was found created has the size that its maker gave it
-			kept = cm.noteSize(o.ID, o.Action.Size)
+			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
 		}
 	case pod.OpPostStart:
 		kept = m.Ensure(o.Action.Container).notePostStart(o)
@@ -106,6 +110,13 @@ func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 		return r.Op == pod.OpRunSandbox && o.Began.Sub(r.Until) > pol.RetryMax
 	})
 	m.noteRetry(o, pol, false)
+}
+
+// Stand remembers where in its pod's spec a container stands.
+func (cm *ContainerMemory) Stand(p *v1.Pod) {
+	if kind, place, ok := pod.KindOf(p, cm.Name); ok {
+		cm.Kind, cm.Place = kind, uint16(min(place, math.MaxUint16))
+	}
 }
 
 func (cm *ContainerMemory) notePull(p *v1.Pod, o pod.Outcome, pol *Policy) {

@@ -62,7 +62,7 @@ func (m *Memory) Kept() Memory {
 	for i := range m.Containers {
 		c := &m.Containers[i]
 		out.Containers = append(out.Containers, ContainerMemory{
-			Name: c.Name, CrashDelay: c.CrashDelay, CrashUntil: c.CrashUntil, CrashedID: c.CrashedID,
+			Name: c.Name, Kind: c.Kind, Place: c.Place, CrashDelay: c.CrashDelay, CrashUntil: c.CrashUntil, CrashedID: c.CrashedID,
 			PostStartedID: c.PostStartedID, PostStartFailed: c.PostStartFailed,
 			PreStoppedID: c.PreStoppedID, ReplacedID: c.ReplacedID, ReplacedFor: c.ReplacedFor, SizedID: c.SizedID, Size: c.Size,
 		})

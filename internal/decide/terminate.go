@@ -235,7 +235,10 @@ const noRank = -1
 // initRank is the place of a container among the init containers. (Of those that are no sidecars none lives beside what
 // comes after it.)
 func (t *turn) initRank(name string) int {
-	if t.in.Pod == nil {
+	if t.in.Pod == nil { // it is as it was
+		if cm := t.memory(name); cm.Kind == pod.KindInit {
+			return int(cm.Place)
+		}
 		return noRank
 	}
 	for i := range t.in.Pod.Spec.InitContainers {
@@ -247,6 +250,9 @@ func (t *turn) initRank(name string) int {
 }
 
 func (t *turn) isEphemeral(name string) bool {
+	if t.in.Pod == nil {
+		return t.memory(name).Kind == pod.KindEphemeral
+	}
 	for i := range t.in.Pod.Spec.EphemeralContainers {
 		if t.in.Pod.Spec.EphemeralContainers[i].Name == name {
 			return true

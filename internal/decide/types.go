@@ -178,6 +178,10 @@ type Retry struct {
 // ContainerMemory is the memory of one container of the spec, by name.
 type ContainerMemory struct {
 	Name string
+	// Kind is the list of the spec that it stands in and Place its place there, from its last start: of a pod whose object is
+	// gone nothing else says so. (kept)
+	Kind  pod.Kind
+	Place uint16
 	// CrashDelay is the wait that the next restart gets; CrashUntil when the wait that runs now ends. (kept)
 	CrashDelay time.Duration
 	CrashUntil time.Time

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -196,7 +195,7 @@ func (x *Performer) event(job pod.Job, eventType, reason, format string, args ..
 		return
 	}
 	if p == nil {
-		p = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: job.Ref.Namespace, Name: job.Ref.Name, UID: job.Ref.UID}}
+		p = pod.Remnant(job.Ref, job.Kind, job.Action.Container)
 	}
 	x.cfg.Recorder.Event(p, job.Action.Container, eventType, reason, byName(job.Action, fmt.Sprintf(format, args...)))
 }

@@ -136,6 +136,8 @@ type Job struct {
 	Pod      *v1.Pod
 	Observed *Observed
 	Action   Action
+	// Kind is the kind of the action's container, as far as it is remembered: of a Pod that is nil nothing else says so.
+	Kind Kind
 	// ImageRef is the image reference that the runtime gave for the container's image, where known.
 	ImageRef string
 }

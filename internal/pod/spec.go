@@ -1,6 +1,73 @@
 package pod
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Kind is the list of a pod's spec that a container stands in. Its number is in checkpoints.
+type Kind uint8
+
+// The kinds. Main is also what nothing is known of.
+const (
+	KindMain Kind = iota
+	KindInit      // sidecars too
+	KindEphemeral
+)
+
+// String is the list's name in the API.
+func (k Kind) String() string {
+	switch k {
+	case KindMain:
+		return "containers"
+	case KindInit:
+		return "initContainers"
+	case KindEphemeral:
+		return "ephemeralContainers"
+	}
+	return "invalid"
+}
+
+// FieldPath is what an event about a container of this kind is about.
+func (k Kind) FieldPath(container string) string { return "spec." + k.String() + "{" + container + "}" }
+
+// KindOf returns the kind of a container, by its name, and its place in its list; false: there is no such container, or no pod.
+func KindOf(p *v1.Pod, name string) (kind Kind, place int, ok bool) {
+	if p == nil {
+		return KindMain, 0, false
+	}
+	for i := range p.Spec.InitContainers {
+		if p.Spec.InitContainers[i].Name == name {
+			return KindInit, i, true
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if p.Spec.EphemeralContainers[i].Name == name {
+			return KindEphemeral, i, true
+		}
+	}
+	for i := range p.Spec.Containers {
+		if p.Spec.Containers[i].Name == name {
+			return KindMain, i, true
+		}
+	}
+	return KindMain, 0, false
+}
+
+// Remnant is what is known of a pod whose object is gone: its name, and of one container in which list of the spec it stood.
+func Remnant(ref Ref, kind Kind, container string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
+	switch {
+	case container == "":
+	case kind == KindInit:
+		p.Spec.InitContainers = []v1.Container{{Name: container}}
+	case kind == KindEphemeral:
+		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: container}}}
+	default:
+		p.Spec.Containers = []v1.Container{{Name: container}}
+	}
+	return p
+}
 
 // SpecOf returns the spec of a container of any kind, by its name; an ephemeral one as the container that it is beside its
 // target. It points into p. nil: there is no such container, or no pod.

@@ -89,7 +89,7 @@ func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 	for _, a := range plan.Do {
 		job := pod.Job{Ref: w.ref, Pod: p, Observed: obs, Action: a}
 		if c := w.memory.Container(a.Container); c != nil {
-			job.ImageRef = c.ImageRef
+			job.ImageRef, job.Kind = c.ImageRef, c.Kind
 		}
 		ctx, cancel := w.flightContext(a.Op)
 		b.flights = append(b.flights, flight{action: a.Key(), began: time.Now(), cancel: cancel})

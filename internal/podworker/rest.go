@@ -33,6 +33,8 @@ type restingContainer struct {
 	pulled, sized, given bool
 	knows                bool // how many attempts there were
 	started, ready       bool
+	kind                 pod.Kind
+	place                uint16
 }
 
 // rest is the memory in less room, or nil where that is not all of it.
@@ -52,6 +54,7 @@ func rest(m *decide.Memory) *resting {
 		r.containers[i] = restingContainer{
 			name: c.Name, size: unique.Make(c.Size), image: c.PulledImage, ref: c.ImageRef, id: c.ProbedID, attempts: c.HighestAttempt,
 			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "", given: c.SizeGiven,
+			kind: c.Kind, place: c.Place,
 		}
 	}
 	whole := *m // empty lists hold nothing
@@ -84,6 +87,7 @@ func (r *resting) memory() *decide.Memory {
 		m.Containers[i] = decide.ContainerMemory{
 			Name: c.name, Size: c.size.Value(), PulledImage: c.image, ImageRef: c.ref, ProbedID: c.id, HighestAttempt: c.attempts,
 			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready, SizeGiven: c.given,
+			Kind: c.kind, Place: c.place,
 		}
 		if c.sized {
 			m.Containers[i].SizedID = c.id

@@ -67,7 +67,7 @@ func disturb(t *testing.T, name string, f reflect.Value) {
 		f.SetString(f.String() + "x")
 	case reflect.Int64:
 		f.SetInt(f.Int() + 1)
-	case reflect.Uint8, reflect.Uint32:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		f.SetUint(f.Uint() + 1)
 	case reflect.Pointer:
 		f.Set(reflect.New(f.Type().Elem()))

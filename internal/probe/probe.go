@@ -59,6 +59,7 @@ type Dialer interface {
 type Event struct {
 	Pod       pod.Ref
 	Container string
+	List      pod.Kind // the list of the pod's spec that the container stands in
 	// Reason is Unhealthy or ProbeWarning; both are of type Warning.
 	Reason  string
 	Message string
@@ -122,6 +123,8 @@ type Target struct {
 	Terminating bool
 	// Critical: the node needs the pod, and its liveness probes go before those of others.
 	Critical bool
+	// List is the list of the pod's spec that Spec stands in.
+	List pod.Kind
 }
 
 // Initial is what was known of a container before this agent started.

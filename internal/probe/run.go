@@ -171,7 +171,7 @@ func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 
 // events says what users are told about a result.
 func (c *container) events(k Kind, o Outcome, output string) []Event {
-	e := Event{Pod: c.ref, Container: c.target.Spec.Name, Reason: "Unhealthy"}
+	e := Event{Pod: c.ref, Container: c.target.Spec.Name, List: c.target.List, Reason: "Unhealthy"}
 	switch o {
 	case Success:
 		return nil

@@ -34,6 +34,7 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 			continue
 		}
 		cm := m.Ensure(c.Name)
+		cm.Stand(p)
 		before := initial(p, cm, inst)
 		if !decide.PostStartDone(c, cm, inst) && (before == nil || !before.Started) {
 			continue
@@ -44,7 +45,7 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 		}
 		targets = append(targets, probe.Target{
 			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
-			Initial: before, Terminating: ending, Critical: critical,
+			Initial: before, Terminating: ending, Critical: critical, List: cm.Kind,
 		})
 	}
 	s.Probes.Set(pod.RefOf(p), targets)
