@@ -72,7 +72,7 @@ func (a *Agent) buildControl() error {
 		"GET /node":                      http.HandlerFunc(a.serveNode),
 	})
 	if a.events.local != nil {
-		extra["GET /events"] = http.HandlerFunc(a.events.local.serve)
+		extra["GET /events"] = a.events.local
 	}
 	var err error
 	a.control, err = server.New(server.Config{

@@ -16,8 +16,8 @@ import (
 // server the newest stay here.
 type events struct {
 	nodeName string
-	recorder *event.Recorder // nil: there is no API server
-	local    *localEvents    // nil: the API server has them
+	recorder *event.Recorder
+	local    *event.Local // nil: the API server has them
 }
 
 // maxReason is how long the API server lets the reason of an event be.
@@ -27,14 +27,14 @@ const maxReason = 128
 func (a *Agent) buildEvents() error {
 	e := &events{nodeName: a.cfg.NodeName}
 	a.events = e
+	cfg := event.Config{Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Log: a.log}
 	if a.clients.beats == nil {
-		e.local = newLocalEvents(e.nodeName)
-		return nil
+		e.local = event.NewLocal()
+		cfg.API = func(string) event.API { return e.local }
+	} else {
+		cfg.API, cfg.Rate, cfg.Before = a.clients.events, eventRate(&a.cfg.Kubelet), a.statusFirst
 	}
-	e.recorder = event.New(event.Config{
-		API: a.clients.events, Source: v1.EventSource{Component: "kubelet", Host: e.nodeName}, Rate: eventRate(&a.cfg.Kubelet), Log: a.log,
-		Before: a.statusFirst,
-	})
+	e.recorder = event.New(cfg)
 	return nil
 }
 
@@ -60,20 +60,12 @@ func eventRate(k *kubelet.KubeletConfiguration) *rate.Limiter {
 
 // open begins to record; close ends it when ctx has ended, and waits for the request under way.
 func (e *events) open(ctx context.Context) (close func()) {
-	if e.recorder == nil {
-		return func() {}
-	}
 	return e.recorder.Open(ctx)
 }
 
 // record is where all events of the node go through: here their texts are bounded, whoever wrote them.
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
-	reason, message = pod.TextMax(reason, maxReason), pod.Text(message)
-	if e.local != nil {
-		e.local.add(ref, eventType, reason, message)
-		return
-	}
-	e.recorder.Record(ref, eventType, reason, message)
+	e.recorder.Record(ref, eventType, pod.TextMax(reason, maxReason), pod.Text(message))
 }
 
 // Event records an event on a pod; container is "" or what it is about.

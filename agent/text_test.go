@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/wherry-node/wherry/internal/event"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
@@ -51,13 +53,18 @@ func TestLogLinesAreBounded(t *testing.T) {
 // No event is longer than its texts may be.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
-	e := &events{nodeName: "n", local: newLocalEvents("n")}
+	local := event.NewLocal()
+	e := &events{nodeName: "n", recorder: event.New(event.Config{API: func(string) event.API { return local }})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer e.open(ctx)()
+	defer cancel()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}}
 	e.Event(p, "main", v1.EventTypeWarning, hostile(), "PostStartHook failed: "+hostile())
 	e.NodeEvent(v1.EventTypeWarning, "Reason", hostile())
-	list, _, _ := e.local.after(0)
-	if len(list) != 2 {
-		t.Fatalf("%d events", len(list))
+	list, _, news := local.After(0)
+	for len(list) < 2 {
+		<-news
+		list, _, news = local.After(0)
 	}
 	for _, ev := range list {
 		if len(ev.Message) > pod.TextBytes || len(ev.Reason) > maxReason || !utf8.ValidString(ev.Message) || strings.ContainsAny(ev.Message, "\x00\x1b\x07") {

@@ -11,4 +11,6 @@
 // a quarter of the others, not all: there are four requests at a time, by goroutines that live as long as there is one to send.
 // What Open returns waits for their end. An event is lost when the API server refuses it, and after twelve tries of two minutes in
 // all when it cannot be reached.
+//
+// A node without an API server has a Local in its place: the newest 512 events, in memory, and an endpoint that serves them.
 package event

@@ -1,0 +1,130 @@
+package event
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// kept is how many events a Local keeps. A pod that starts makes five.
+	kept = 512
+	// longestWait is how long a request for newer events waits for one, at most.
+	longestWait = time.Minute
+)
+
+// Local is the API of a node without an API server: it keeps the newest events in memory, and serves them. Methods may be called
+// concurrently.
+type Local struct {
+	mu     sync.Mutex
+	events []v1.Event // by time of the last occurrence; resourceVersion is its place in the order of all
+	seq    int
+	news   chan struct{} // closed with the next event
+}
+
+var _ API = (*Local)(nil)
+
+// NewLocal returns a Local that has no event.
+func NewLocal() *Local { return &Local{news: make(chan struct{})} }
+
+// Create keeps an event; the one that occurred longest ago goes where there are too many.
+func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	made := *ev
+	made.CreationTimestamp = ev.LastTimestamp
+	if len(l.events) >= kept {
+		l.events = slices.Delete(l.events, 0, len(l.events)-kept+1)
+	}
+	l.add(&made)
+	return &made, nil
+}
+
+// Patch counts an event: body has the fields that change.
+func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.Event, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.events, func(e v1.Event) bool { return e.Name == name })
+	if i < 0 {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "events"}, name)
+	}
+	changed := l.events[i]
+	if err := json.Unmarshal(body, &changed); err != nil {
+		return nil, fmt.Errorf("count event %s: %w", name, err)
+	}
+	l.events = slices.Delete(l.events, i, i+1)
+	l.add(&changed)
+	return &changed, nil
+}
+
+// add puts an event last, and wakes those who wait for one. It is called with the lock held.
+func (l *Local) add(ev *v1.Event) {
+	l.seq++
+	ev.ResourceVersion = strconv.Itoa(l.seq)
+	l.events = append(l.events, *ev)
+	close(l.news)
+	l.news = make(chan struct{})
+}
+
+// After returns the events newer than seq, oldest first, the newest seq, and what is closed with the next event.
+func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if n, _ := strconv.Atoi(e.ResourceVersion); n > seq {
+			events = append(events, e)
+		}
+	}
+	return events, l.seq, l.news
+}
+
+// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer: only newer events are
+// given, and with ?wait= (seconds) the first one is waited for.
+func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	var after, wait int
+	for name, to := range map[string]*int{"after": &after, "wait": &wait} {
+		text := q.Get(name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *to, err = strconv.Atoi(text); err != nil || *to < 0 {
+			http.Error(w, fmt.Sprintf("%s: %q is not a number, 0 or more", name, text), http.StatusBadRequest)
+			return
+		}
+	}
+	events, seq, news := l.After(after)
+	if after > seq { // of an earlier agent
+		events, seq, news = l.After(0)
+	}
+	if len(events) == 0 && wait > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Duration(min(wait, int(longestWait/time.Second)))*time.Second)
+		defer cancel()
+		select {
+		case <-news:
+			events, seq, _ = l.After(after)
+		case <-ctx.Done():
+		}
+	}
+	list := v1.EventList{
+		TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(seq)}, Items: events,
+	}
+	if list.Items == nil {
+		list.Items = []v1.Event{}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the client is gone: nobody to tell
+}
