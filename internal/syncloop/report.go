@@ -264,7 +264,7 @@ func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reaso
 	alive := inst != nil && inst.Alive()
 	switch {
 	case !alive && c.PullUntil.After(t.Now):
-		return "pull " + c.PullUntil.String(), v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q: %s: %s", c.PullFailed, c.WaitingReason, c.WaitingMessage)
+		return "pull " + c.PullUntil.String(), v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.PullFailed)
 	case !alive && c.CrashUntil.After(t.Now):
 		return "crash " + c.CrashedID, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, t.Ref.Name, t.Ref.Namespace, t.Ref.UID)
 	}

@@ -137,6 +137,10 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	})
 	if d.onlyInTheEnd(upstream, wherry) {
 		aspect += " while the pod ends"
+		u, w = d.inTheEnd(upstream, wherry)
+		if len(u)+len(w) == 0 || d.endIsTaken(about, u, w) {
+			return
+		}
 		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") }) {
 			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
 			return
@@ -185,6 +189,9 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		if strings.HasPrefix(k, "observedGeneration") && d.changedAfterItsEnd() {
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
+		}
+		if k == "podIPs" && d.c.Kind == Restart && u == "0" {
+			k += ", after a restart of the agents"
 		}
 		if strings.HasPrefix(k, "observedGeneration") && d.deletedAfterItsEnd() {
 			d.add(aspect+", observedGeneration, deleted after its end: only upstream's is the new one", about+", "+k, u, w)
@@ -243,7 +250,7 @@ func (d *differ) calls(name string) {
 				u, w = u.without("postStart"), w.without("postStart")
 			}
 			if !sameCalls(u.calls, w.calls) {
-				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls)+d.forcedMeanwhile(), about, u.calls, w.calls)
+				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
 			}
 		case u != nil && d.waitsByDecision(name, attempt):
 			d.add((&delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true, wherry: 1}).class(),
@@ -270,18 +277,6 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 				return ", which fails a probe with a grace period of its own"
 			}
 		}
-	}
-	return ""
-}
-
-// forcedMeanwhile tells the calls of a pod that was deleted by force while it ended.
-func (d *differ) forcedMeanwhile() string {
-	deleted := false
-	for _, a := range d.c.Acts {
-		if a.Do == Delete && deleted && a.Grace == 0 {
-			return ", whose pod is deleted by force while it ends"
-		}
-		deleted = deleted || a.Do == Delete
 	}
 	return ""
 }

@@ -187,7 +187,7 @@ var Decisions = []Decision{
 		Notice: "A static pod with a deadline can be changed after the deadline of its old version.",
 	},
 	{
-		Class:  `calls of main, whose pod is deleted by force while it ends: only Wherry has ["stop(2)"]`,
+		Class:  classShorter,
 		Why:    `"On the node, Pods that are set to terminate immediately will still be given a small grace period before being force killed." Upstream's kubelet goes on with the longer period that it began with.`,
 		Notice: "kubectl delete --force --grace-period=0 of a pod that is ending ends it within two seconds.",
 	},
@@ -195,6 +195,31 @@ var Decisions = []Decision{
 		Class:  "time of StartContainer of main#3 after an exit, which followed a stop, whose image is changed: upstream is later",
 		Why:    "As after a failed start: the first start of a changed definition is no restart of it.",
 		Notice: "As above.",
+	},
+	{
+		Class:  "time of StartContainer of main#2 after an exit, after a restart of the agents: Wherry is later",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
+		Notice: "A restart of the agent does not restart what waits in its back-off.",
+	},
+	{
+		Class:  "time of StartContainer of main#3 after an exit, after a restart of the agents: Wherry is later",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
+		Notice: "A restart of the agent does not restart what waits in its back-off.",
+	},
+	{
+		Class:  "time of StartContainer of init#2 after an exit, after a restart of the agents: Wherry is later",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
+		Notice: "A restart of the agent does not restart what waits in its back-off.",
+	},
+	{
+		Class:  "time of StartContainer of init#3 after an exit, after a restart of the agents: Wherry is later",
+		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
+		Notice: "A restart of the agent does not restart what waits in its back-off.",
+	},
+	{
+		Class:  "last status of the pod, podIPs, after a restart of the agents: upstream \"0\", Wherry \"1\"",
+		Why:    "What was told of a pod that has ended is not taken back. Upstream's kubelet loses its address when it is restarted after the sandbox had ended.",
+		Notice: "kubectl get pod -o wide shows the address that an ended pod had.",
 	},
 	{
 		Class:  "time of StartContainer of sidecar#0, in the next life of a static pod: upstream is later",

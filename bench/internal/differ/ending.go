@@ -23,6 +23,18 @@ func (d *differ) onlyInTheEnd(upstream, wherry []span) bool {
 	return len(u)+len(w) == 0
 }
 
+// inTheEnd are the values that only one side had after the pod's end had begun, each on its own.
+func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string) {
+	late := func(t *Trace, spans []span) []string {
+		return t.lasting(slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.since.Before(t.ends()) }))
+	}
+	u, w = late(d.upstream, upstream), late(d.wherry, wherry)
+	only := func(a, b []string) []string {
+		return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
+	}
+	return only(u, w), only(w, u)
+}
+
 // ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
 func (t *Trace) ends() time.Time {
 	last := t.Created
@@ -92,4 +104,11 @@ func (d *differ) toldBefore(about, state string) bool {
 		told := strings.Fields(s.value)
 		return len(told) == 4 && told[0] == fields[0] && told[2] == fields[1] && told[3] == fields[2]
 	})
+}
+
+// endIsTaken says that all that differs is an end that upstream's kubelet had told and takes back: the last status tells of that.
+func (d *differ) endIsTaken(about string, u, w []string) bool {
+	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
+	unknown := func(v string) bool { return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " ContainerStatusUnknown ") }
+	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore("last status of "+name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }

@@ -60,3 +60,15 @@ func (d *differ) ofWhat(k string) string {
 	}
 	return ""
 }
+
+// forcedMeanwhile tells the calls of a pod that was deleted by force while it ended.
+func (d *differ) forcedMeanwhile() string {
+	deleted := false
+	for _, a := range d.c.Acts {
+		if a.Do == Delete && deleted && a.Grace == 0 {
+			return ", whose pod is deleted by force while it ends"
+		}
+		deleted = deleted || a.Do == Delete
+	}
+	return ""
+}

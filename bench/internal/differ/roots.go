@@ -2,6 +2,7 @@ package differ
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ const (
 	classOwnPolicy      = "a lost sandbox is made again for a container with a restart policy of its own, in a pod with restartPolicy Never: only Wherry"
 	classAttemptTwice   = "an attempt of a container is made twice, after its sandbox was lost: only upstream"
 	classDeadlineAnew   = "a static pod whose manifest is changed has its whole deadline again: only Wherry"
+	classShorter        = "a deletion with a shorter grace period, or by force, cuts short a pod that is ending: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
 )
 
@@ -39,6 +41,8 @@ func (d *differ) root() string {
 		return classAttemptTwice
 	case d.deadlineAnew():
 		return classDeadlineAnew
+	case d.cutsShort():
+		return classShorter
 	case d.startsInTheEnd():
 		return classStartsInTheEnd
 	}
@@ -49,6 +53,7 @@ func (d *differ) root() string {
 type wait struct {
 	from, to  time.Duration // since the pod's first sandbox
 	container string
+	attempt   uint32
 }
 
 // hookWaits are the postStart hooks that take a while.
@@ -86,7 +91,7 @@ func (d *differ) waitFrom(i int, most time.Duration) wait {
 		}
 		break
 	}
-	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container}
+	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container, c.Attempt}
 }
 
 // actsMeanwhile says that Wherry started, stopped or changed something else during one of those times, which upstream's kubelet did
@@ -98,7 +103,8 @@ func (d *differ) actsMeanwhile(waits []wait) bool {
 		}
 		for _, c := range d.wherry.Calls {
 			at := c.At.Sub(d.wherry.Created)
-			if c.Container == w.container || c.Late || at < w.from-time.Second || at > w.to || !acts(c) {
+			itself := c.Container == w.container && c.Attempt == w.attempt
+			if itself || c.Late || at < w.from-time.Second || at > w.to || !acts(c) {
 				continue
 			}
 			if !slices.ContainsFunc(d.upstream.Calls, func(u Call) bool {
@@ -149,6 +155,36 @@ func (d *differ) ownPolicy() bool {
 	lost := func(a Act) bool { return a.Do == LoseSandbox }
 	return d.c.Spec.RestartPolicy == v1.RestartPolicyNever && slices.ContainsFunc(d.c.Spec.Containers, own) && slices.ContainsFunc(d.c.Acts, lost) &&
 		d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
+}
+
+// cutsShort says that a deletion came when Wherry had begun to end the pod, and that Wherry asked a container to end once more, with
+// less time; upstream's kubelet did not.
+func (d *differ) cutsShort() bool {
+	for _, a := range d.c.Acts {
+		if a.Do == Delete && a.Grace >= 0 && stopsAgain(d.wherry, a) && !stopsAgain(d.upstream, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// stopsAgain says that a container that had been asked to end was asked to do so sooner, within two seconds of an act.
+func stopsAgain(t *Trace, a Act) bool {
+	at := t.Created.Add(a.At)
+	asked := map[string]int64{}
+	for _, c := range t.Calls {
+		name := fmt.Sprint(c.Container, c.Attempt)
+		if before, ended := asked[name]; c.Verb == "StopContainer" && ended && c.Timeout < before && !c.At.Before(at) && c.At.Sub(at) < settled {
+			return true
+		}
+		switch {
+		case c.Verb == "StopContainer" && !c.Late:
+			asked[name] = c.Timeout
+		case c.Verb == "ExecSync" && c.Command == "preStop" && c.At.Before(at):
+			asked[name] = math.MaxInt64 // the hook is the beginning of its end
+		}
+	}
+	return false
 }
 
 // startsInTheEnd says that upstream's kubelet alone started a container after the pod's deletion.

@@ -72,3 +72,17 @@ func (l life) hooked(again ...float64) *Trace {
 	}
 	return l.Trace
 }
+
+// A deletion with less time comes while the pod ends.
+func TestADeletionThatCutsShort(t *testing.T) {
+	c := oneContainer()
+	c.Acts = []Act{{At: 35 * time.Second, Do: Delete, Grace: 20}, {At: 40 * time.Second, Do: Delete, Grace: 1}}
+	u, w := newLife(), newLife()
+	for _, l := range []life{u, w} {
+		l.call(35, Call{Verb: "StopContainer", Container: "main-0", Timeout: 20})
+	}
+	w.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 2})
+	want(t, Compare(c, u.Trace, w.Trace), classShorter)
+	c.Acts = c.Acts[:1]
+	want(t, Compare(c, u.Trace, w.Trace), `calls of main: only Wherry has ["stop(2)"]`)
+}

@@ -32,8 +32,18 @@ func (l *delay) class() string {
 			what += ", which followed a stop"
 		}
 	}
-	if slices.ContainsFunc(l.d.c.Acts, func(a Act) bool { return a.Do == SetImage && a.Container == l.name }) {
+	if slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
+		return a.Do == SetImage && a.Container == l.name && a.At < min(l.upstream, l.wherry)
+	}) {
 		what += ", whose image is changed"
+	}
+	if l.start && l.attempt > 0 && l.d.c.Kind == Restart {
+		what += ", after a restart of the agents"
+	}
+	if l.start && slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
+		return a.Do == Resize && a.Container == l.name && a.At < max(l.upstream, l.wherry)
+	}) {
+		what += ", which is resized in its back-off"
 	}
 	if l.attempt == lifeAttempts {
 		what += ", in the next life of a static pod"
