@@ -25,6 +25,7 @@ import (
 	"github.com/wherry-node/wherry/internal/podset"
 	"github.com/wherry-node/wherry/internal/probe"
 	"github.com/wherry-node/wherry/internal/pullaccess"
+	"github.com/wherry-node/wherry/internal/pullrecord"
 	"github.com/wherry-node/wherry/internal/server"
 	"github.com/wherry-node/wherry/internal/source"
 	"github.com/wherry-node/wherry/internal/stats"
@@ -41,34 +42,35 @@ type Agent struct {
 	clients clients
 	log     *slog.Logger
 
-	cri        *cri.Client
-	ground     *ground // what stands for the machine
-	events     *events
-	pods       *podset.Set
-	pleg       *pleg.Generator
-	probes     *probe.Probes
-	work       *work.Scheduler
-	pulls      *pullSettler // nil: nothing is recorded of pulls
-	runtime    *nodefacts.Runtime
-	node       *nodefacts.Source
-	heartbeat  *heartbeat.Heartbeat // nil when standalone
-	own        *ownNode             // nil when standalone
-	writer     *status.Writer       // nil when standalone
-	mirrors    *mirror.Mirrors      // nil when standalone
-	report     *syncloop.Report
-	loop       *syncloop.Loop
-	server     *server.Server
-	push       *source.Push   // nil: nobody can push
-	control    *server.Server // nil: no socket
-	stats      *stats.Stats
-	metrics    *stats.Metrics
-	probed     *stats.Probed
-	settings   nodestatus.Settings
-	shares     *work.Shares // nil: the defaults
-	pullPolicy pullaccess.Policy
-	facts      factsCache
-	host       hostFacts // set by Run before anything runs
-	began      time.Time // set by Run before anything runs
+	cri         *cri.Client
+	ground      *ground // what stands for the machine
+	events      *events
+	pods        *podset.Set
+	pleg        *pleg.Generator
+	probes      *probe.Probes
+	work        *work.Scheduler
+	pullRecords *pullrecord.Store   // nil: nothing is recorded of pulls
+	pulls       *pullrecord.Settler // nil with it
+	runtime     *nodefacts.Runtime
+	node        *nodefacts.Source
+	heartbeat   *heartbeat.Heartbeat // nil when standalone
+	own         *ownNode             // nil when standalone
+	writer      *status.Writer       // nil when standalone
+	mirrors     *mirror.Mirrors      // nil when standalone
+	report      *syncloop.Report
+	loop        *syncloop.Loop
+	server      *server.Server
+	push        *source.Push   // nil: nobody can push
+	control     *server.Server // nil: no socket
+	stats       *stats.Stats
+	metrics     *stats.Metrics
+	probed      *stats.Probed
+	settings    nodestatus.Settings
+	shares      *work.Shares // nil: the defaults
+	pullPolicy  pullaccess.Policy
+	facts       factsCache
+	host        hostFacts // set by Run before anything runs
+	began       time.Time // set by Run before anything runs
 
 	opened     opened
 	apiLeftOut bool // a standalone node without what its HTTPS API needs
@@ -161,7 +163,7 @@ func (a *Agent) buildPods() error {
 func (a *Agent) buildNode() error {
 	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
 	if a.pulls != nil {
-		a.runtime.OnImages(a.pulls.listed)
+		a.runtime.OnImages(a.pulls.Listed)
 	}
 	a.node = nodefacts.New(nodefacts.Config{
 		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
@@ -169,9 +171,9 @@ func (a *Agent) buildNode() error {
 	})
 	k := &a.cfg.Kubelet
 	r := &a.facts.resolver
-	r.clusterDomain, r.event, r.log = k.ClusterDomain, a.events.NodeEvent, a.log
+	r.ClusterDomain, r.Event, r.Log = k.ClusterDomain, a.events.NodeEvent, a.log
 	if a.deps.Machine.real && k.ResolverConfig != nil {
-		r.path = *k.ResolverConfig
+		r.Path = *k.ResolverConfig
 	}
 	if a.deps.Client == nil {
 		return nil
@@ -252,7 +254,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.node.ReadMachine(); err != nil {
 		a.log.Error("the machine's facts cannot be read yet", "err", err) // the node's status tries again
 	}
-	a.facts.resolver.read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
+	a.facts.resolver.Read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
 	err := runAll(ctx, a.parts())
 	if errors.Is(err, context.Canceled) {

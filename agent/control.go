@@ -88,7 +88,7 @@ func (a *Agent) buildControl() error {
 }
 
 func (a *Agent) serveControl(ctx context.Context) error {
-	return server.Serve(ctx, a.lasting(ctx, a.deps.Control), a.control.Handler(), server.ServeOptions{Log: a.log})
+	return server.Serve(ctx, a.deps.Control, a.control.Handler(), server.ServeOptions{Log: a.log})
 }
 
 // socketUser is whoever could open the control socket, by the mode of its file, from a process of this machine: a container

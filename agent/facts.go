@@ -15,6 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cgroup"
 	"github.com/wherry-node/wherry/internal/crispec"
 	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/nodefacts"
 	"github.com/wherry-node/wherry/internal/nodestatus"
 	"github.com/wherry-node/wherry/internal/perform"
 	"github.com/wherry-node/wherry/internal/pod"
@@ -102,7 +103,7 @@ type factsCache struct {
 	at       time.Time
 	reading  bool
 	facts    perform.Facts
-	resolver resolver
+	resolver nodefacts.Resolver
 }
 
 // last returns what was read last, if that is good enough, or else tells the caller to read.
@@ -146,7 +147,7 @@ func (a *Agent) performFacts() perform.Facts {
 	}
 	if a.deps.Machine.real {
 		f.NodeHosts = readFile("/etc/hosts")
-		f.HostResolv = a.facts.resolver.read()
+		f.HostResolv = a.facts.resolver.Read()
 	}
 	a.facts.put(f)
 	return f

@@ -27,6 +27,7 @@ import (
 	"github.com/wherry-node/wherry/internal/perform"
 	"github.com/wherry-node/wherry/internal/podworker"
 	"github.com/wherry-node/wherry/internal/probe"
+	"github.com/wherry-node/wherry/internal/referents"
 	"github.com/wherry-node/wherry/internal/userns"
 	"github.com/wherry-node/wherry/internal/volume"
 )
@@ -74,18 +75,20 @@ type referrer interface {
 
 // buildGround wires what differs between a real and a simulated machine.
 func (a *Agent) buildGround() error {
-	refresh := func(uid types.UID) { a.loop.Refresh(uid) } // built later
-	refs := &referents{local: objects.NewLocal(refresh), handlers: a.runtimeHandlers}
-	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
-	refs.apiForStatic = !gates.Enabled("PreventStaticPodAPIReferences")
+	refresh := func(uid types.UID) { a.loop.Refresh(uid) }  // built later
+	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked by New
+	named := referents.Config{
+		Local: objects.NewLocal(refresh), Handlers: a.runtimeHandlers, APIForStatic: !gates.Enabled("PreventStaticPodAPIReferences"),
+	}
 	if a.deps.Client != nil {
-		refs.classes.api = a.clients.api.RuntimeClasses()
-		refs.api = objects.New(objects.Config{
+		named.Classes = a.clients.api.RuntimeClasses()
+		named.API = objects.New(objects.Config{
 			API: a.clients.objects(), Log: a.log, Notify: refresh,
 			Strategy: objects.Strategy(a.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy),
 		})
 	}
-	g := &ground{objects: refs, local: refs.local, missing: refs.missing(), hasLocal: refs.has}
+	refs := referents.New(named)
+	g := &ground{objects: refs, local: named.Local, missing: refs.Missing(), hasLocal: refs.Has}
 	a.ground = g
 	g.images = a.images(g)
 	g.dialer = a.deps.Dialer

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -42,7 +40,8 @@ func pullRate(cfg *Config) *rate.Limiter {
 // buildPullRecords makes what records who pulled which image, where the machine keeps that.
 func (a *Agent) buildPullRecords() error {
 	if dir := a.pullRecordDir(); dir != "" {
-		a.pulls = &pullSettler{store: pullrecord.New(dir, a.log), log: a.log, lists: make(chan imageList, 1)}
+		a.pullRecords = pullrecord.New(dir, a.log)
+		a.pulls = pullrecord.NewSettler(a.pullRecords, a.log)
 	}
 	return nil
 }
@@ -54,7 +53,7 @@ func (a *Agent) images(g *ground) *image.Images {
 		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Meter: a.metrics, Log: a.log,
 	}
 	if a.pulls != nil {
-		cfg.Access, cfg.Records = a.pullPolicy, a.pulls.store
+		cfg.Access, cfg.Records = a.pullPolicy, a.pullRecords
 		cfg.Listed = func() []*runtimeapi.Image { return a.runtime.Store().Images }
 	}
 	return image.New(cfg)
@@ -83,40 +82,4 @@ func pullAccess(k *kubelet.KubeletConfiguration) (pullaccess.Policy, error) {
 		return p, fmt.Errorf("preloadedImagesVerificationAllowlist: %w", err)
 	}
 	return p, nil
-}
-
-// imageList is what images the runtime had, at the earliest when it was asked.
-type imageList struct {
-	began  time.Time
-	images []*runtimeapi.Image
-}
-
-// pullSettler compares what is recorded of pulls with each list of the runtime's images, in a goroutine of its own: a disk
-// that hangs must not hold up what the runtime is asked.
-type pullSettler struct {
-	store *pullrecord.Store
-	log   *slog.Logger
-	lists chan imageList // of one
-}
-
-// listed takes a list; while the one before is not looked at, it is dropped: another follows.
-func (s *pullSettler) listed(began time.Time, images []*runtimeapi.Image) {
-	select {
-	case s.lists <- imageList{began, images}:
-	default:
-	}
-}
-
-// Run settles until ctx ends.
-func (s *pullSettler) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case l := <-s.lists:
-			if err := s.store.Settle(l.began, l.images); err != nil {
-				s.log.Warn("records of image pulls are not brought up to date; it is tried again with the next list of images", "err", err)
-			}
-		}
-	}
 }

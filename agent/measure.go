@@ -48,7 +48,7 @@ func (a *Agent) buildMetrics() error {
 		Registerer: a.deps.Metrics, NodeName: a.cfg.NodeName, Version: config.KubernetesVersion, Pods: observed{a}, Process: a.deps.ProcessMetrics,
 	}
 	if a.pulls != nil {
-		catalogue.PullRecords = a.pulls.store.Count
+		catalogue.PullRecords = a.pullRecords.Count
 	}
 	var err error
 	if a.metrics, err = stats.NewMetrics(catalogue); err != nil {

@@ -93,6 +93,6 @@ func (denyAll) Authorize(context.Context, server.Attributes) (bool, error) { ret
 
 func (a *Agent) serve(ctx context.Context) error {
 	return a.server.Run(ctx, server.Listeners{
-		API: a.lasting(ctx, a.deps.API), TLS: a.deps.TLS, Health: a.lasting(ctx, a.deps.Health), ReadOnly: a.lasting(ctx, a.deps.ReadOnly),
+		API: a.deps.API, TLS: a.deps.TLS, Health: a.deps.Health, ReadOnly: a.deps.ReadOnly,
 	})
 }

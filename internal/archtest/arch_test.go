@@ -34,7 +34,7 @@ var layers = map[string]string{
 	"hostfs":     "H",
 	"work":       "S",
 
-	"perform": "C", "podworker": "C", "syncloop": "C", "nodefacts": "C",
+	"perform": "C", "podworker": "C", "syncloop": "C", "nodefacts": "C", "referents": "C",
 
 	"simcri": "D", "simkube": "D", "fleet": "D", "agenttest": "D", "archtest": "D", "fuzzfill": "D", "plant": "D",
 }

@@ -115,7 +115,7 @@ var classes = []hole{
 			"syncloop.TestAVolumeThatCannotBeMeasuredIsNotEmpty", "integration.TestHostile"}},
 	{"annotations and labels of tenants", "an API pod that claims to be static is critical, makes others go, keeps its disk, reads the node's own Secrets",
 		"a pod is static because of the source that it came from; what an API pod claims is dropped at the door",
-		[]string{"pod.FuzzFrom", "podset.FuzzWhatATenantWritesDecidesNothing", "podset.FuzzForgedMirror", "agent.TestForgedSourceFindsNoLocalSecret",
+		[]string{"pod.FuzzFrom", "podset.FuzzWhatATenantWritesDecidesNothing", "podset.FuzzForgedMirror", "referents.TestForgedSourceFindsNoLocalSecret",
 			"agenttest.TestForgedSourceEarnsNothing", "agenttest.TestForgedMirrorIsRemoved", "agenttest.TestForgedMirrorMovesNoStaticPod", "crispec.TestWhatIsReadBackIsTheAgentsOwn", "integration.TestHostile"}},
 	{"static pods that refer to the API", "a manifest uses the node's identity to read objects of the cluster",
 		"refused, unless the node's own files have the object; the mirror hides no reference",

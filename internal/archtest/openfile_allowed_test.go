@@ -15,7 +15,7 @@ const (
 var openAllowed = map[opening]string{
 	{"agent/facts.go:Agent.maskedPaths", "path/filepath.Glob"}:                  kernelText,
 	{"agent/ground.go:readFile", "os.ReadFile"}:                                 adminFile,
-	{"agent/resolv.go:resolver.read", "os.ReadFile"}:                            adminFile,
+	{"internal/nodefacts/resolv.go:Resolver.Read", "os.ReadFile"}:               adminFile,
 	{"cmd/wherry/csr.go:csrFlags.given", "os.ReadFile"}:                         userCommand,
 	{"internal/podctl/manifests.go:manifestFiles", "os.ReadDir"}:                userCommand,
 	{"internal/podctl/manifests.go:manifests.read", "os.Open"}:                  userCommand,

@@ -110,7 +110,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // handshakes that fail, mostly
 		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
-	l = newBoundedListener(l, o.UnknownConnections)
+	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
 	ended := make(chan struct{})
 	var stopping sync.WaitGroup
 	stopping.Go(func() {

@@ -1,4 +1,4 @@
-package agent
+package server
 
 import (
 	"context"
@@ -14,14 +14,6 @@ type lasting struct {
 	net.Listener
 	ctx context.Context
 	log *slog.Logger
-}
-
-// lasting wraps l; nil stays nil.
-func (a *Agent) lasting(ctx context.Context, l net.Listener) net.Listener {
-	if l == nil {
-		return nil
-	}
-	return &lasting{Listener: l, ctx: ctx, log: a.log}
 }
 
 // Accept fails when the listener is closed, or the agent ends.

@@ -1,4 +1,4 @@
-package agent
+package referents
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 // A tenant's pod that says that it came from a file does not find what came with the node's manifests.
 func TestForgedSourceFindsNoLocalSecret(t *testing.T) {
 	t.Parallel()
-	r := &referents{local: objects.NewLocal(func(types.UID) {}), api: &objects.Objects{}}
+	r := New(Config{Local: objects.NewLocal(func(types.UID) {}), API: &objects.Objects{}})
 	set := podset.New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
 	forged := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", UID: "a", Annotations: map[string]string{pod.AnnotationSource: "file"}}}
 	set.Upsert(pod.SourceAPI, forged)

@@ -1,4 +1,4 @@
-package agent
+package nodefacts
 
 import (
 	"log/slog"
@@ -13,7 +13,7 @@ func TestResolverTellsTheNode(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	var events []string
-	r := &resolver{path: path, clusterDomain: "cluster.local", log: slog.New(slog.DiscardHandler), event: func(kind, reason, message string) {
+	r := &Resolver{Path: path, ClusterDomain: "cluster.local", Log: slog.New(slog.DiscardHandler), Event: func(kind, reason, message string) {
 		events = append(events, kind+" "+reason+" "+message)
 	}}
 	domains := func(n int) string { return "nameserver 10.0.0.1\nsearch" + strings.Repeat(" example.com", n) + "\n" }
@@ -38,14 +38,14 @@ func TestResolverTellsTheNode(t *testing.T) {
 			}
 		}
 		events = nil
-		c := r.read()
+		c := r.Read()
 		told := strings.Join(events, "\n")
 		if n := len(c.GetSearches()); n != step.searches || (told == "") != (step.want == "") ||
 			told != "" && (!strings.HasPrefix(told, "Warning CheckLimitsForResolvConf ") || !strings.HasSuffix(told, step.want)) {
 			t.Errorf("%s: %d search paths, events %q", step.name, n, told)
 		}
 	}
-	if c := (&resolver{}).read(); c != nil {
+	if c := (&Resolver{}).Read(); c != nil {
 		t.Errorf("without a file: %v", c)
 	}
 }

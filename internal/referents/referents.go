@@ -1,4 +1,4 @@
-package agent
+package referents
 
 import (
 	"context"
@@ -15,38 +15,55 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/kubeclient"
 	"github.com/wherry-node/wherry/internal/mirror"
 	"github.com/wherry-node/wherry/internal/objects"
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// referents are what pods refer to by name. Static pods find it among what came with manifests, pods of the API in the API.
-type referents struct {
-	// apiForStatic: what no manifest has, static pods find in the API (PreventStaticPodAPIReferences is off).
-	apiForStatic bool
-
-	local   *objects.Local
-	api     *objects.Objects // nil: there is no API server
-	classes runtimeClasses
-	// handlers are the names of the runtime's handlers, where it says them.
-	handlers func() []string
+// Config is what Referents are made of.
+type Config struct {
+	// Local has what came with manifests. Required.
+	Local *objects.Local
+	// API has what the API server has; nil: there is none, and Classes is not used.
+	API     *objects.Objects
+	Classes Classes
+	// Handlers are the names of the runtime's handlers, where it says them.
+	Handlers func() []string
+	// APIForStatic: what no manifest has, static pods find in the API (PreventStaticPodAPIReferences is off).
+	APIForStatic bool
 }
 
-var _ referrer = (*referents)(nil)
+// Classes reads RuntimeClass objects.
+type Classes interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*nodev1.RuntimeClass, error)
+}
+
+// Referents are what pods refer to by name. Methods may be called concurrently.
+type Referents struct {
+	local        *objects.Local
+	api          *objects.Objects
+	classes      runtimeClasses
+	handlers     func() []string
+	apiForStatic bool
+}
+
+// New does no IO and starts nothing.
+func New(cfg Config) *Referents {
+	return &Referents{local: cfg.Local, api: cfg.API, classes: runtimeClasses{api: cfg.Classes}, handlers: cfg.Handlers, apiForStatic: cfg.APIForStatic}
+}
 
 // ConfigMap returns the ConfigMap that a pod means by a name.
-func (r *referents) ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {
+func (r *Referents) ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {
 	return lookUp(ctx, r, p, name, r.local.ConfigMap, (*objects.Objects).ConfigMap)
 }
 
 // Secret returns the Secret that a pod means by a name.
-func (r *referents) Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
+func (r *Referents) Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
 	return lookUp(ctx, r, p, name, r.local.Secret, (*objects.Objects).Secret)
 }
 
 // lookUp finds an object of either kind.
-func lookUp[T any](ctx context.Context, r *referents, p *v1.Pod, name string, local func(ns, name string) (T, error),
+func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, local func(ns, name string) (T, error),
 	api func(o *objects.Objects, ctx context.Context, ns, name string) (T, error)) (T, error) {
 	if !r.isLocal(p) {
 		return api(r.api, ctx, p.Namespace, name)
@@ -63,19 +80,19 @@ func lookUp[T any](ctx context.Context, r *referents, p *v1.Pod, name string, lo
 }
 
 // isLocal reports whether a pod finds what it refers to among the manifests.
-func (r *referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
+func (r *Referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
 
-// missing names what a static pod refers to and no manifest has; nil where such a pod may look in the API, or where there is
+// Missing names what a static pod refers to and no manifest has; nil where such a pod may look in the API, or where there is
 // none and it waits.
-func (r *referents) missing() func(p *v1.Pod) []string {
+func (r *Referents) Missing() func(p *v1.Pod) []string {
 	if r.api == nil || r.apiForStatic {
 		return nil
 	}
 	return r.local.Missing
 }
 
-// has reports whether what a static pod means by a name is this node's own.
-func (r *referents) has(kind, namespace, name string) bool {
+// Has reports whether what a static pod means by a name is this node's own.
+func (r *Referents) Has(kind, namespace, name string) bool {
 	if !r.apiForStatic {
 		return true
 	}
@@ -89,7 +106,7 @@ func (r *referents) has(kind, namespace, name string) bool {
 }
 
 // ServiceAccountToken asks for a token, for pods that the API server knows.
-func (r *referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (string, time.Time, error) {
+func (r *Referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (string, time.Time, error) {
 	switch {
 	case r.api == nil:
 		return "", time.Time{}, errors.New("this node has no API server that could issue a token: remove the serviceAccountToken source from the pod's volumes, or give it a Secret")
@@ -100,7 +117,7 @@ func (r *referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience
 }
 
 // Services lists the services of a namespace.
-func (r *referents) Services(namespace string) (services []*v1.Service, synced bool) {
+func (r *Referents) Services(namespace string) (services []*v1.Service, synced bool) {
 	if r.api == nil {
 		return nil, true
 	}
@@ -108,7 +125,7 @@ func (r *referents) Services(namespace string) (services []*v1.Service, synced b
 }
 
 // Track says what a pod refers to now. What static pods refer to is not watched in the API, which would refuse it.
-func (r *referents) Track(p *v1.Pod) {
+func (r *Referents) Track(p *v1.Pod) {
 	if r.isLocal(p) {
 		r.local.Track(p)
 		return
@@ -117,7 +134,7 @@ func (r *referents) Track(p *v1.Pod) {
 }
 
 // Forget ends the interest of a pod.
-func (r *referents) Forget(uid types.UID) {
+func (r *Referents) Forget(uid types.UID) {
 	r.local.Forget(uid)
 	if r.api != nil {
 		r.api.Forget(uid)
@@ -125,7 +142,7 @@ func (r *referents) Forget(uid types.UID) {
 }
 
 // Run follows what is tracked until ctx ends.
-func (r *referents) Run(ctx context.Context) error {
+func (r *Referents) Run(ctx context.Context) error {
 	if r.api == nil {
 		<-ctx.Done()
 		return nil
@@ -135,7 +152,7 @@ func (r *referents) Run(ctx context.Context) error {
 
 // RuntimeHandler resolves spec.runtimeClassName. Without an API server, a class is the handler of the runtime's
 // configuration that has its name.
-func (r *referents) RuntimeHandler(ctx context.Context, class string) (string, error) {
+func (r *Referents) RuntimeHandler(ctx context.Context, class string) (string, error) {
 	if r.api != nil {
 		return r.classes.handler(ctx, class)
 	}
@@ -150,7 +167,7 @@ func (r *referents) RuntimeHandler(ctx context.Context, class string) (string, e
 // runtimeClasses reads RuntimeClass objects when a pod needs one and remembers them for a minute: their handler
 // never changes ("handler is immutable").
 type runtimeClasses struct {
-	api *kubeclient.Resource[*nodev1.RuntimeClass, *nodev1.RuntimeClassList]
+	api Classes
 
 	mu   sync.Mutex
 	seen map[string]seenClass
