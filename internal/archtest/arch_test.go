@@ -21,7 +21,7 @@ const module = "github.com/wherry-node/wherry"
 // layers lists every package under internal/ with its layer. A new package must be put in one.
 var layers = map[string]string{
 	"pod": "A", "decide": "A", "podstatus": "A", "crispec": "A", "admit": "A", "pressure": "A", "nodestatus": "A",
-	"timeline": "A", "mergepatch": "A", "pullaccess": "A", "due": "A",
+	"timeline": "A", "mergepatch": "A", "pullaccess": "A", "due": "A", "strict": "A",
 
 	"cri": "B", "pleg": "B", "source": "B", "podset": "B", "status": "B", "heartbeat": "B", "volume": "B", "image": "B",
 	"probe": "B", "identity": "B", "server": "B", "stats": "B", "cgroup": "B", "config": "B",

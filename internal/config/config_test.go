@@ -204,7 +204,7 @@ func TestBad(t *testing.T) {
 		{"unknown field", "evictionHrad: {}\nauthentication: {webhook: {enable: true}}\n", nil,
 			[]string{`unknown field evictionHrad (did you mean "evictionHard"?)`, `unknown field authentication.webhook.enable (did you mean "authentication.webhook.enabled"?)`}},
 		{"repeated field", "maxPods: 1\nmaxPods: 2\n", nil, []string{`line 4: key "maxPods" already set`}},
-		{"wrong type", "maxPods: many\n", nil, []string{"maxPods: is a string, must be a whole number"}},
+		{"wrong type", "maxPods: many\n", nil, []string{`maxPods: expected a whole number, found the string "many"`}},
 		{"wrong duration", "syncFrequency: 5 minutes\n", nil, []string{"unknown unit"}},
 		{"not a map", "- a\n", nil, []string{"not valid YAML"}},
 		{"sysctls of no namespace", "allowedUnsafeSysctls: [\"vm.*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)", "are not known to be namespaced"}},

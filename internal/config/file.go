@@ -14,6 +14,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/wherry-node/wherry/internal/strict"
 )
 
 const (
@@ -61,59 +63,36 @@ func decode(data []byte) (map[string]any, error) {
 	if m["apiVersion"] != fileAPIVersion || m["kind"] != fileKind {
 		return nil, fmt.Errorf("apiVersion %v, kind %v: must be %s and %s", m["apiVersion"], m["kind"], fileAPIVersion, fileKind)
 	}
-	var kc kubelet.KubeletConfiguration
-	strict, err := kjson.UnmarshalStrict(asJSON, &kc)
-	if err != nil {
-		return nil, wrongType(err)
-	}
-	for i, e := range strict {
-		strict[i] = explainStrict(e)
-	}
-	return m, errors.Join(strict...)
+	return m, checkFields(asJSON, &kubelet.KubeletConfiguration{}, func(path, meant string) error {
+		return fmt.Errorf("unknown field %s%s: not a field of %s in Kubernetes %s: remove or correct it", path, meant, fileAPIVersion, KubernetesVersion)
+	})
 }
 
-// wrongType says in the words of the file what encoding/json says in the words of Go.
-func wrongType(err error) error {
-	var te *json.UnmarshalTypeError
-	if errors.As(err, &te) {
-		return fmt.Errorf("%s: is a %s, must be %s", te.Field, te.Value, typeWords(te.Type))
+// checkFields names every field of a file that obj, a pointer to a struct, does not have, and every value that does not fit. Unknown
+// makes the error of a field that does not exist; meant is ` (did you mean "x"?)`, or empty.
+func checkFields(asJSON []byte, obj any, unknown func(path, meant string) error) error {
+	d := json.NewDecoder(bytes.NewReader(asJSON))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return fmt.Errorf("not valid YAML or JSON: %w", err)
 	}
-	return err
+	var errs []error
+	for _, p := range (strict.Types{}).Check(v, obj) {
+		switch {
+		case !p.Unknown:
+			errs = append(errs, fmt.Errorf("%s: %s", p.Path, p.Detail))
+		case p.Nearest == "":
+			errs = append(errs, unknown(p.Path, ""))
+		default:
+			errs = append(errs, unknown(p.Path, meant(p.Path[:strings.LastIndexByte(p.Path, '.')+1]+p.Nearest)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-func typeWords(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int32, reflect.Int64, reflect.Int:
-		return "a whole number"
-	case reflect.Float64:
-		return "a number"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice:
-		return "a list"
-	case reflect.Map, reflect.Struct:
-		return "a map"
-	default:
-		return "a " + t.String()
-	}
-}
-
-// explainStrict adds to `unknown field "x.y"` what could be meant.
-func explainStrict(err error) error {
-	_, path, ok := strings.Cut(err.Error(), "unknown field ")
-	if !ok {
-		return err
-	}
-	path = strings.Trim(path, `"`)
-	var known []string
-	for p := range leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()) {
-		known = append(known, p)
-	}
-	return fmt.Errorf("unknown field %s%s: not a field of %s in Kubernetes %s: remove or correct it",
-		path, didYouMean(path, known), fileAPIVersion, KubernetesVersion)
-}
+// meant says what may have been meant.
+func meant(name string) string { return fmt.Sprintf(" (did you mean %q?)", name) }
 
 func resolvePaths(m map[string]any, dir string) {
 	for _, path := range pathFields {
@@ -186,7 +165,7 @@ func toConfiguration(m map[string]any, kc *kubelet.KubeletConfiguration) error {
 		return fmt.Errorf("encode merged configuration: %w", err)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, kc); err != nil {
-		return fmt.Errorf("decode merged configuration: %w", wrongType(err))
+		return fmt.Errorf("decode merged configuration: %w", err)
 	}
 	return nil
 }

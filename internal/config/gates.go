@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+
+	"github.com/wherry-node/wherry/internal/strict"
 )
 
 // stage is the maturity of a feature gate.
@@ -89,36 +90,8 @@ func (g Gates) Enabled(name string) bool {
 
 // didYouMean is ` (did you mean "x"?)` for the nearest of the known names, or empty where none is near.
 func didYouMean(name string, known []string) string {
-	best, at := "", 1+len(name)/4
-	slices.Sort(known)
-	for _, k := range known {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d <= at && (best == "" || d < at) {
-			best, at = k, d
-		}
+	if best := strict.Nearest(name, known); best != "" {
+		return meant(best)
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", best)
-}
-
-// editDistance counts insertions, deletions and replacements between two words.
-func editDistance(a, b string) int {
-	prev := make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		cur := make([]int, len(b)+1)
-		cur[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
-		}
-		prev = cur
-	}
-	return prev[len(b)]
+	return ""
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -135,18 +133,16 @@ func decodeWherry(data []byte, w *Wherry) error {
 	if head.APIVersion != WherryAPIVersion || head.Kind != WherryKind {
 		return fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", head.APIVersion, head.Kind, WherryAPIVersion, WherryKind)
 	}
-	strict, err := kjson.UnmarshalStrict(asJSON, w)
-	if err != nil {
-		return wrongType(err)
-	}
-	errs := strict
-	for i, e := range errs {
-		if _, path, ok := strings.Cut(e.Error(), "unknown field "); ok {
-			path = strings.Trim(path, `"`)
-			errs[i] = fmt.Errorf("unknown field %s%s: remove or correct it (docs/wherry-config.md lists the fields)", path, didYouMean(path, wherryPaths()))
+	wrong := checkFields(asJSON, w, func(path, meant string) error {
+		return fmt.Errorf("unknown field %s%s: remove or correct it (docs/wherry-config.md lists the fields)", path, meant)
+	})
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, w); err != nil {
+		if wrong == nil {
+			wrong = err
 		}
+		return wrong
 	}
-	return errors.Join(append(errs, w.check()...)...)
+	return errors.Join(append([]error{wrong}, w.check()...)...)
 }
 
 func (w *Wherry) check() (errs []error) {
@@ -169,24 +165,6 @@ func (w *Wherry) check() (errs []error) {
 		errs = append(errs, errors.New("controlSocket.path: has no effect with controlSocket.enabled: false: remove one of them"))
 	}
 	return errs
-}
-
-// wherryPaths lists the fields of the type.
-func wherryPaths() []string {
-	var paths []string
-	var walk func(t reflect.Type, prefix string)
-	walk = func(t reflect.Type, prefix string) {
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			if t.Field(i).Type.Kind() == reflect.Struct {
-				walk(t.Field(i).Type, prefix+name+".")
-				continue
-			}
-			paths = append(paths, prefix+name)
-		}
-	}
-	walk(reflect.TypeFor[Wherry](), "")
-	return slices.Sorted(slices.Values(paths))
 }
 
 // WherryDoc is docs/wherry-config.md.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestWherryFileIsStrict(t *testing.T) {
 		"kind: KubeletConfiguration":          "must be wherry.dev/v1alpha1 and WherryConfiguration",
 		wherryHead + "server: {reviewQps: 1}": `unknown field server.reviewQps (did you mean "server.reviewQPS"?)`,
 		wherryHead + "server: {reviewQPS: 1}\nserver: {}":                 "already set in map",
-		wherryHead + "server: {reviewQPS: many}":                          "reviewQPS: is a string, must be a number",
+		wherryHead + "server: {reviewQPS: many}":                          `server.reviewQPS: expected a number, found the string "many"`,
 		wherryHead + "server: {reviewQPS: 0}":                             "server.reviewQPS: 0 must be above 0",
 		wherryHead + "server: {streamingByGet: Never}":                    `server.streamingByGet: "Never" must be RequireCreate or AsUpstream`,
 		wherryHead + "server: {maxWaitingReviews: -1}":                    "server.maxWaitingReviews: -1 must be from 1",
@@ -103,3 +104,21 @@ func TestWherryDoc(t *testing.T) {
 }
 
 var update = flag.Bool("update", false, "write the files that are made from tables")
+
+// wherryPaths lists the fields of the type.
+func wherryPaths() []string {
+	var paths []string
+	var walk func(t reflect.Type, prefix string)
+	walk = func(t reflect.Type, prefix string) {
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			if t.Field(i).Type.Kind() == reflect.Struct {
+				walk(t.Field(i).Type, prefix+name+".")
+				continue
+			}
+			paths = append(paths, prefix+name)
+		}
+	}
+	walk(reflect.TypeFor[Wherry](), "")
+	return slices.Sorted(slices.Values(paths))
+}

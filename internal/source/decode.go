@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/strict"
 )
 
 // MaxManifest is how many bytes one manifest may have, as kubelets have it.
@@ -79,7 +80,7 @@ func (e *ManifestError) Error() string {
 // strict: a field that does not exist, that is there twice or has a value of the wrong kind is an error of that
 // document, or of that item of a list. It never panics and does no IO. name is what errors call the manifest.
 func Decode(name string, data []byte) *Manifest {
-	d := &decoder{name: name, types: fieldTable{}, out: &Manifest{}}
+	d := &decoder{name: name, types: strict.Types{}, out: &Manifest{}}
 	if len(data) > MaxManifest {
 		d.doc = 1
 		d.fail(0, "", "", fmt.Sprintf("the manifest has %d bytes, more than %d; split it", len(data), MaxManifest))
@@ -142,7 +143,7 @@ func split(data []byte) []document {
 // decoder reads one manifest.
 type decoder struct {
 	name  string
-	types fieldTable
+	types strict.Types
 	out   *Manifest
 
 	doc    int
@@ -319,7 +320,7 @@ func (d *decoder) duplicates(tree *yamlv3.Node) bool {
 func (d *decoder) object(v any, at *field.Path) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		d.fail(d.line(at), "", pathText(at), "not an object: a manifest has apiVersion, kind, metadata and spec")
+		d.fail(d.line(at), "", strict.PathText(at), "not an object: a manifest has apiVersion, kind, metadata and spec")
 		return
 	}
 	d.kind(m, at, "")
@@ -371,33 +372,33 @@ func (d *decoder) wrongKind(version, kind string, at *field.Path) {
 	const known = "a node runs v1 Pod, PodList, List, ConfigMap and Secret"
 	switch {
 	case kind == "":
-		d.fail(d.line(at), "", pathText(at.Child("kind")), "missing; "+known)
+		d.fail(d.line(at), "", strict.PathText(at.Child("kind")), "missing; "+known)
 	case version == "":
-		d.fail(d.line(at.Child("kind")), "", pathText(at.Child("apiVersion")), "missing; write apiVersion: v1")
+		d.fail(d.line(at.Child("kind")), "", strict.PathText(at.Child("apiVersion")), "missing; write apiVersion: v1")
 	default:
-		d.fail(d.line(at.Child("kind")), "", pathText(at.Child("kind")), fmt.Sprintf("%s %s is nothing that a node runs by itself; %s: write its pod template as a Pod", version, kind, known))
+		d.fail(d.line(at.Child("kind")), "", strict.PathText(at.Child("kind")), fmt.Sprintf("%s %s is nothing that a node runs by itself; %s: write its pod template as a Pod", version, kind, known))
 	}
 }
 
 func (d *decoder) list(m map[string]any, at *field.Path, itemKind string) {
 	for k := range m {
 		if k != "apiVersion" && k != "kind" && k != "metadata" && k != "items" {
-			d.fail(d.line(at.Child(k)), "List", pathText(at.Child(k)), unknownField(k, []string{"apiVersion", "kind", "metadata", "items"}))
+			d.fail(d.line(at.Child(k)), "List", strict.PathText(at.Child(k)), strict.UnknownField(k, []string{"apiVersion", "kind", "metadata", "items"}))
 		}
 	}
 	items, ok := m["items"].([]any)
 	if m["items"] != nil && !ok {
-		d.fail(d.line(at.Child("items")), "List", pathText(at.Child("items")), "expected a list of objects")
+		d.fail(d.line(at.Child("items")), "List", strict.PathText(at.Child("items")), "expected a list of objects")
 	}
 	for i, item := range items {
 		here := at.Child("items").Index(i)
 		o, ok := item.(map[string]any)
 		if !ok {
-			d.fail(d.line(here), "", pathText(here), "expected an object")
+			d.fail(d.line(here), "", strict.PathText(here), "expected an object")
 			continue
 		}
 		if kind, _ := o["kind"].(string); strings.HasSuffix(kind, "List") {
-			d.fail(d.line(here.Child("kind")), "", pathText(here.Child("kind")), "a list in a list; make it a document of its own")
+			d.fail(d.line(here.Child("kind")), "", strict.PathText(here.Child("kind")), "a list in a list; make it a document of its own")
 			continue
 		}
 		d.kind(o, here, itemKind)
@@ -431,9 +432,9 @@ func contentHash(v any) string {
 // into reads m into the API type that obj points to, or says all that is in the way.
 func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string, ok bool) {
 	object = nameOf(m)
-	if problems := d.types.check(m, obj); len(problems) > 0 {
+	if problems := d.types.Check(m, obj); len(problems) > 0 {
 		for _, p := range problems {
-			d.fail(d.line(under(at, p.at)), object, pathText(under(at, p.at)), p.detail)
+			d.fail(d.line(under(at, p.Path)), object, strict.PathText(under(at, p.Path)), p.Detail)
 		}
 		return object, false
 	}
@@ -442,7 +443,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 		err = json.Unmarshal(text, obj)
 	}
 	if err != nil {
-		d.fail(d.line(at), object, pathText(at), err.Error())
+		d.fail(d.line(at), object, strict.PathText(at), err.Error())
 		return object, false
 	}
 	return object, true
@@ -452,7 +453,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 func (d *decoder) valid(errs field.ErrorList, object string, at *field.Path) bool {
 	for _, e := range errs {
 		where := under(at, e.Field)
-		d.fail(d.line(where), object, pathText(where), e.ErrorBody())
+		d.fail(d.line(where), object, strict.PathText(where), e.ErrorBody())
 	}
 	return len(errs) == 0
 }

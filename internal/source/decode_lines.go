@@ -1,24 +1,20 @@
 package source
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-)
 
-// pathText is a path as people read it: the root has no name.
-func pathText(p *field.Path) string {
-	if p == nil {
-		return ""
-	}
-	return strings.TrimPrefix(p.String(), ".")
-}
+	"github.com/wherry-node/wherry/internal/strict"
+)
 
 // under is a path, written relative to at, from the document's root.
 func under(at *field.Path, rel string) *field.Path {
-	base := pathText(at)
+	base := strict.PathText(at)
 	if rel == "" {
 		return at
 	}
@@ -35,7 +31,7 @@ func (d *decoder) line(at *field.Path) int {
 	}
 	n := d.tree.Content[0]
 	line := n.Line
-	for _, step := range steps(pathText(at)) {
+	for _, step := range steps(strict.PathText(at)) {
 		if n.Kind == yamlv3.AliasNode {
 			n = n.Alias
 		}
@@ -86,3 +82,5 @@ func steps(path string) []string {
 	}
 	return out
 }
+
+func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,4 +1,4 @@
-package source
+package strict
 
 import (
 	"encoding/json"
@@ -11,26 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// problem is a value that does not fit its type.
-type problem struct {
-	at     string
-	detail string
+// Problem is a value that does not fit its type, or a field that does not exist.
+type Problem struct {
+	Path    string // spec.containers[0].image; "": the whole
+	Detail  string // what is wrong, and the way out
+	Unknown bool   // the field does not exist
+	Nearest string // of an unknown one: the field that may have been meant; "": none is near
 }
 
-// fieldTable remembers the JSON fields of struct types while one manifest is read.
-type fieldTable map[reflect.Type]map[string]reflect.Type
+// Types remember the JSON fields of struct types between checks. They are for one goroutine.
+type Types map[reflect.Type]map[string]reflect.Type
 
-// check compares a value with the API type that obj points to, and names every place where they differ. (The usual
-// decoders stop at the first, and do not say where a bad quantity stands.)
-func (t fieldTable) check(v any, obj any) []problem {
-	var out []problem
+// Check compares a decoded value with the type that obj points to, and names every place where they differ. Numbers are json.Numbers.
+func (t Types) Check(v any, obj any) []Problem {
+	var out []Problem
 	t.walk(v, reflect.TypeOf(obj).Elem(), nil, &out)
 	return out
 }
 
-func (t fieldTable) walk(v any, typ reflect.Type, at *field.Path, out *[]problem) {
+func (t Types) walk(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	bad := func(format string, args ...any) {
-		*out = append(*out, problem{pathText(at), fmt.Sprintf(format, args...)})
+		*out = append(*out, Problem{Path: PathText(at), Detail: fmt.Sprintf(format, args...)})
 	}
 	if v == nil { // null is the zero value
 		return
@@ -70,24 +71,24 @@ func (t fieldTable) walk(v any, typ reflect.Type, at *field.Path, out *[]problem
 	}
 }
 
-func (t fieldTable) object(v any, typ reflect.Type, at *field.Path, out *[]problem) {
+func (t Types) object(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		*out = append(*out, problem{pathText(at), "expected an object, found " + found(v)})
+		*out = append(*out, Problem{Path: PathText(at), Detail: "expected an object, found " + found(v)})
 		return
 	}
 	fields := t.fields(typ)
 	for _, k := range sortedKeys(m) {
 		ft, ok := fields[k]
 		if !ok {
-			*out = append(*out, problem{pathText(at.Child(k)), unknownField(k, sortedKeys(fields))})
+			*out = append(*out, unknown(at.Child(k), sortedKeys(fields)))
 			continue
 		}
 		t.walk(m[k], ft, at.Child(k), out)
 	}
 }
 
-func (t fieldTable) slice(v any, typ reflect.Type, at *field.Path, out *[]problem) {
+func (t Types) slice(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	if typ.Elem().Kind() == reflect.Uint8 {
 		var b []byte
 		s, ok := v.(string)
@@ -96,18 +97,18 @@ func (t fieldTable) slice(v any, typ reflect.Type, at *field.Path, out *[]proble
 			err = json.Unmarshal(text, &b)
 		}
 		if !ok || err != nil {
-			*out = append(*out, problem{pathText(at), "not base64; encode it, or write it as plain text below stringData (Secret) or data (ConfigMap)"})
+			*out = append(*out, Problem{Path: PathText(at), Detail: "not base64; encode it, or write it as plain text below stringData (Secret) or data (ConfigMap)"})
 		}
 		return
 	}
 	list, ok := v.([]any)
 	if !ok {
-		*out = append(*out, problem{pathText(at), "expected a list, found " + found(v) + "; begin each item with \"- \""})
+		*out = append(*out, Problem{Path: PathText(at), Detail: "expected a list, found " + found(v) + "; begin each item with \"- \""})
 		return
 	}
 	for i, item := range list {
 		if item == nil && typ.Elem().Kind() == reflect.Struct {
-			*out = append(*out, problem{pathText(at.Index(i)), "empty item; remove it"})
+			*out = append(*out, Problem{Path: PathText(at.Index(i)), Detail: "empty item; remove it"})
 			continue
 		}
 		t.walk(item, typ.Elem(), at.Index(i), out)
@@ -132,6 +133,10 @@ func scalar(v any, typ reflect.Type) string {
 		}
 		if _, err := strconv.ParseInt(n.String(), 10, typ.Bits()); err != nil {
 			return fmt.Sprintf("expected a whole number of %d bits, found %s", typ.Bits(), n)
+		}
+	case reflect.Float32, reflect.Float64:
+		if _, ok := v.(json.Number); !ok {
+			return "expected a number, found " + found(v)
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		n, ok := v.(json.Number)
@@ -161,7 +166,7 @@ func found(v any) string {
 }
 
 // fields are the JSON names of a struct's fields, those of inlined structs among them.
-func (t fieldTable) fields(typ reflect.Type) map[string]reflect.Type {
+func (t Types) fields(typ reflect.Type) map[string]reflect.Type {
 	if m, ok := t[typ]; ok {
 		return m
 	}
@@ -185,19 +190,38 @@ func (t fieldTable) fields(typ reflect.Type) map[string]reflect.Type {
 	return m
 }
 
-// unknownField says so, and what may have been meant.
-func unknownField(name string, known []string) string {
-	best, distance := "", min(3, (len(name)+1)/2)
-	for _, k := range known {
-		if d := edits(strings.ToLower(name), strings.ToLower(k)); d < distance {
-			best, distance = k, d
-		}
-	}
-	if best != "" {
+// unknown is the problem of a field that does not exist.
+func unknown(at *field.Path, known []string) Problem {
+	p := Problem{Path: PathText(at), Unknown: true}
+	name := p.Path[strings.LastIndexByte(p.Path, '.')+1:]
+	p.Nearest, p.Detail = Nearest(name, known), UnknownField(name, known)
+	return p
+}
+
+// UnknownField says that a field does not exist, and what may have been meant.
+func UnknownField(name string, known []string) string {
+	if best := Nearest(name, known); best != "" {
 		return fmt.Sprintf("unknown field; did you mean %q?", best)
 	}
 	return "unknown field; remove it"
 }
+
+// Nearest is the known name that may have been meant by another, in whatever case; "": none is near.
+func Nearest(name string, known []string) (best string) {
+	if len(name) > maxName {
+		return ""
+	}
+	least := 2 + len(name)/4
+	for _, k := range slices.Sorted(slices.Values(known)) {
+		if d := edits(strings.ToLower(name), strings.ToLower(k)); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// maxName bounds the names that others are compared with.
+const maxName = 128
 
 // edits is the number of letters to insert, delete or exchange to make b of a.
 func edits(a, b string) int {
@@ -226,4 +250,12 @@ func sortedKeys[K ~string, V any](m map[K]V) []K {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// PathText is a path as people read it: the root has no name.
+func PathText(p *field.Path) string {
+	if p == nil {
+		return ""
+	}
+	return strings.TrimPrefix(p.String(), ".")
 }
