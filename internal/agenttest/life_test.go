@@ -70,6 +70,19 @@ func TestPullBackOff(t *testing.T) {
 		if s := p.Status.ContainerStatuses[0]; s.State.Waiting == nil || s.State.Waiting.Reason != "ImagePullBackOff" {
 			t.Errorf("status %+v, want ImagePullBackOff", s)
 		}
+		said := map[string]bool{}
+		for _, e := range w.Kube.Events(Namespace, "a") {
+			if e.Reason != "MissingClusterDNS" {
+				said[e.Type+" "+e.Reason+" "+e.Message] = true
+			}
+		}
+		const image = `image "registry.example/app:1"`
+		if d := cmp.Diff(map[string]bool{
+			"Normal Pulling Pulling " + image: true, "Warning Failed Failed to pull " + image + ": no such host": true, "Warning Failed Error: ErrImagePull": true,
+			"Normal BackOff Back-off pulling " + image: true, "Warning Failed Error: ImagePullBackOff": true,
+		}, said); d != "" {
+			t.Errorf("events (-want +got)\n%s", d)
+		}
 		want := []string{"10s", "20s", "40s", "1m20s", "2m40s", "5m0s"}
 		if d := cmp.Diff(want, waits(pulls)[:len(want)]); d != "" {
 			t.Error(d)

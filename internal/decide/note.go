@@ -158,6 +158,11 @@ func PullReason(reason string) bool {
 	return false
 }
 
+// PullBacksOff reports whether a pull error is shown as ImagePullBackOff while it waits.
+func PullBacksOff(reason string) bool {
+	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
+}
+
 func (cm *ContainerMemory) waiting(o pod.Outcome, fallback string) {
 	cm.WaitingReason, cm.WaitingMessage = o.Reason, o.Message
 	if cm.WaitingReason == "" {

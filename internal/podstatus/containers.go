@@ -361,7 +361,7 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 	if cm.WaitingReason == "" {
 		return nil
 	}
-	if backsOff(cm.WaitingReason) && cm.PulledImage == c.Image && now.Before(cm.PullUntil) &&
+	if decide.PullBacksOff(cm.WaitingReason) && cm.PulledImage == c.Image && now.Before(cm.PullUntil) &&
 		!now.Before(cm.PullUntil.Add(decide.PullErrorShown-cm.PullDelay)) {
 		return &v1.ContainerStateWaiting{
 			Reason:  ReasonImagePullBackOff,
@@ -369,11 +369,6 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 		}
 	}
 	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}
-}
-
-// backsOff reports whether a pull error is shown as ImagePullBackOff while it waits.
-func backsOff(reason string) bool {
-	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
 }
 
 // startedReady: what the probes say. A container without probes is started when it runs and its postStart hook

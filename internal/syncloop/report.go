@@ -238,6 +238,9 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			continue
 		}
 		r.cfg.Recorder.Event(t.Pod, c.Name, eventType, reason, message)
+		if eventType == v1.EventTypeNormal { // the back-off of a pull
+			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
+		}
 	}
 	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // it stands in the plan of one turn
 		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
@@ -263,7 +266,7 @@ func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reaso
 	inst := t.Observed.Newest(c.Name)
 	alive := inst != nil && inst.Alive()
 	switch {
-	case !alive && c.PullUntil.After(t.Now):
+	case !alive && c.PullUntil.After(t.Now) && decide.PullBacksOff(c.WaitingReason): // what failed was said when it did
 		return "pull " + c.PullUntil.String(), v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.PullFailed)
 	case !alive && c.CrashUntil.After(t.Now):
 		return "crash " + c.CrashedID, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, t.Ref.Name, t.Ref.Namespace, t.Ref.UID)
