@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/nodestatus"
 )
 
 // Nodes are the Nodes of a cluster.
@@ -136,36 +138,25 @@ func condition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 
 // renew writes the time into the node's lease, and makes the lease where there is none.
 func (l *LeaseRenewal) renew(ctx context.Context, node *v1.Node) error {
-	now := metav1.NowMicro()
+	now := time.Now()
 	lease, err := l.Leases.Get(ctx, l.Node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = l.Leases.Create(ctx, l.newLease(node, now), metav1.CreateOptions{})
+		lease = nodestatus.NewLease(l.Node)
+		nodestatus.RenewLease(lease, l.Node, node.UID, l.Duration, now)
+		_, err = l.Leases.Create(ctx, lease, metav1.CreateOptions{})
 	case err == nil:
 		if seen := lease.Spec.RenewTime; !l.last.IsZero() && seen != nil && seen.Time.Sub(l.last) > time.Millisecond {
 			fmt.Fprintf(l.Out, "Somebody else renews the lease of %s too (at %s): its own agent may be back\n", l.Node, seen.UTC().Format(time.RFC3339))
 		}
-		seconds := int32(l.Duration / time.Second)
-		lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = &l.Node, &now, &seconds
+		nodestatus.RenewLease(lease, l.Node, node.UID, l.Duration, now)
 		_, err = l.Leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("renew lease %s/%s: %w", v1.NamespaceNodeLease, l.Node, err)
 	}
-	l.last = now.Time
+	l.last = now
 	return nil
-}
-
-func (l *LeaseRenewal) newLease(node *v1.Node, now metav1.MicroTime) *coordination.Lease {
-	seconds := int32(l.Duration / time.Second)
-	return &coordination.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: v1.NamespaceNodeLease, Name: l.Node,
-			// The lease goes with its node.
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
-		},
-		Spec: coordination.LeaseSpec{HolderIdentity: &l.Node, LeaseDurationSeconds: &seconds, RenewTime: &now},
-	}
 }
 
 // healthy is what a healthy node says.

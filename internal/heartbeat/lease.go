@@ -7,9 +7,10 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/nodestatus"
 )
 
 // keptLease is the loop that keeps the node's Lease fresh: "The kubelet updates the Lease object every 10 seconds (by default).
@@ -100,7 +101,7 @@ func (k *keptLease) readOrMake(ctx context.Context) (made bool, err error) {
 	if !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: k.h.cfg.NodeName}}
+	lease = nodestatus.NewLease(k.h.cfg.NodeName)
 	if err := k.fill(ctx, lease); err != nil {
 		return false, fmt.Errorf("%w (%w)", errNoOwner, err)
 	}
@@ -151,22 +152,18 @@ func (k *keptLease) update(ctx context.Context) bool {
 // not known; the rest is filled then too.
 func (k *keptLease) fill(ctx context.Context, lease *coordinationv1.Lease) error {
 	h := k.h
-	now, seconds := metav1.NowMicro(), int32(h.cfg.LeaseDuration/time.Second)
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &h.cfg.NodeName, &seconds, &now
-	if len(lease.OwnerReferences) > 0 {
-		return nil
-	}
 	uid := h.uid()
-	if uid == "" {
+	now := time.Now()
+	nodestatus.RenewLease(lease, h.cfg.NodeName, uid, h.cfg.LeaseDuration, now)
+	if len(lease.OwnerReferences) == 0 {
 		ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
 		defer cancel()
 		node, err := h.cfg.Nodes.Get(ctx, h.cfg.NodeName, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("get node %s to own its lease: %w", h.cfg.NodeName, err)
 		}
-		uid = node.UID
+		nodestatus.RenewLease(lease, h.cfg.NodeName, node.UID, h.cfg.LeaseDuration, now)
 	}
-	lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: h.cfg.NodeName, UID: uid}}
 	return nil
 }
 

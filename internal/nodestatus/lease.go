@@ -1,0 +1,25 @@
+package nodestatus
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NewLease is the lease of a node that nobody has made yet. RenewLease fills it.
+func NewLease(node string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: node}}
+}
+
+// RenewLease says in the lease of a node who holds it, since when and for how long. A lease that nobody owns goes with the Node from
+// then on, where its UID is known.
+func RenewLease(l *coordinationv1.Lease, node string, uid types.UID, duration time.Duration, now time.Time) {
+	at, seconds := metav1.NewMicroTime(now), int32(duration/time.Second)
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &node, &seconds, &at
+	if len(l.OwnerReferences) == 0 && uid != "" {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}}
+	}
+}
