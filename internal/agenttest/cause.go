@@ -8,19 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cause is a reason to end a container: since when it is one, and how long the container has to end then. A negative
-// grace says that it is not known here.
+// cause is a reason to end a container: when it arose, and the grace period that it gives. A negative grace is unknown.
 type cause struct {
 	why   string
 	since time.Time
 	grace time.Duration
-	whole bool // it ends the whole pod
+	whole bool // the cause ends the whole pod
 }
 
-// unknownGrace is the grace of a cause that does not say how long the container has.
+// unknownGrace marks a cause that gives no known grace period.
 const unknownGrace = time.Duration(-1)
 
-// causes are the reasons that there are to end an instance, by what agents were told.
+// causes returns the reasons to end an instance, judged by what agents have learned.
 func (w *Witness) causes(in *Instance) (out []cause) {
 	spec := w.specOf(in.UID)
 	if spec == nil {
@@ -48,7 +47,7 @@ func (w *Witness) causes(in *Instance) (out []cause) {
 	return append(out, w.apiCauses(w.pods[in.UID], spec, in)...)
 }
 
-// apiCauses are those that only a pod of the API has.
+// apiCauses returns the causes that only a pod from the API can have.
 func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []cause) {
 	grace := graceOf(spec)
 	if s.gone || s.forced {
@@ -66,7 +65,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 		}
 	}
 	if len(s.resizes) > 0 && w.unsaved[in.UID] && slices.ContainsFunc(spec.Containers, func(c v1.Container) bool { return restartsToResize(&c) }) {
-		// An agent that starts takes what the last checkpoint says for what the pod was given.
+		// A new agent believes the last checkpoint, which names the resources from before the resize.
 		out = append(out, cause{"it was resized, and that could not be written down", time.Now(), unknownGrace, false})
 	}
 	for i := range spec.Containers {
@@ -79,7 +78,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 	return out
 }
 
-// startTime is from when the pod's deadline runs.
+// startTime is when the pod's active deadline starts to run.
 func (s *podSeen) startTime() time.Time {
 	if t := s.pod.Status.StartTime; t != nil {
 		return t.Time
@@ -87,8 +86,8 @@ func (s *podSeen) startTime() time.Time {
 	return s.added
 }
 
-// resized is since when other resources are asked for than a container was made with; zero: they are not. An end that began
-// with the first such wish goes on when another follows.
+// resized returns when the spec first asked for other resources than the container was created with; zero: it asks for the
+// same. The first change counts, since a stop that it began goes on when another change follows.
 func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	n := len(s.resizes)
 	if n == 0 {
@@ -103,14 +102,14 @@ func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	return time.Time{}
 }
 
-// sharesOf are the CPU shares of a request in thousandths of a CPU.
+// sharesOf returns the CPU shares of a request in thousandths of a CPU.
 func sharesOf(milli int64) int64 { return min(milli*1024/1000, 1<<18) }
 
 func restartsToResize(c *v1.Container) bool {
 	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool { return p.RestartPolicy == v1.RestartContainer })
 }
 
-// replaced reports whether an instance is not the newest of its container, or not in the only sandbox of its pod.
+// replaced reports whether a newer instance of the container exists, or another sandbox than its own is ready.
 func (w *Witness) replaced(in *Instance) bool {
 	if in.Name != "" {
 		if newest := w.newest(in.UID, in.Name); newest != nil && newest.ID != in.ID {
@@ -125,7 +124,7 @@ func (w *Witness) replaced(in *Instance) bool {
 	return w.sandboxes[in.Sandbox] == nil
 }
 
-// noteOver notes whether all that is to run of a pod has ended for good. It is called with each end and each start.
+// noteOver notes whether a pod has run to its end. It is called at every start and every end of a container.
 func (w *Witness) noteOver(uid types.UID) {
 	spec := w.specOf(uid)
 	if spec == nil {
@@ -140,8 +139,8 @@ func (w *Witness) noteOver(uid types.UID) {
 	}
 }
 
-// isOver reports whether a pod has run to its end by its own policy: an init container failed for good, or all main
-// containers have ended for good.
+// isOver reports whether a pod has run to its end under its restart policy: an init container failed and is not restarted,
+// or all main containers ended and none is restarted.
 func (w *Witness) isOver(spec *v1.PodSpec, uid types.UID) bool {
 	if spec.RestartPolicy == v1.RestartPolicyAlways || spec.RestartPolicy == "" {
 		return false

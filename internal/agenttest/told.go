@@ -9,29 +9,29 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// told is what one agent process has been told and what it has under way. A new agent has been told nothing.
+// told is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
 //
-// Virtual time stands still while anything in a bubble computes. So whatever an agent does at a later instant than it
-// was told something, it does with that knowledge, unless it continues a step that was under way then.
+// Virtual time stands still while any goroutine of the bubble runs. So an agent that acts at a later instant than it learned
+// a fact acts with that knowledge, unless it continues a piece of work that was in flight then.
 type told struct {
-	known  map[types.UID]bool      // pods that the API told of
-	ending map[types.UID]time.Time // when it was told that a pod is deleted, or is not there
+	known  map[types.UID]bool      // pods that the agent received from the API
+	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
 	steps  map[types.UID]*steps
-	images []span // looks at images that ended at this instant
+	images []span // ImageStatus calls that ended at this instant
 }
 
-// span is a call from its beginning to its end.
+// span is the duration of a call.
 type span struct{ began, ended time.Time }
 
-// steps are the calls of one pod that are under way. A call that begins at the instant at which another ends continues
-// the same piece of work: an agent does nothing between them that takes time.
+// steps counts the calls in flight for one pod. A call that begins at the instant when another ends continues the same
+// piece of work: between them an agent does nothing that takes time.
 type steps struct {
 	busy  int
-	ended time.Time // of the last
-	left  int       // how many calls may still continue what was under way when the pod's end was told
+	ended time.Time // when the last call ended
+	left  int       // how many calls may still continue the work that was in flight when the agent learned of the pod's end
 }
 
-// maxSteps bounds the calls of one piece of work: look at the image, create, start.
+// maxSteps bounds the calls of one piece of work: inspect the image, create the container, start it.
 const maxSteps = 3
 
 func newTold() *told {
@@ -47,7 +47,7 @@ func (t *told) of(uid types.UID) *steps {
 	return s
 }
 
-// end notes that the agent is told that the pod ends.
+// end notes that the agent learns that the pod ends.
 func (t *told) end(uid types.UID) {
 	if !t.ending[uid].IsZero() {
 		return
@@ -57,8 +57,8 @@ func (t *told) end(uid types.UID) {
 	s.left = maxSteps * (s.busy + 1)
 }
 
-// begin notes a call for a pod. It reports false for a call that starts something later than the agent knew, at
-// known (zero: it does not know), that it must not.
+// begin notes the start of a call for a pod. known is when the agent learned that it must start nothing in the pod (zero:
+// it has not). begin returns false if the call comes after known and continues no earlier work.
 func (t *told) begin(uid types.UID, known time.Time) bool {
 	s, now := t.of(uid), time.Now()
 	ok := known.IsZero() || !now.After(known)
@@ -77,8 +77,8 @@ func (t *told) done(uid types.UID) {
 	s.ended = time.Now()
 }
 
-// imageSeen reports whether a look at an image ended at this instant that began no later than an instant. Such a look does
-// not say for which pod it is.
+// imageSeen reports whether an ImageStatus call that started at began or before ended at this instant. Such a call does not
+// name a pod, so it may belong to any.
 func (t *told) imageSeen(began time.Time) bool {
 	for _, i := range t.images {
 		if i.ended.Equal(time.Now()) && !i.began.After(began) {
@@ -88,7 +88,7 @@ func (t *told) imageSeen(began time.Time) bool {
 	return false
 }
 
-// sawImage notes the end of a look at an image.
+// sawImage notes the end of an ImageStatus call.
 func (t *told) sawImage(began time.Time) {
 	now := time.Now()
 	if len(t.images) > 0 && !t.images[0].ended.Equal(now) {
@@ -97,13 +97,13 @@ func (t *told) sawImage(began time.Time) {
 	t.images = append(t.images, span{began, now})
 }
 
-// ends is what agents know of the end of a pod: it outlives them in checkpoints and in the API.
+// ends is what agents know of a pod's end. Checkpoints and the API keep it over a restart of the agent.
 type ends struct {
-	began time.Time     // the earliest that an agent can take for its beginning
-	grace time.Duration // the shortest that was given
+	began time.Time     // the earliest time that an agent may take for the start of the end
+	grace time.Duration // the shortest grace period that was given
 }
 
-// tell notes another beginning and grace; the earliest and the shortest count.
+// tell notes another start and grace period; the earliest start and the shortest grace period count.
 func (e *ends) tell(began time.Time, grace time.Duration) {
 	first := e.began.IsZero()
 	if first || began.Before(e.began) {
@@ -114,13 +114,13 @@ func (e *ends) tell(began time.Time, grace time.Duration) {
 	}
 }
 
-// answered notes what an answer of the runtime to a call that began then tells: the first time that it shows an end, and what
-// has vanished.
+// answered notes what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which
+// have vanished. began is when the call started.
 func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.subject(in)
-	if err != nil { // it tells of nothing, also not that what it would list has vanished
+	if err != nil { // an error shows nothing, not even that an object has vanished
 		if of != "" {
 			w.inspection(of).failed = true
 		}
@@ -159,7 +159,7 @@ func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
 	}
 }
 
-// subject is the pod that a question is about; "" for all pods.
+// subject returns the pod that a request is about; "": all pods.
 func (w *Witness) subject(in any) types.UID {
 	switch r := in.(type) {
 	case *runtimeapi.ContainerStatusRequest:
@@ -178,14 +178,15 @@ func (w *Witness) subject(in any) types.UID {
 	return ""
 }
 
-// inspection is a look at all of one pod: two lists, then the status of each object that is new or has changed. An agent goes
-// by it when it is complete. So an end that a list told of is told once more by each answer, until an inspection that began
-// after has gone well. Another end begins this anew. An agent that ends leaves its inspection unfinished.
+// inspection is an agent's inspection of one pod: two lists, then the status of each new or changed object. The agent
+// acts on a complete inspection only. So after a list shows an end, each answer renews the time at which the agent learned of
+// it, until an inspection that began later succeeds. Another end restarts this. An agent that stops leaves its inspection
+// unfinished.
 //
 //	quiet ──► told of an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
 	told, anew, failed bool
-	by                 *told // the agent process whose inspection it is
+	by                 *told // the agent process that inspects
 }
 
 func (i *inspection) begin(by *told) {
@@ -195,7 +196,7 @@ func (i *inspection) begin(by *told) {
 	i.anew, i.failed, i.by = i.told, false, by
 }
 
-// tell notes the end of an object of the pod. What an earlier end has begun does not count for it.
+// tell notes that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
 func (i *inspection) tell() { i.told, i.anew = true, false }
 
 func (w *Witness) inspection(uid types.UID) *inspection {
@@ -207,7 +208,7 @@ func (w *Witness) inspection(uid types.UID) *inspection {
 	return i
 }
 
-// inspects notes an answer for one object of a pod.
+// inspects notes that the agent received the status of one object of a pod.
 func (w *Witness) inspects(uid types.UID) {
 	if w.inspection(uid).told {
 		w.troubleTold[uid] = time.Now()
@@ -235,7 +236,7 @@ func (w *Witness) sawSandbox(id string, state runtimeapi.PodSandboxState) {
 	w.endTold(id)
 }
 
-// endTold notes that the agent is told of the end of a container or of a sandbox.
+// endTold notes that the agent learns of the end of a container or a sandbox.
 func (w *Witness) endTold(id string) {
 	if uid, was := w.aliveTold[id]; was {
 		delete(w.aliveTold, id)

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// Differences lists where the API does not say what the runtime does: of each pod its phase, conditions and address, of
-// each container its state, exit code, readiness and restart count.
+// Differences lists where the API disagrees with the runtime. It compares the phase, conditions and address of each pod, and
+// the state, exit code, readiness and restart count of each container.
 func (w *World) Differences() (out []string) {
 	for _, of := range w.differences() {
 		out = append(out, of...)
@@ -21,11 +21,11 @@ func (w *World) Differences() (out []string) {
 	return out
 }
 
-// differences are those of each pod that has some.
+// differences returns the differences by pod; a pod without differences is absent.
 func (w *World) differences() map[types.UID][]string {
 	out := map[types.UID][]string{}
 	pods := w.Kube.Pods()
-	for uid, p := range pods { // the runtime knows a static pod by the UID that its mirror names
+	for uid, p := range pods { // the runtime uses the UID of the static pod, which the mirror names in an annotation
 		if hash := types.UID(p.Annotations[pod.AnnotationHash]); pod.IsMirror(p) && pods[hash] == nil {
 			delete(pods, uid)
 			pods[hash] = p
@@ -49,14 +49,14 @@ func (w *World) differences() map[types.UID][]string {
 	return out
 }
 
-// truth is what the runtime says of a pod, to be compared with what the API does.
+// truth is the state of a pod in the runtime, to be compared with the API.
 type truth struct {
 	pod     *v1.Pod
-	newest  map[string]*Instance // by container; nil: it was never made
-	sandbox *sandboxSeen         // the one that is ready, or nil
-	id      string               // of the sandbox
+	newest  map[string]*Instance // by container; nil: it was never created
+	sandbox *sandboxSeen         // the ready sandbox, or nil
+	id      string               // of that sandbox
 	over    bool                 // it has run to its end
-	anew    bool                 // it is static and began anew: its mirror may keep the count of an earlier life, for counts only grow
+	anew    bool                 // a static pod that began anew: its mirror may keep the higher restart count of its earlier life
 	ended   bool                 // it was deleted
 	diff    []string
 }
@@ -150,10 +150,10 @@ func (t *truth) container(name string, statuses []v1.ContainerStatus) {
 	}
 }
 
-// finalPhase holds that a final phase follows from how the containers ended.
+// finalPhase checks that a terminal phase agrees with how the containers ended.
 func (t *truth) finalPhase() {
 	s := &t.pod.Status
-	// A pod that lost its sandbox before its containers had run, and may have no other, has failed.
+	// A pod fails if it loses its sandbox before its containers have run and must not get another.
 	failed := slices.ContainsFunc(t.pod.Spec.Containers, func(c v1.Container) bool { return t.newest[c.Name] == nil || !t.newest[c.Name].Exited })
 	for name, in := range t.newest {
 		if in.Running {
@@ -171,7 +171,7 @@ func (t *truth) finalPhase() {
 	}
 }
 
-// phase holds that a phase on the way follows from what runs.
+// phase checks that the phase of a pod that has not ended agrees with the containers that run.
 func (t *truth) phase() {
 	if t.over {
 		t.differ("all of it has ended for good, its phase is %s", t.pod.Status.Phase)
@@ -184,14 +184,14 @@ func (t *truth) phase() {
 	for i := range t.pod.Spec.Containers {
 		in := t.newest[t.pod.Spec.Containers[i].Name]
 		begun = begun || in != nil && in.Sandbox == t.id
-		waits = waits || in == nil || !in.Running && !in.Exited && in.Attempt == 0 // a later one has ended before
+		waits = waits || in == nil || !in.Running && !in.Exited && in.Attempt == 0 // an attempt above 0 follows one that ran
 	}
 	want := v1.PodRunning
 	if waits {
 		want = v1.PodPending
 	}
 	if !begun && len(t.pod.Spec.InitContainers) > 0 {
-		return // its init containers have still to run, in this sandbox or in the first
+		return // its init containers have yet to run, in this sandbox or in its first
 	}
 	if t.pod.Status.Phase != want {
 		t.differ("its phase is %s, by the runtime %s", t.pod.Status.Phase, want)
@@ -204,7 +204,7 @@ func (t *truth) phase() {
 // ready compares readiness, of the containers and of the pod.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
-		return // it comes and goes
+		return // readiness changes all the time
 	}
 	all := !t.final()
 	one := func(name string, statuses []v1.ContainerStatus) {
@@ -231,7 +231,7 @@ func (t *truth) ready() {
 
 func (t *truth) condition(typ v1.PodConditionType, want bool) {
 	if t.final() && len(t.newest) == 0 {
-		return // the node refused it, and says no more
+		return // the node refused the pod and sets no other condition
 	}
 	says := v1.ConditionFalse
 	if want {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rule is an invariant that the Witness holds.
+// Rule is an invariant that the Witness checks.
 type Rule string
 
 // The rules, in the order of the design.
@@ -57,8 +57,8 @@ type Instance struct {
 	ExitCode                          int32
 }
 
-// Witness watches the runtime and the API from outside and writes down every invariant that breaks. It sees every
-// change at the moment of the change, and all that agents are told: what an agent does is judged by what it knew.
+// Witness watches the runtime and the API from outside and records every invariant that breaks. It sees each change when
+// it happens, and each answer that an agent receives, so it judges an agent by what the agent knew at that moment.
 type Witness struct {
 	// onBroken is called at the first violation.
 	onBroken func()
@@ -70,54 +70,54 @@ type Witness struct {
 	runtimeSeen
 	apiSeen
 	known
-	manifests map[string]*manifestSeen  // by the full name of their pod
-	versions  map[string]*v1.Pod        // what each version of a manifest said
-	statics   map[types.UID]*staticSeen // what the runtime was asked to run of them
+	manifests map[string]*manifestSeen  // by the full name of the pod
+	versions  map[string]*v1.Pod        // the pod that each version of a manifest describes
+	statics   map[types.UID]*staticSeen // the static pods that an agent asked the runtime to run
 
-	agents   int       // how many agents there were
-	lastTold *told     // what the newest was told
-	agentAt  time.Time // when the newest began
+	agents   int       // how many agents have started
+	lastTold *told     // what the newest agent has learned
+	agentAt  time.Time // when the newest agent started
 	noAgent  bool
-	rereads  time.Duration // how often agents look at their manifests
-	moved    bool          // the machine's clock was moved
+	rereads  time.Duration // how often an agent reads the manifests again
+	moved    bool          // the machine's clock was set to another time
 }
 
-// runtimeSeen is what the runtime has and had.
+// runtimeSeen is what the runtime holds, and what it held before.
 type runtimeSeen struct {
 	containers map[string]*Instance
 	sandboxes  map[string]*sandboxSeen
-	newestOf   map[string]*Instance   // the newest attempt by uid/container, also when it is removed
+	newestOf   map[string]*Instance   // the newest attempt by uid/container, kept after its removal
 	initDone   map[string]bool        // by sandbox/container
 	askedBy    map[types.UID]int      // which agent asked for the pod's newest sandbox
-	users      map[string][]types.UID // the pods that ever had an address
+	users      map[string][]types.UID // the pods that ever had an IP address, by address
 	starts     int
 	startsOf   map[string][]time.Time  // by uid/container, at most maxStarts
 	startsAll  map[string]int          // by uid
 	exits      map[string]int32        // the last exit code by uid/container
-	over       map[types.UID]time.Time // when all of a pod had ended for good
-	termed     map[string]time.Time    // when a container that was asked to end has had the time that it was given
+	over       map[types.UID]time.Time // when every container of a pod had ended for good
+	termed     map[string]time.Time    // when the timeout of a StopContainer call ends, by container ID
 }
 
-// apiSeen is what the API has and had.
+// apiSeen is what the API holds, and what it held before.
 type apiSeen struct {
 	pods       map[types.UID]*podSeen
-	eventCount map[types.UID]int32 // events of starts: the count of each
-	eventsOf   map[string]int      // and their sum, by the pod's uid
+	eventCount map[types.UID]int32 // the count of each Started event, by UID of the event
+	eventsOf   map[string]int      // the sum of those counts, by UID of the pod
 	sentStatus map[string]sent     // the last status that an agent sent, by namespace/name
 }
 
-// known is what agents were told that outlives one of them.
+// known is what agents have learned from the runtime, the API and their probes. It is kept when an agent restarts.
 type known struct {
 	ends        map[types.UID]*ends
-	doomed      map[string]cause     // containers that a probe or a hook has failed, by ID
-	streaks     map[probeKey]*streak // results of probes in a row
-	aliveTold   map[string]types.UID // what agents were told is alive: containers and sandboxes by ID
-	unsaved     map[types.UID]bool   // pods of which a checkpoint could not be written
-	held        map[types.UID][]span // when the disk held up turns of the pod
+	doomed      map[string]cause     // why a probe or a hook condemned a container, by container ID
+	streaks     map[probeKey]*streak // equal probe results in a row
+	aliveTold   map[string]types.UID // containers and sandboxes that an agent saw alive, by ID
+	unsaved     map[types.UID]bool   // pods with a checkpoint that could not be written
+	held        map[types.UID][]span // when a slow disk blocked turns of the pod
 	inspections map[types.UID]*inspection
-	beganAnew   map[types.UID]bool      // static pods of which something began anew while a mirror may have outlived it
-	troubleTold map[types.UID]time.Time // when last the end of a container or sandbox of the pod was told
-	unreadyTold map[types.UID]time.Time // when last a probe or hook of the pod failed for the threshold's time
+	beganAnew   map[types.UID]bool      // static pods that restarted their count while an older mirror may remain
+	troubleTold map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod ended
+	unreadyTold map[types.UID]time.Time // when a probe last reached its failure threshold, or a hook last failed
 }
 
 // sent is a status on its way to the API server.
@@ -136,16 +136,16 @@ type sandboxSeen struct {
 	ip    string
 }
 
-// podSeen is a pod as the API had it, also after it is gone.
+// podSeen is a pod as the API had it. It is kept after the pod has left the API.
 type podSeen struct {
 	pod       *v1.Pod
 	added     time.Time
-	deletedAt time.Time // first asked for
+	deletedAt time.Time // when its deletion was first requested
 	forced    bool
-	gone      bool        // from the API
-	readyAt   time.Time   // when the newest status that says ready was sent
-	resizes   []time.Time // when other resources were asked for
-	finalAt   time.Time   // when a terminal phase came
+	gone      bool        // it has left the API
+	readyAt   time.Time   // when an agent sent the newest status that says ready
+	resizes   []time.Time // when its resource requests changed
+	finalAt   time.Time   // when its phase became terminal
 }
 
 func newWitness() *Witness {
@@ -167,7 +167,7 @@ func newWitness() *Witness {
 	}
 }
 
-// broken is called with the lock held.
+// broken records a violation. It is called with the lock held.
 func (w *Witness) broken(rule Rule, format string, args ...any) {
 	if len(w.violations) == 0 && w.onBroken != nil {
 		w.onBroken()
@@ -177,14 +177,14 @@ func (w *Witness) broken(rule Rule, format string, args ...any) {
 	}
 }
 
-// note writes down what was found by other means.
+// note records a violation that a test found by itself.
 func (w *Witness) note(rule Rule, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken(rule, format, args...)
 }
 
-// agent notes that an agent begins, with what it has been told, or, where that is nil, that one has ended.
+// agent notes that an agent starts, with an empty record of what it learns; with nil, that the agent has ended.
 func (w *Witness) agent(t *told) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,15 +197,15 @@ func (w *Witness) agent(t *told) {
 	}
 }
 
-// clockMoved notes that the machine's clock was moved: times that an agent kept are wrong by that.
+// clockMoved notes that the machine's clock was set to another time, so the times in an agent's checkpoints are wrong.
 func (w *Witness) clockMoved() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.moved = true
 }
 
-// loaded notes that an agent reads from its disk when it began to end a pod. Where the clock was moved since, that is
-// what it has to go by.
+// loaded notes the time at which a pod's end began, as an agent reads it from a checkpoint. If the clock was moved since,
+// the agent cannot know better, so this time counts.
 func (w *Witness) loaded(uid types.UID, began time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,7 +219,7 @@ func (w *Witness) loaded(uid types.UID, began time.Time) {
 	}
 }
 
-// deleting notes a deletion that the World asks for.
+// deleting notes that the World requests the deletion of a pod.
 func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +233,7 @@ func (w *Witness) deleting(p *v1.Pod, grace *int64) {
 	s.forced = s.forced || grace != nil && *grace == 0 || grace == nil && *p.Spec.TerminationGracePeriodSeconds == 0
 }
 
-// force says that a pod may leave the API whatever runs of it: somebody makes it do so.
+// force allows a pod to leave the API while its containers run: somebody removes it by force.
 func (w *Witness) force(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

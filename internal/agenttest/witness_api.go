@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/internal/simcri"
 )
 
-// apiChanged sees every change in the API.
+// apiChanged is called for every change in the API.
 func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,7 +39,7 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	if final := p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded; final && s.finalAt.IsZero() {
 		s.finalAt = time.Now()
 	}
-	if typ == watch.Added && s.gone && w.noAgent { // it was restored; an agent that looks on has begun to end it
+	if typ == watch.Added && s.gone && w.noAgent { // it was restored; had an agent been running, it would have begun to end the pod
 		s.gone, s.forced, s.deletedAt, s.readyAt = false, false, time.Time{}, time.Time{}
 		delete(w.ends, p.UID)
 	}
@@ -65,7 +65,8 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	w.judgeReadiness(s, was, p)
 }
 
-// sends notes a status that an agent sends. What it holds was known by then; sent again, by then the first time.
+// sends notes when an agent first sends a status: the agent knew by then whatever the status says. A repetition of the
+// same status keeps the first time.
 func (w *Witness) sends(r *http.Request) {
 	name, is := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/status")
 	namespace, name, of := strings.Cut(name, "/pods/")
@@ -84,8 +85,8 @@ func (w *Witness) sends(r *http.Request) {
 	}
 }
 
-// judgeReadiness holds that readiness goes only for a reason that the agent was told after it said ready: the end of a
-// container or sandbox, a probe that failed, or the end of the pod.
+// judgeReadiness checks that a pod stops being ready only for a reason that the agent learned after it reported ready: a
+// container or sandbox ended, a probe failed, or the pod ends.
 func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 	if Ready(is) {
 		if !equality.Semantic.DeepEqual(was.Status, is.Status) {
@@ -102,7 +103,7 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 	}
 	switch {
 	case is.DeletionTimestamp != nil:
-		return // as it should
+		return // a pod that is being deleted is not ready
 	case len(is.Spec.ReadinessGates) > 0:
 		w.judged(RuleReadiness, "the pod has readiness gates")
 		return
@@ -134,7 +135,7 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 	}
 }
 
-// probesFail reports whether a pod has a probe, and annotations after which probes fail.
+// probesFail reports whether a pod has a probe, and an annotation that makes the simulated runtime fail probes.
 func probesFail(p *v1.Pod) bool {
 	fails := false
 	for a := range p.Annotations {
@@ -149,7 +150,7 @@ func allContainers(s *v1.PodSpec) []v1.Container {
 	return slices.Concat(s.InitContainers, s.Containers)
 }
 
-// event: no more starts are told of than there were.
+// event checks that Started events do not count more starts than there were.
 func (w *Witness) event(e *v1.Event) {
 	uid := string(e.InvolvedObject.UID)
 	if e.Reason != "Started" || e.InvolvedObject.Kind != "Pod" {
@@ -163,8 +164,8 @@ func (w *Witness) event(e *v1.Event) {
 	}
 }
 
-// tellsAnew reports whether a mirror that outlived its static pod, as the API was away meanwhile, may stand for one that began
-// anew: it is told once.
+// tellsAnew reports, once for each new life, whether the restart counts of a mirror may fall: the static pod began anew while the
+// API was away, and the mirror still showed its earlier life.
 func (w *Witness) tellsAnew(p *v1.Pod) bool {
 	st := w.statics[types.UID(p.Annotations[pod.AnnotationHash])]
 	if !pod.IsMirror(p) || st == nil || !st.anew {
@@ -174,11 +175,11 @@ func (w *Witness) tellsAnew(p *v1.Pod) bool {
 	return true
 }
 
-// wasAttempt reports whether a container has come to the attempt that a status counts. Where it has not, somebody forged it.
+// wasAttempt reports whether a container has reached the attempt that a status counts. If not, somebody forged the status.
 func (w *Witness) wasAttempt(p *v1.Pod, s *v1.ContainerStatus) bool {
 	uid := p.UID
 	if pod.IsMirror(p) {
-		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // a forged mirror may have no other annotation
+		uid = types.UID(p.Annotations[pod.AnnotationMirror]) // a forged mirror may lack the other annotations
 	}
 	in := w.newestOf[string(uid)+"/"+s.Name]
 	return in == nil || int64(s.RestartCount) <= int64(in.Attempt)+1

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// asked sees what an agent asks of the runtime, before it is done. done is to be called after.
+// asked judges a call of an agent before the runtime executes it. The caller calls done after the call.
 func (w *Witness) asked(t *told, in any) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +41,7 @@ func (w *Witness) asked(t *told, in any) (done func()) {
 	return func() {}
 }
 
-// starting holds that nothing begins in a pod that the agent was told is ending, or was never told of.
+// starting checks that an agent starts nothing in a pod that it knows to be ending, or that it never learned of.
 func (w *Witness) starting(t *told, c *runtimeapi.PodSandboxConfig, what string) func() {
 	uid, name := types.UID(c.GetMetadata().GetUid()), c.GetMetadata().GetName()
 	if w.pods[uid] != nil {
@@ -50,14 +50,14 @@ func (w *Witness) starting(t *told, c *runtimeapi.PodSandboxConfig, what string)
 		}
 		return w.startingIn(t, uid, name, what)
 	}
-	// The UID of a static pod has no dashes, where the node makes it.
+	// The UID that a node makes for a static pod has no dashes.
 	if strings.Contains(string(uid), "-") && !strings.HasSuffix(name, pod.StaticSuffix(NodeName)) {
 		w.broken(RuleEnding, "%s is asked for in a pod that the API never had: %s", what, uid)
 		return func() {}
 	}
 	version := c.GetAnnotations()[annotationVersion]
 	if version == "" {
-		return func() {} // of a test that tells nothing of its manifests
+		return func() {} // the test does not register its manifests
 	}
 	full := c.GetMetadata().GetNamespace() + "/" + name
 	if w.manifests[full] == nil {
@@ -84,7 +84,7 @@ func (w *Witness) startingIn(t *told, uid types.UID, name, what string) func() {
 	}
 }
 
-// stopping judges a StopContainer with this timeout.
+// stopping judges a StopContainer call with this timeout.
 func (w *Witness) stopping(id string, timeout time.Duration) {
 	in := w.containers[id]
 	if in == nil || !in.Running {
@@ -102,7 +102,7 @@ func (w *Witness) stopping(id string, timeout time.Duration) {
 	}
 }
 
-// killing judges what ends a container at once: it must have been asked to end, and have had its time.
+// killing judges a call that ends a container at once: a StopContainer must have come before, and its timeout must be over.
 func (w *Witness) killing(in *Instance, how string) {
 	if in == nil {
 		return
@@ -129,11 +129,11 @@ func (w *Witness) killingAll(sandbox string) {
 	}
 }
 
-// mayKill holds that a container that is killed at an instant has had its grace period.
+// mayKill checks that the grace period of a container is over at the instant when it is killed.
 func (w *Witness) mayKill(in *Instance, at time.Time) {
 	causes := w.causes(in)
 	if len(causes) == 0 {
-		return // another rule's
+		return // mayStop judges a stop without a cause
 	}
 	var soonest time.Time
 	var why cause
@@ -142,7 +142,8 @@ func (w *Witness) mayKill(in *Instance, at time.Time) {
 			w.judged(RuleGrace, c.why)
 			return
 		}
-		// The end of a pod counts from its first cause, and the shortest period from then.
+		// When several causes end the whole pod, the grace period runs from the earliest of them, and the shortest grace
+		// period counts.
 		for _, o := range causes[:i] {
 			if c.whole && o.whole {
 				c.grace = min(c.grace, o.grace)
@@ -162,10 +163,10 @@ func (w *Witness) mayKill(in *Instance, at time.Time) {
 	}
 }
 
-// rounding is what times of whole seconds lose: the API's, and those of StopContainer.
+// rounding is the tolerance for times in whole seconds: those of the API, and the timeout of StopContainer.
 const rounding = 1500 * time.Millisecond
 
-// mayStop holds that a container that runs is asked to end only where there is a cause.
+// mayStop checks that an agent stops a running container only when there is a cause.
 func (w *Witness) mayStop(in *Instance) {
 	if w.specOf(in.UID) == nil {
 		w.judged(RuleUncalled, "a pod of a test that tells nothing of it")
@@ -183,14 +184,14 @@ func (w *Witness) mayStop(in *Instance) {
 		fmt.Sprintf("pod %s: container %s, attempt %d, is asked to end, and the agent was told of no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
-// suspect is a violation unless a reason is noted at the same instant: a probe whose time is up tells the agent and the Witness in
-// any order.
+// suspect is a violation unless a cause is noted at the same instant: the agent and the Witness learn of a failed probe in
+// either order.
 type suspect struct {
 	id string
 	Violation
 }
 
-// mayStopSandbox holds the same of the sandbox of a pod.
+// mayStopSandbox checks the same for the sandbox of a pod.
 func (w *Witness) mayStopSandbox(id string) {
 	s := w.sandboxes[id]
 	if s == nil || !s.ready || w.specOf(s.uid) == nil {

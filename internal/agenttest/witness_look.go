@@ -21,21 +21,21 @@ func (w *Witness) Violations() []Violation {
 	return out
 }
 
-// Starts is how many containers were ever started.
+// Starts is how many times a container was started.
 func (w *Witness) Starts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.starts
 }
 
-// StartsOf is when a container was started, the first 64 times.
+// StartsOf returns the times of the first 64 starts of a container.
 func (w *Witness) StartsOf(uid types.UID, container string) []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.startsOf[string(uid)+"/"+container])
 }
 
-// LastExit is the exit code with which a container last ended; false before it did.
+// LastExit returns the exit code of the last instance that ended; false: none has ended.
 func (w *Witness) LastExit(uid types.UID, container string) (int32, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *Witness) newest(uid types.UID, name string) *Instance {
 	return &in
 }
 
-// Containers are all that the runtime holds, by pod, name and attempt.
+// Containers returns all containers of the runtime, sorted by pod, name and attempt.
 func (w *Witness) Containers() []Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,14 +91,14 @@ func (w *Witness) Containers() []Instance {
 	return out
 }
 
-// Sandboxes are the IDs of all sandboxes, sorted.
+// Sandboxes returns the IDs of all sandboxes, sorted.
 func (w *Witness) Sandboxes() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.sandboxes))
 }
 
-// Present reports whether the runtime holds anything of a pod's name.
+// Present reports whether the runtime holds a sandbox of a pod with this name.
 func (w *Witness) Present(namespace, name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// runtimeChanged sees every change in the runtime.
+// runtimeChanged is called for every change in the runtime.
 func (w *Witness) runtimeChanged(e *runtimeapi.ContainerEventResponse) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *Witness) sandbox(st *runtimeapi.PodSandboxStatus, uid types.UID) {
 		switch {
 		case o.uid == uid:
 			w.broken(RuleOneInstance, "pod %s has two ready sandboxes", s.name)
-		case o.name == s.name && w.askedBy[uid] == w.agents: // what a killed agent asked for comes when the runtime likes
+		case o.name == s.name && w.askedBy[uid] == w.agents: // a request of a killed agent may complete at any later time
 			w.broken(RuleNames, "two pods named %s are alive at once", s.name)
 		}
 	}
@@ -83,7 +83,7 @@ func (w *Witness) container(c *runtimeapi.ContainerStatus, st *runtimeapi.PodSan
 	switch {
 	case in.Running && !was:
 		w.started(in)
-	case in.Exited: // one that could not be started has ended, too
+	case in.Exited: // also a container that could not be started
 		w.ended(in)
 	}
 	w.noteOver(uid)

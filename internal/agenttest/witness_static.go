@@ -8,27 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// annotationVersion tells which version of its manifest a static pod is.
+// annotationVersion names the version of the manifest that a static pod was made from.
 const annotationVersion = "agenttest/version"
 
-// manifestSeen is what the directory of static pods says of one full name.
+// manifestSeen is the manifest of one full name (namespace/name) in the directory of static pods.
 type manifestSeen struct {
-	pod     *v1.Pod // nil: there is none
+	pod     *v1.Pod // nil: there is no manifest
 	version string
 	since   time.Time
-	torn    bool // half of the file is written: what it said before may have come and gone unread
+	torn    bool // the file is half written: the agent may never have read the content before
 }
 
 // staticSeen is a static pod that the runtime was asked to run.
 type staticSeen struct {
-	name    string // the full one
+	name    string // namespace/name
 	version string
 	pod     *v1.Pod
-	overAt  time.Time // when its manifest was gone, or another one, for the first time since it began
-	anew    bool      // something of it began anew, of which its mirror may not have told yet
+	overAt  time.Time // when its manifest first was removed or replaced
+	anew    bool      // a container counts from 0 again, and the mirror may not show that yet
 }
 
-// manifest notes what the directory says from now on of a full name (namespace/name); a nil pod: nothing.
+// manifest notes the manifest that the directory holds from now on under a full name; nil: none.
 func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *Witness) manifest(fullName string, p *v1.Pod) {
 	}
 }
 
-// tear notes that the file of a full name is only half written, or whole again.
+// tear notes that a manifest file is half written (torn), or whole again.
 func (w *Witness) tear(fullName string, torn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *Witness) tear(fullName string, torn bool) {
 	m.torn, m.since = torn, time.Now()
 }
 
-// Manifests are the versions of all manifests that there are, by the full name of their pod.
+// Manifests returns the version of each present manifest, by the full name of its pod.
 func (w *Witness) Manifests() map[string]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,20 +66,20 @@ func (w *Witness) Manifests() map[string]string {
 	return out
 }
 
-// staticOf is what is seen of a static pod, from the first that was asked for it.
+// staticOf records a static pod at the first call that an agent makes for it.
 func (w *Witness) staticOf(uid types.UID, fullName, version string) {
 	if w.statics[uid] != nil {
 		return
 	}
 	st := &staticSeen{name: fullName, version: version, pod: w.versions[version]}
-	if m := w.manifests[fullName]; m.version != version { // it changed while the first step was under way
+	if m := w.manifests[fullName]; m.version != version { // the manifest changed during the first call
 		st.overAt = m.since
 	}
 	w.statics[uid] = st
 }
 
-// manifestKnown is when the agent had to know that a static pod's manifest is gone or another one; zero: it need not.
-// It reads the files when it starts and at times after, and what has changed once more.
+// manifestKnown returns when the agent must have learned that the manifest of a static pod was removed or replaced; zero:
+// it need not know. An agent reads the files when it starts, then periodically, and a changed file twice.
 func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	m := w.manifests[st.name]
 	if m.version == st.version || m.torn {
@@ -91,9 +91,10 @@ func (w *Witness) manifestKnown(st *staticSeen) time.Time {
 	return m.since.Add(w.rereads + time.Second)
 }
 
-// staticGone forgets a static pod of which nothing is left, and, once its manifest was gone, a container of which nothing is:
-// what goes for that goes even when the manifest is put back, which makes the same pod anew; and where the disk was full no
-// checkpoint tells what there was.
+// staticGone forgets the attempts of each container of a static pod that the runtime no longer holds: a later instance may
+// count from 0 again. It does so when the pod has no sandbox, or when its manifest was ever removed or replaced: putting the
+// manifest back makes the same pod anew, and after a full disk no checkpoint says how many attempts there were. When
+// nothing of the pod is left, the next life of the pod starts from the manifest as it is now.
 func (w *Witness) staticGone(uid types.UID) {
 	st := w.statics[uid]
 	if st == nil {
