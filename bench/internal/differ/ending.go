@@ -109,6 +109,8 @@ func (d *differ) toldBefore(about, state string) bool {
 // endIsTaken says that all that differs is an end that upstream's kubelet had told and takes back: the last status tells of that.
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
-	unknown := func(v string) bool { return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " ContainerStatusUnknown ") }
+	unknown := func(v string) bool {
+		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " ContainerStatusUnknown ")
+	}
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore("last status of "+name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }
