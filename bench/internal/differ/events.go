@@ -26,7 +26,7 @@ func (d *differ) events() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
-		if d.hangsOnAMoment(k, u, w) {
+		if d.hangsOnAMoment(k, u, w) || d.upstream.talks(k) || d.wherry.talks(k) {
 			continue
 		}
 		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
@@ -71,4 +71,19 @@ func (d *differ) forcedMeanwhile() string {
 		deleted = deleted || a.Do == Delete
 	}
 	return ""
+}
+
+// burst is how many events of one type about one object a client writes at once; then one goes out each five minutes, and chance
+// says which are left out.
+const burst = 25
+
+// talks says that there were so many events of a key's type that some were left out.
+func (t *Trace) talks(k string) bool {
+	kind, all := strings.Fields(k)[0], 0
+	for other, e := range t.Events {
+		if strings.Fields(other)[0] == kind {
+			all += e.Count
+		}
+	}
+	return all >= burst-2 // those that are missing are not counted
 }

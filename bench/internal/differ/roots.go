@@ -23,6 +23,7 @@ const (
 	classAttemptTwice   = "an attempt of a container is made twice, after its sandbox was lost: only upstream"
 	classDeadlineAnew   = "a static pod whose manifest is changed has its whole deadline again: only Wherry"
 	classShorter        = "a deletion with a shorter grace period, or by force, cuts short a pod that is ending: only Wherry"
+	classEndsWithOne    = "sidecars get their time from the end of the last container that failed a probe, not from its failure: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
 )
 
@@ -43,6 +44,8 @@ func (d *differ) root() string {
 		return classDeadlineAnew
 	case d.cutsShort():
 		return classShorter
+	case d.endsWithOne():
+		return classEndsWithOne
 	case d.startsInTheEnd():
 		return classStartsInTheEnd
 	}
@@ -128,7 +131,7 @@ func acts(c Call) bool {
 	return false
 }
 
-// runsAgain says that a static pod that had ended, or whose policy is Never, was run again by Wherry alone, after its manifest
+// runsAgain says that a static pod that had ended, or whose policy lets it end with its removal, was run again by Wherry alone, after its manifest
 // came back.
 func (d *differ) runsAgain() bool {
 	var removed, written bool
@@ -142,7 +145,7 @@ func (d *differ) runsAgain() bool {
 		}
 	}
 	ended := func(s Seen) bool {
-		return d.c.Spec.RestartPolicy == v1.RestartPolicyNever || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
+		return d.c.Spec.RestartPolicy != v1.RestartPolicyAlways || s.At.Before(d.upstream.Created.Add(at)) && (s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed)
 	}
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
 }
@@ -185,6 +188,49 @@ func stopsAgain(t *Trace, a Act) bool {
 		}
 	}
 	return false
+}
+
+// endsWithOne says that a main container was asked to end for a failed probe and not started again, and that upstream's kubelet gave
+// sidecars what was left of that container's time; Wherry gave them more.
+func (d *differ) endsWithOne() bool {
+	failed := slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+		in := newest(d.upstream.instances(x.Name))
+		return (x.LivenessProbe != nil || x.StartupProbe != nil) && in != nil && !in.stopped.IsZero() && in.stopped.Before(d.upstream.Deleted)
+	})
+	if !failed {
+		return false
+	}
+	for _, x := range d.c.Spec.InitContainers {
+		u, w := newest(d.upstream.instances(x.Name)), newest(d.wherry.instances(x.Name))
+		if u != nil && w != nil && u.stopped.Before(d.upstream.Deleted) && u.least() < w.least() {
+			return true
+		}
+	}
+	return false
+}
+
+// newest is a container's last instance, or nil.
+func newest(all map[uint32]*instance) *instance {
+	var last *instance
+	for _, in := range all {
+		if last == nil || in.began.After(last.began) {
+			last = in
+		}
+	}
+	return last
+}
+
+// least is the shortest time that the instance was given to end, in seconds.
+func (in *instance) least() int64 {
+	least := int64(math.MaxInt64)
+	for _, c := range in.calls {
+		if m := stopCall.FindStringSubmatch(c); m != nil {
+			var n int64
+			_, _ = fmt.Sscan(m[1], &n)
+			least = min(least, n)
+		}
+	}
+	return least
 }
 
 // startsInTheEnd says that upstream's kubelet alone started a container after the pod's deletion.

@@ -123,7 +123,7 @@ func (in *instance) stop(at time.Time) {
 	}
 }
 
-// stops are the containers in the order in which the pod's deletion first asked them to end; those asked within a second of each
+// stops are the containers in the order in which the pod's deletion first asked them to end; those asked within half a second of each
 // other stand in the order of their names.
 func (t *Trace) stops() []string {
 	type first struct {
@@ -140,7 +140,7 @@ func (t *Trace) stops() []string {
 		}
 	}
 	for i := 1; i < len(all); i++ {
-		if all[i].at.Sub(all[i-1].at) < time.Second {
+		if all[i].at.Sub(all[i-1].at) < time.Second/2 {
 			all[i].at = all[i-1].at
 		}
 	}
