@@ -116,8 +116,9 @@ func TestCommandsOnANode(t *testing.T) {
 		{"ps of an empty node", func(s Streams) error { return (&Ps{Target: at}).Run(t.Context(), s, nil) }, []string{"No pods."}, ""},
 		{"logs of a pod that is gone", func(s Streams) error { return (&Logs{Target: at}).Run(t.Context(), s, "web") }, nil, "which has none"},
 	} {
-		var out bytes.Buffer
-		err := c.do(Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+		var out, errOut bytes.Buffer // of two goroutines
+		err := c.do(Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
+		out.Write(errOut.Bytes())
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Fatalf("%s: %v, want %q\n%s", c.name, err, c.err, out.String())
 		}
