@@ -1,10 +1,11 @@
-// Package mergepatch says what differs between two objects of the API, as a strategic merge patch says it: a field that changed
-// by its new value, one that went by null, maps and structs by what differs in them.
+// Package mergepatch builds the strategic merge patch that turns one API object into another. A changed field appears with its
+// new value, a removed field with null; maps and structs appear with only the members that differ.
 //
-// It compares Go values, so that only what differs is encoded; k8s.io/apimachinery's strategicpatch encodes both objects whole and
-// reads them again, and brings the OpenAPI schemas of Kubernetes into the binary. Lists are sent whole: those that the API
-// merges by a key instead ("patchMergeKey") are their caller's to know, who deletes them from what Struct returns and
-// adds what Keyed returns, or lets them go whole under Replace.
+// It compares Go values and encodes only the difference. The strategicpatch package of k8s.io/apimachinery encodes both objects
+// whole and decodes them again, and it links the OpenAPI schemas of Kubernetes into the binary.
+//
+// Struct sends every list whole. The API merges some lists by a key ("patchMergeKey"); a caller that has such a list deletes it
+// from the result of Struct, and adds the result of Keyed (the difference) or of Replace (the whole list) instead.
 //
 // Everything here is pure: arguments are not changed, and results share memory with them.
 package mergepatch

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Struct is what a patch has to say to turn one struct into another of the same type; empty: nothing. Both are pointers.
-// Quantities and times are equal by what they mean, an empty list is no list.
+// Struct returns the patch that turns one struct into another of the same type; empty: they are equal. Both arguments are
+// pointers. Quantities and times are compared by value ("1" equals "1000m"), and an empty list equals nil.
 func Struct(from, to any) map[string]any {
 	return structs(reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem())
 }
@@ -28,7 +28,7 @@ func structs(from, to reflect.Value) map[string]any {
 	return out
 }
 
-// change is what a patch says of one value that differs.
+// change returns the patch for one value that differs.
 func change(from, to reflect.Value, optional bool) any {
 	if optional && empty(to) {
 		return nil
@@ -59,7 +59,7 @@ func maps(from, to reflect.Value) map[string]any {
 	return out
 }
 
-// plain reports whether a type is a struct that is encoded field by field, not as one value like a time or a quantity.
+// plain reports whether a type is a struct that JSON encodes field by field, unlike a time or a quantity.
 func plain(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -71,19 +71,19 @@ func equal(a, b reflect.Value) bool {
 	switch {
 	case a.Kind() == reflect.String || a.CanInt() || a.Kind() == reflect.Bool:
 		return a.Equal(b)
-	case a.CanAddr() && b.CanAddr(): // a pointer is no copy
+	case a.CanAddr() && b.CanAddr(): // comparing pointers avoids a copy
 		return equality.Semantic.DeepEqual(a.Addr().Interface(), b.Addr().Interface())
 	}
 	return equality.Semantic.DeepEqual(a.Interface(), b.Interface())
 }
 
-// field is the JSON name of a field, and whether its zero value is left out.
+// field returns the JSON name of a field, and whether JSON omits its zero value.
 func field(f reflect.StructField) (name string, optional bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name, strings.Contains(options, "omitempty")
 }
 
-// empty reports what omitempty leaves out.
+// empty reports whether omitempty omits a value.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -94,7 +94,7 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// Replace is a list that goes whole although the API would merge it.
+// Replace returns the patch that replaces a whole list, where the API would merge it by a key.
 func Replace[T any](list []T) []any {
 	out := []any{map[string]any{"$patch": "replace"}}
 	for i := range list {
@@ -103,8 +103,9 @@ func Replace[T any](list []T) []any {
 	return out
 }
 
-// Keyed is what a patch has to say of a list that the API merges by a key, which id reads and which has that name in JSON:
-// elements that differ, each whole, with null for what it has no more; then those that are gone.
+// Keyed returns the patch of a list that the API merges by a key. name is the key's JSON name and id returns its value. The
+// patch has each element that is new or differs, whole and with null for each removed field, then a deletion for each
+// removed element.
 func Keyed[T any](name string, id func(*T) string, from, to []T) []any {
 	find := func(list []T, key string) *T {
 		for i := range list {
@@ -131,7 +132,7 @@ func Keyed[T any](name string, id func(*T) string, from, to []T) []any {
 	return out
 }
 
-// element is the whole of to, with null for what only from has.
+// element returns all fields of to, and null for each field that only from has.
 func element(from, to reflect.Value) map[string]any {
 	out := map[string]any{}
 	for i := range to.NumField() {

@@ -1,16 +1,17 @@
 // Package pleg is the pod lifecycle event generator: the one writer of the pod cache.
 //
-// A CRI event only says "inspect this pod now"; it is never taken as a status. One that tells of what the cache shows
-// already, or of what an action under way is about to have inspected, causes no inspection of its own. A relist is the safety net: each
-// second from a runtime without events, rarely from one that has them, and once after every (re)subscription.
+// A CRI event only says "inspect this pod now"; the generator never takes it for a status. It ignores an event about a state
+// that the cache already shows, and delays one about the result of an action in flight, because that action asks for an
+// inspection itself. The relist is the safety net: every second with a runtime without events, rarely with one that has
+// them, and once after every (re)subscription.
 //
 // Contract and invariants:
 //   - Every cache entry carries a stamp: when the inspection (or the listing that found it unchanged) began. What
 //     happened in the runtime before the stamp is in the entry.
-//   - A completed relist advances the stamps of all pods, those that the runtime no longer holds too, but not of a
-//     pod that looked different in the listing or whose own inspection failed: that pod is inspected first.
+//   - A completed relist advances the stamp of every pod that the listing shows unchanged, and of every pod that the runtime
+//     does not hold. A pod that looks different, or whose last inspection failed, is inspected first.
 //   - The event loop only marks keys and never blocks.
-//   - A pod whose inspection hangs holds one goroutine, is named by Hung, OnHung and Trouble, and delays nobody else: those that
-//     failed or hung once have places of their own, and who hangs for the first time keeps a place for a second. A
-//     runtime whose listing hangs makes Healthy fail.
+//   - A pod whose inspection hangs holds one goroutine and delays no other pod: pods whose last inspection failed or hung have
+//     a pool of their own, and a pod that hangs for the first time holds its place for one second. Hung, OnHung and Trouble
+//     name it. A listing that hangs makes Healthy fail.
 package pleg

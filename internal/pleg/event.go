@@ -29,7 +29,7 @@ type Event struct {
 // String prints the event on one line: pod, type, ID.
 func (e Event) String() string { return fmt.Sprintf("&{%s %s %s}", e.ID, e.Type, e.Data) }
 
-// alive: 0 absent, 1 there but not running, 2 running.
+// states returns the state of each sandbox and container by ID: 0 absent, 1 present but not running, 2 running.
 func states(o *pod.Observed) map[string]int {
 	m := make(map[string]int, len(o.Sandboxes)+len(o.Containers))
 	for i := range o.Sandboxes {
@@ -47,7 +47,7 @@ func states(o *pod.Observed) map[string]int {
 	return m
 }
 
-// diff lists the events between two inspections, sandboxes first, each list in its order of the newer one.
+// diff lists the events between two inspections: first starts and ends, in the order of the newer inspection, then removals.
 func diff(old, cur *pod.Observed) []Event {
 	was, is := states(old), states(cur)
 	var out []Event

@@ -10,12 +10,12 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// HungFor is how long an inspection takes of which the node speaks as hung: nothing is started or reported of its pod
-// meanwhile.
+// HungFor is how long an inspection may take before the node reports it as hung. Until it ends, the node neither starts nor
+// reports anything of its pod.
 const HungFor = 30 * time.Second
 
-// Hung returns the pods whose inspection has been under way for longer than d, or hung until it was given up and has not
-// gone well since; by UID.
+// Hung returns, sorted by UID, the pods whose inspection has run for longer than d, and those whose last inspection was
+// canceled because it hung.
 func (g *Generator) Hung(d time.Duration) []pod.Ref {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,13 +31,13 @@ func (g *Generator) Hung(d time.Duration) []pod.Ref {
 	return out
 }
 
-// Trouble is what is wrong with a pod's inspections.
+// Trouble describes the problem with the inspections of a pod.
 type Trouble struct {
-	Hangs time.Duration // how long one has been under way that hangs; 0: none
-	Error string        // of the last one, which failed; "": it did not
+	Hangs time.Duration // how long the inspection in flight has hung; 0: none hangs
+	Error string        // why the last inspection failed; "": it succeeded
 }
 
-// Trouble says what is wrong with the inspections of a pod: what the node says of it is as old as its last good one.
+// Trouble returns the problem with a pod's inspections. Meanwhile the node's view of the pod is as old as its last good one.
 func (g *Generator) Trouble(uid types.UID) (t Trouble) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,7 +54,7 @@ func (g *Generator) Trouble(uid types.UID) (t Trouble) {
 	return t
 }
 
-// tellHung says which pods hang, if they are others than before. Only the relists' goroutine calls it.
+// tellHung calls OnHung if the set of hung pods has changed. Only the relist goroutine calls it.
 func (g *Generator) tellHung() {
 	now := g.Hung(HungFor)
 	if g.cfg.OnHung == nil || slices.EqualFunc(now, g.hung, func(a, b pod.Ref) bool { return a.UID == b.UID }) {

@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// Inspections of pods that answer and of pods that do not have places of their own. A pod whose last inspection failed or
-// hung is a suspect until one has gone well. A call that takes long gives its place back before it ends: nobody knows of a
-// pod beforehand that it will hang, and a hundred that do must not keep the others waiting. The calls themselves go on, at
-// most one for each pod.
+// Inspections run in two pools: healthy pods, and suspects, whose last inspection failed or hung. A suspect becomes healthy
+// again with its first inspection that succeeds. A call that takes long gives its place back before it ends, because nobody
+// can know in advance which pod will hang, and a hundred hanging pods must not delay the others. The call itself goes on;
+// each pod has at most one.
 const (
 	holdHealthy = time.Second
 	suspects    = 4
 	holdSuspect = 5 * time.Second
 )
 
-// suspect reports whether the pod's inspections belong into the pool of those that fail or hang. It is called with the lock
-// held.
+// suspect reports whether the pod belongs to the pool of suspects. It is called with the lock held.
 func (e *entry) suspect() bool { return e.failed != nil || e.slow }
 
 // places are the two pools. The generator's lock guards them.
 type places struct{ healthy, suspect pool }
 
-// pool is a number of places, each of which a call holds until it ends or for a while, whichever is shorter.
+// pool is a number of places. A call holds a place until it ends, but no longer than hold.
 type pool struct {
 	size  int
 	hold  time.Duration
-	calls []*call     // under way, by when they began
-	timer *time.Timer // of the next place that is given back; nil: nobody waits
+	calls []*call     // in flight, oldest first
+	timer *time.Timer // fires when the next call has held its place long enough; nil: nobody waits
 }
 
 func (p *places) of(suspect bool) *pool {
@@ -37,7 +36,7 @@ func (p *places) of(suspect bool) *pool {
 	return &p.healthy
 }
 
-// free reports whether a call may begin now.
+// free reports whether the pool has a free place now.
 func (p *places) free(suspect bool, now time.Time) bool {
 	pool := p.of(suspect)
 	n := len(pool.calls)
@@ -49,7 +48,7 @@ func (p *places) take(suspect bool, c *call) {
 	pool.calls = append(pool.calls, c)
 }
 
-// leave gives a place back when its call has ended.
+// leave gives back the place of a call that has ended.
 func (p *places) leave(c *call) {
 	for _, pool := range []*pool{&p.healthy, &p.suspect} {
 		if i := slices.Index(pool.calls, c); i >= 0 {
@@ -59,7 +58,7 @@ func (p *places) leave(c *call) {
 	}
 }
 
-// wakeAt calls wake when the next place is given back by a call that goes on.
+// wakeAt calls wake when the next call that is still in flight gives its place back.
 func (p *places) wakeAt(suspect bool, now time.Time, wake func()) {
 	pool := p.of(suspect)
 	next := pool.calls[len(pool.calls)-pool.size].began.Add(pool.hold)

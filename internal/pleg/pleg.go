@@ -31,26 +31,27 @@ type Runtime interface {
 // Config configures a Generator. Zero durations take the defaults of New.
 type Config struct {
 	Runtime Runtime
-	// Unsupported tells an error of Watch that will not go away by trying again.
+	// Unsupported reports whether an error of Watch is permanent: the runtime has no events.
 	Unsupported func(error) bool
-	// Notify is called after an inspection that was asked for, that found a change, or that was a pod's first. It must not
-	// block.
+	// Notify is called after an inspection that Inspect asked for, that found a change, or that is the pod's first, and with
+	// "" after the first relist. It must not block.
 	Notify func(uid types.UID)
-	// Expected, when set, reports whether an action is under way that asks for an inspection once it has done what the hint
-	// tells of: that hint is followed a moment later, if it is still news then. It must not block or call back.
+	// Expected, when set, reports whether an action in flight causes the change that the hint announces. That action asks for
+	// an inspection when it ends, so the generator looks at the hint a moment later, and ignores it if the cache shows the
+	// change by then. It must not block or call back.
 	Expected func(pod.Hint) bool
 	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
 	OnEvent func(Event)
-	// OnRelist, when set, is told how long each relist took and whether it succeeded.
+	// OnRelist, when set, is called after each relist with the time that it took and its error.
 	OnRelist func(took time.Duration, err error)
 	// Period is the relist period without events (1 s); EventPeriod with them (1 min).
 	Period, EventPeriod time.Duration
 	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
 	Threshold time.Duration
-	// OnHung, when set, is told the pods whose inspection hangs (Hung), by UID, when they have changed; none: it is over. It
-	// is called from one goroutine, and no more often than relists are made.
+	// OnHung, when set, is called with the pods whose inspection hangs (Hung) when this set changes, also when it becomes
+	// empty. The calls come from one goroutine, at most one per relist.
 	OnHung func(hung []pod.Ref)
-	// Parallel is how many inspections of pods that answer may begin at once (16).
+	// Parallel is the number of places for inspections of healthy pods (16).
 	Parallel int
 	Log      *slog.Logger
 }
@@ -62,16 +63,16 @@ type Generator struct {
 	mu       sync.Mutex
 	entries  map[types.UID]*entry
 	relisted time.Time     // when the last completed relist began
-	finished time.Time     // when it ended
+	finished time.Time     // when that relist ended
 	begun    time.Time     // when Run began
 	interval time.Duration // between the last two completed relists
-	lastErr  error         // of the last relist
-	events   bool          // subscribed
+	lastErr  error         // error of the last relist; nil: it succeeded
+	events   bool          // a subscription to events is open
 	marked   map[types.UID]mark
-	asked    time.Time // the last moment that Inspect returned
+	asked    time.Time // what Inspect returned last
 	places   places
 	listing  call      // the relist under way
-	hung     []pod.Ref // as OnHung was last told; the relists' goroutine alone touches it
+	hung     []pod.Ref // what OnHung got last; only the relist goroutine uses it
 
 	kick   chan struct{}
 	relist chan struct{}
@@ -81,41 +82,40 @@ type Generator struct {
 type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
-	inspection *call   // that is under way; nil: none
-	failed     *failed // the last one; nil: it did not fail
-	slow       bool    // the last one took as long as one that hangs
-	hung       bool    // and ended only because it was given up
+	inspection *call   // in flight; nil: none
+	failed     *failed // the last inspection, if it failed
+	slow       bool    // the last inspection took longer than hangs
+	hung       bool    // the last inspection took longer than HungFor and failed
 }
 
-// call is one call of the runtime that is under way; zero: none.
+// call is a call of the runtime in flight; the zero value: none.
 type call struct {
 	began  time.Time
 	cancel context.CancelFunc
 	asked  time.Time // when the inspection was asked for, before it began; zero: nobody waits
 }
 
-// failed is an inspection that failed; asked is when it was asked for: the next that succeeds has to be told. Zero: nobody
-// waits.
+// failed is an inspection that failed.
 type failed struct {
-	asked time.Time
-	why   string // at most whyKept bytes
+	asked time.Time // when Inspect asked for it: Notify follows the next inspection that succeeds; zero: nobody waits
+	why   string    // at most whyKept bytes
 }
 
-// whyKept bounds what is kept of an error of the runtime's, which may have megabytes.
+// whyKept bounds the text kept of a runtime error, in bytes. A runtime may send megabytes.
 const whyKept = 1 << 10
 
-// mark is a pod to inspect.
+// mark says that a pod has to be inspected, and why.
 type mark struct {
-	asked time.Time // when that was last asked for; zero: nobody waits
-	// hints are why, where there is no better reason: when the cache shows all that they tell of, nothing is left to inspect.
+	asked time.Time // when Inspect was last called; zero: nobody waits
+	// hints are the only reason unless must is set: once the cache shows all that they announce, no inspection is needed.
 	hints []pod.Hint
 	must  bool
 }
 
-// hintsKept is how many hints of one pod are compared with the cache; more are reason enough.
+// hintsKept is how many hints of one pod are compared with the cache. With more, the pod is inspected in any case.
 const hintsKept = 8
 
-// firstListing is how long the first listing may take before a generator that has just begun is unhealthy.
+// firstListing is how long the first relist may take before Healthy fails.
 const firstListing = 10 * time.Second
 
 // New returns a Generator; it does no IO.
@@ -137,7 +137,7 @@ func New(cfg Config) *Generator {
 	}
 }
 
-// Get returns the newest inspection of a pod (never nil) and its stamp. A zero stamp: not known yet.
+// Get returns the newest inspection of a pod (never nil) and its stamp; zero: the pod has not been inspected yet.
 func (g *Generator) Get(uid types.UID) (*pod.Observed, time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -147,8 +147,8 @@ func (g *Generator) Get(uid types.UID) (*pod.Observed, time.Time) {
 	return &pod.Observed{Ref: pod.Ref{UID: uid}, Began: g.relisted}, g.relisted
 }
 
-// List returns the newest inspection of every pod that the runtime holds, empty but for its name where there was none
-// yet.
+// List returns the newest inspection of every pod that the runtime holds. A pod that has not been inspected yet has only its
+// name.
 func (g *Generator) List() []*pod.Observed {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,8 +162,8 @@ func (g *Generator) List() []*pod.Observed {
 }
 
 // Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed. It returns
-// the moment of the call: the stamp of that inspection will be after it, and no stamp of one that began before the call
-// is, however coarse the clock.
+// the moment of the call. The stamp of that inspection is later than this moment, and the stamp of any inspection that began
+// before the call is not, however coarse the clock is.
 func (g *Generator) Inspect(uid types.UID) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,10 +176,10 @@ func (g *Generator) Inspect(uid types.UID) time.Time {
 	return now
 }
 
-// expectFor is how long a hint waits for the outcome of the action that it is expected of.
+// expectFor is how long an expected hint waits, so that the action that causes it can end first.
 const expectFor = time.Second
 
-// hint follows a hint, unless the cache shows already what it tells of. It never blocks.
+// hint takes a hint of the runtime: at once, or after expectFor if an action in flight causes it. It never blocks.
 func (g *Generator) hint(h pod.Hint) {
 	if g.cfg.Expected != nil && g.cfg.Expected(h) {
 		time.AfterFunc(expectFor, func() { g.follow(h) })
@@ -188,6 +188,7 @@ func (g *Generator) hint(h pod.Hint) {
 	g.follow(h)
 }
 
+// follow marks the pod of a hint for inspection, unless the cache already shows what the hint announces.
 func (g *Generator) follow(h pod.Hint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -210,10 +211,11 @@ func (g *Generator) Relist() {
 	}
 }
 
-// hangs is how long a call has been under way that is given up when the runtime answers others.
+// hangs is how long a call may take before it counts as slow, and before Retry cancels it.
 const hangs = 5 * time.Second
 
-// Retry says that the runtime answers again: calls that hang since before will not be answered and are made anew.
+// Retry is called when the runtime answers again. It cancels the calls that hang, since nobody will answer them, and asks for
+// a relist, which repeats them.
 func (g *Generator) Retry() {
 	g.mu.Lock()
 	if g.listing.cancel != nil && time.Since(g.listing.began) > hangs {
@@ -239,7 +241,7 @@ func (g *Generator) Healthy() error {
 			return fmt.Errorf("PLEG is not healthy: pleg has yet to be successful: %w", g.lastErr)
 		}
 		if last.IsZero() || time.Since(last) < firstListing {
-			return nil // it has only just begun: a restart must not make the node flap
+			return nil // the agent has only just started: a restart must not make the node flap
 		}
 		return errors.New("PLEG is not healthy: pleg has yet to be successful")
 	}
@@ -289,7 +291,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 }
 
-// mark is called with the lock held.
+// mark marks a pod for inspection. It is called with the lock held.
 func (g *Generator) mark(uid types.UID, asked time.Time) {
 	m := g.marked[uid]
 	if !asked.IsZero() {
@@ -300,7 +302,7 @@ func (g *Generator) mark(uid types.UID, asked time.Time) {
 	g.wake()
 }
 
-// idle reports whether a mark is only for what the cache shows already.
+// idle reports whether the cache already shows all that the mark was set for.
 func (m *mark) idle(o *pod.Observed) bool {
 	return !m.must && !slices.ContainsFunc(m.hints, func(h pod.Hint) bool { return !o.Shows(h) })
 }
@@ -312,7 +314,7 @@ func (g *Generator) wake() {
 	}
 }
 
-// dispatch starts an inspection for every marked pod that has none under way, as far as there are places.
+// dispatch starts an inspection for each marked pod that has none in flight, while its pool has free places.
 func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -320,10 +322,10 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	for uid, m := range g.marked {
 		e := g.entry(uid)
 		if e.inspection != nil {
-			continue // its end kicks again
+			continue // dispatch runs again when that inspection ends
 		}
 		if !g.places.free(e.suspect(), now) {
-			g.places.wakeAt(e.suspect(), now, g.wake) // so does the end of an inspection
+			g.places.wakeAt(e.suspect(), now, g.wake) // an inspection that ends wakes dispatch too
 			continue
 		}
 		delete(g.marked, uid)
@@ -344,7 +346,7 @@ func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
 	}
 }
 
-// entry is called with the lock held.
+// entry returns the entry of a pod, and makes it if need be. It is called with the lock held.
 func (g *Generator) entry(uid types.UID) *entry {
 	e, ok := g.entries[uid]
 	if !ok {
@@ -354,12 +356,12 @@ func (g *Generator) entry(uid types.UID) *entry {
 	return e
 }
 
-// inspect makes one call; ctx is of the generator.
+// inspect makes one Inspect call and publishes its result. ctx is the generator's, call that of this one call.
 func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.Observed) {
 	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
 	g.mu.Lock()
 	e := g.entry(uid)
-	asked, first := e.inspection.asked, e.stamp.IsZero() // those who looked before could be told nothing of the pod
+	asked, first := e.inspection.asked, e.stamp.IsZero() // a pod without a stamp was unknown to everybody who looked before
 	took := time.Since(e.inspection.began)
 	e.slow, e.hung = took > hangs, took > HungFor && err != nil
 	g.places.leave(e.inspection)
@@ -371,14 +373,14 @@ func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.
 		}
 		e.failed = &failed{asked, strings.Clone(pod.TextMax(err.Error(), whyKept))}
 		if ctx.Err() == nil {
-			time.AfterFunc(g.cfg.Period, g.Relist) // which marks the failed again
+			time.AfterFunc(g.cfg.Period, g.Relist) // the relist marks the failed pod again
 		}
 	} else {
 		e.failed = nil
 		changed = !same(old, &obs)
 		e.obs = &obs
 		e.stamp = latest(e.stamp, obs.Began)
-		if !asked.IsZero() { // it began later, also where the clock does not show it
+		if !asked.IsZero() { // the inspection began after asked, even if the clock is too coarse to show it
 			e.stamp = latest(e.stamp, asked.Add(time.Nanosecond))
 		}
 	}
@@ -403,12 +405,12 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// same compares what was seen, not when.
+// same reports whether two inspections show the same, whenever they began.
 func same(a, b *pod.Observed) bool {
 	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
 }
 
-// alike compares a cached pod with a shallow listing of it.
+// alike reports whether a cached pod agrees with its entry in a listing, which has only IDs and states.
 func alike(cached, listed *pod.Observed) bool {
 	return slices.EqualFunc(cached.Sandboxes, listed.Sandboxes, func(a, b pod.Sandbox) bool {
 		return a.ID == b.ID && a.Ready == b.Ready
@@ -417,7 +419,7 @@ func alike(cached, listed *pod.Observed) bool {
 	})
 }
 
-// subscribe keeps one subscription to the runtime's events, with a relist after each.
+// subscribe keeps one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
 func (g *Generator) subscribe(ctx context.Context) {
 	said := false
 	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {

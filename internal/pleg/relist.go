@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// The relist is the safety net under the events: it finds what no event told, and says of every pod how new the cache is.
+// The relist is the safety net under the events: it finds changes that no event announced, and advances the stamps of the cache.
 
 func (g *Generator) relistLoop(ctx context.Context) {
 	for {
@@ -78,7 +78,7 @@ func (g *Generator) onRelist(took time.Duration, err error) {
 	}
 }
 
-// merge takes a listing into the cache and returns the pods that are gone, and whether it was the first.
+// merge takes a listing into the cache. It returns the pods that are gone, and whether this was the first listing.
 func (g *Generator) merge(began time.Time, pods []pod.Observed) (gone []*pod.Observed, first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,20 +10,20 @@ import (
 
 // The timings of a first status that somebody waits for.
 const (
-	firstWithin  = 50 * time.Millisecond  // how soon it is sent; what has just failed is in it by then
-	firstUnknown = 100 * time.Millisecond // how long a pod is waited for that the Writer does not know: its first turn may be about to end
-	firstWait    = time.Second            // how long the API's answer is waited for
+	firstWithin  = 50 * time.Millisecond  // how soon it is sent; a failure that happened just now is in it by then
+	firstUnknown = 100 * time.Millisecond // how long First waits for a pod without a status: its first turn may be about to end
+	firstWait    = time.Second            // how long First waits for the API's answer
 )
 
 // first is a pod whose first status somebody waits for.
 type first struct {
-	at      time.Time     // when it is to be sent, whatever news may follow
-	told    chan struct{} // closed when the API has it
+	at      time.Time     // when to send it, even if more news may follow soon
+	told    chan struct{} // closed when the API has a status
 	waiting int
 }
 
-// First has the first status of a pod sent soon, instead of with the news that may follow it, and returns when the API has
-// it; at once where it has one. It waits little more than a second at most: the API server may be away.
+// First makes the Writer send the first status of a pod soon, without waiting for more news to send with it. It returns when the
+// API has a status of the pod, and after little more than a second at most, since the API server may be down.
 func (w *Writer) First(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	e := w.pods[uid]
@@ -71,7 +71,7 @@ func (w *Writer) has(uid types.UID) bool {
 	return w.pods[uid] != nil
 }
 
-// known reports whether the API has a status that a node wrote, or has no use for one.
+// known reports whether the API has a status that a node wrote, or needs none because the pod has left the API.
 func (e *entry) known() bool {
 	if e == nil || e.ended {
 		return e != nil
@@ -80,7 +80,7 @@ func (e *entry) known() bool {
 	return s.StartTime != nil || len(s.ContainerStatuses) > 0 || s.Phase != "" && s.Phase != v1.PodPending
 }
 
-// tellFirst ends the wait for the first status of a pod once the API has it. Called with the lock held.
+// tellFirst ends the waits of First for a pod once the API has a status of it. Called with the lock held.
 func (w *Writer) tellFirst(uid types.UID, e *entry) {
 	if f := w.firsts[uid]; f != nil && e.known() {
 		close(f.told)

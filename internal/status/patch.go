@@ -40,8 +40,8 @@ func owner(t v1.PodConditionType) ownership {
 // success, and will not be restarted".
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// merge is want as it may stand in the API over base: what others own is taken from base, what the API never
-// changes back stays. Neither argument is changed; the result shares memory with both.
+// merge returns want, with the fields that other components own, and those that the API never lets go back, taken from base.
+// Neither argument is changed; the result shares memory with both.
 func merge(base, want *v1.PodStatus) v1.PodStatus {
 	out := *want
 	if terminal(base.Phase) && out.Phase != base.Phase {
@@ -64,7 +64,7 @@ func merge(base, want *v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// mergeConditions keeps the order of base, so that a status that says the same compares as the same.
+// mergeConditions keeps the order of base, so that equal statuses compare as equal.
 func mergeConditions(base, want []v1.PodCondition) []v1.PodCondition {
 	out := make([]v1.PodCondition, 0, len(base)+len(want))
 	for i := range base {
@@ -98,8 +98,8 @@ func condition(cs []v1.PodCondition, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// normalize returns a copy of s as the API would give it back: times in whole seconds, and every condition with
-// a time of transition.
+// normalize returns a copy of s in the form in which the API returns it: times in whole seconds, and a transition time in
+// every condition.
 func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
 	s = s.DeepCopy()
 	seconds := func(t *metav1.Time) {
@@ -130,7 +130,7 @@ func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
 	return s
 }
 
-// keepTransitions gives conditions that have not changed their status the time of the last change.
+// keepTransitions keeps the transition time of each condition whose status has not changed.
 func keepTransitions(before, now []v1.PodCondition) {
 	for i := range now {
 		if b := condition(before, now[i].Type); b != nil && b.Status == now[i].Status {
@@ -139,14 +139,13 @@ func keepTransitions(before, now []v1.PodCondition) {
 	}
 }
 
-// differs reports whether the API, which says base, has to be told want.
+// differs reports whether want has to be sent, where the API has base.
 func differs(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	return !equality.Semantic.DeepEqual(&m, base)
 }
 
-// urgent reports whether the difference is one that other components act upon: readiness, phase, addresses.
-// The rest is for reading.
+// urgent reports whether other components act upon the difference: readiness, phase or addresses. Only people read the rest.
 func urgent(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	if m.Phase != base.Phase || m.PodIP != base.PodIP || len(m.PodIPs) != len(base.PodIPs) {
@@ -161,7 +160,7 @@ func urgent(base, want *v1.PodStatus) bool {
 	return false
 }
 
-// allEnded reports whether the API knows of no container that runs or is still to run.
+// allEnded reports whether the status shows every container as terminated.
 func allEnded(s *v1.PodStatus) bool {
 	for c := range pod.Statuses(s) {
 		if c.State.Terminated == nil {
@@ -171,7 +170,8 @@ func allEnded(s *v1.PodStatus) bool {
 	return len(s.ContainerStatuses) > 0
 }
 
-// beginning: no node has said anything of the pod yet, and all there is to say is that its containers are being made.
+// beginning reports whether the API has no status from a node yet, and the new status only says that containers are being
+// created.
 func beginning(base, want *v1.PodStatus) bool {
 	if base.StartTime != nil || len(base.ContainerStatuses) > 0 || want.Phase != v1.PodPending || want.Reason != "" || want.Message != "" {
 		return false
@@ -184,7 +184,7 @@ func beginning(base, want *v1.PodStatus) bool {
 	return len(want.ContainerStatuses) > 0
 }
 
-// generationOnly: the node has seen this generation of the pod, and that is all.
+// generationOnly reports whether the only change is that the node has observed a new generation of the pod.
 func generationOnly(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	if m.ObservedGeneration == base.ObservedGeneration {
@@ -199,7 +199,7 @@ func generationOnly(base, want *v1.PodStatus) bool {
 	return equality.Semantic.DeepEqual(&m, base)
 }
 
-// sandboxOnly: a pod which has yet to start got its sandbox, and with it its address.
+// sandboxOnly reports whether the only change is that a pending pod got its sandbox, and with it its address.
 func sandboxOnly(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	if m.Phase != v1.PodPending || m.PodIP == base.PodIP {
@@ -218,7 +218,8 @@ func sandboxOnly(base, want *v1.PodStatus) bool {
 func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	merged := merge(base, want)
 	status := mergepatch.Struct(base, &merged)
-	// These are merged by key: unchanged and foreign conditions stay out, and an address that the pod no longer has would stay.
+	// The API merges these lists by a key. Conditions: send only ours, and only those that changed. Addresses: replace the
+	// whole list, because a merge would keep addresses that the pod no longer has.
 	delete(status, "conditions")
 	conditions := mergepatch.Keyed("type", func(c *v1.PodCondition) string { return string(c.Type) }, base.Conditions, merged.Conditions)
 	if len(conditions) > 0 {
@@ -236,7 +237,7 @@ func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// within reports whether the whole patch says all that part says.
+// within reports whether a patch contains all of another patch.
 func within(part, whole []byte) bool {
 	var p, w any
 	if json.Unmarshal(part, &p) != nil || json.Unmarshal(whole, &w) != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// job is what one turn sends: a snapshot taken under the lock.
+// job is the request of one turn, copied under the lock.
 type job struct {
 	ref     pod.Ref
 	base    *v1.Pod
@@ -24,19 +24,19 @@ type job struct {
 	remove  bool
 }
 
-// answer is how a turn went. At most one of pod, deleted, gone and err says so.
+// answer is the result of a turn. At most one of pod, deleted, gone and err is set.
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
 	deleted bool
 	gone    bool
 	err     error
-	fresh   *v1.Pod // read after a refusal
-	refused bool    // the API will not take this content, or a precondition failed
-	invalid bool    // it is the content: the same will be refused again
+	fresh   *v1.Pod // the pod as read after the API rejected the request
+	refused bool    // the API rejected the request: its content, or a precondition
+	invalid bool    // the API rejected the content: it would reject the same content again
 }
 
-// turn sends one request for e, which nobody else touches meanwhile, and says what comes next.
+// turn sends one request for e and schedules the next. e is in no queue meanwhile.
 func (w *Writer) turn(e *entry) {
 	w.mu.Lock()
 	j := job{base: e.base, want: e.want, version: e.version}
@@ -58,7 +58,7 @@ func (w *Writer) turn(e *entry) {
 	w.finish(e, j, a)
 }
 
-// patch tells the API the status of j.
+// patch sends the status of j.
 func (w *Writer) patch(ctx context.Context, j job) answer {
 	body, err := buildPatch(j.ref.UID, &j.base.Status, j.want)
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
 	return answer{deleted: true}
 }
 
-// classify says what an error of the API means. What cannot be known from the error alone costs one GET.
+// classify interprets an error of the API. Where the error alone does not say enough, it reads the pod with one GET.
 func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	switch {
 	case apierrors.IsNotFound(err), uidConflict(err):
@@ -113,20 +113,20 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	return a
 }
 
-// uidConflict reports whether a request met another pod of the same name. The API server says so in words only;
-// where the words change, the GET finds out.
+// uidConflict reports whether the name belongs to a pod with another UID. The API server says so only in the text of the error.
+// If that text ever changes, the GET in classify detects it.
 func uidConflict(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
 }
 
-// finish takes the answer of a turn into account and schedules the next. Callbacks run without the lock.
+// finish records the answer of a turn and schedules the next turn. Callbacks run without the lock.
 func (w *Writer) finish(e *entry, j job, a answer) {
 	now := time.Now()
 	var synced time.Duration = -1
 	w.mu.Lock()
 	w.inFlight--
 	e.inFlight, e.wrote = false, now
-	if e.ended { // forgotten meanwhile
+	if e.ended { // Forget was called meanwhile
 		w.mu.Unlock()
 		return
 	}
@@ -158,18 +158,18 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	}
 }
 
-// acknowledge notes that the API has taken version j; it returns how long that took, or -1.
+// acknowledge notes that the API has stored version j. It returns the time since that version was first Set.
 func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
 	switch {
 	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):
 		e.base = p
 	case p.ResourceVersion == e.base.ResourceVersion:
-		p = e.base // the watch was faster: its object lives anyway
+		p = e.base // the watch was faster: share its object, which stays in memory anyway
 	}
 	e.failures, e.rejected = 0, 0
 	e.acked, e.echo = j.version, &p.Status
-	// What is still missing and was asked for, the server does not keep. What is missing and was not asked for, another
-	// changed behind our back: that is not what the API made of our version.
+	// If the stored status lacks a field that the PATCH sent, the server drops that field: sending it again is useless. If it
+	// lacks a field that the PATCH did not send, another component changed it: clear echo, so that it is sent.
 	if missing, err := buildPatch(j.ref.UID, &p.Status, j.want); err == nil && missing != nil && !within(missing, sent) {
 		e.echo = nil
 	}
@@ -182,10 +182,10 @@ func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.D
 	return took
 }
 
-// failed arranges another try.
+// failed schedules a retry.
 func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	if w.ctx.Err() != nil {
-		return // we end; the next agent writes it
+		return // the agent stops; the next one writes the status
 	}
 	if a.fresh != nil {
 		e.observe(a.fresh)
@@ -217,8 +217,8 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 	w.wait(e, now.Add(delay))
 }
 
-// refuse puts a status aside that the API server found invalid: it would do so again. It is tried once more when the status
-// or the pod in the API has changed, and does not hold up the deletion of a pod that has ended.
+// refuse sets aside a status that the API server rejected as invalid, since it would do so again. The Writer retries it when
+// the status or the pod has changed. It does not delay the deletion of a pod that has ended.
 func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 	if e.rejected != j.version {
 		w.cfg.Log.Error("the API server refuses a pod status: it is told again when the status or the pod changes",
@@ -228,7 +228,7 @@ func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 	w.schedule(e, time.Now())
 }
 
-// recovered ends the back-off of pods that wait for the API server: it answers again.
+// recovered ends the back-off of all pods that wait for the API server, which answers again.
 func (w *Writer) recovered(now time.Time) {
 	if !w.outage {
 		return

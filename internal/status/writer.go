@@ -19,17 +19,18 @@ import (
 
 // The timings of the writer.
 const (
-	maxAge       = 2 * time.Second        // how much longer a cosmetic difference may wait than an urgent one
-	repairAfter  = time.Second            // least time between a write and the repair of what another did to it
-	moreWithin   = 2 * time.Second        // how long news of a start waits for what follows it soon
-	lateWithin   = 10 * time.Second       // the same for a pod that waits for others to start first, and for one that ends
+	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
+	repairAfter  = time.Second            // least time between a write and the repair of what another component changed
+	moreWithin   = 2 * time.Second        // how long news of a start waits for more
+	lateWithin   = 10 * time.Second       // the same for a pod that waits at the start gate, and for a pod that ends
 	retryInitial = 200 * time.Millisecond // after a failed request, doubling
 	retryMax     = 10 * time.Second
 	rejectMax    = 5 * time.Minute // the same after the API refused the content
-	mostFailures = 21              // more of them change nothing
+	mostFailures = 21              // the back-off stops growing here
 )
 
-// Pods are the pods of one namespace. Calls come from several goroutines, one at a time for each pod; each may be repeated.
+// Pods reads and writes the pods of one namespace. Calls come from several goroutines, one at a time for each pod, and may be
+// repeated.
 type Pods interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Pod, error)
 	// Patch is called for the subresource "status" only.
@@ -39,26 +40,26 @@ type Pods interface {
 
 // Config is what a Writer needs.
 type Config struct {
-	// Pods are the pods of a namespace as the API server has them. Required.
+	// Pods returns the client for a namespace. Required.
 	Pods func(namespace string) Pods
-	// Log gets what an administrator has to know: refused statuses, outages. Default: nothing.
+	// Log gets rejected statuses and outages of the API server. Default: nothing is logged.
 	Log *slog.Logger
-	// Parallel bounds requests in flight (each of another pod). Default 16.
+	// Parallel bounds the requests in flight, at most one per pod. Default 16.
 	Parallel int
 	// Timeout bounds one request. Default 30 s.
 	Timeout time.Duration
-	// OnDeleted is called once the API has accepted the deletion of a finished pod, OnGone when a request found
-	// that the pod does not exist any more or that its name belongs to another pod. After either, Set for this
-	// UID does nothing until Forget. Both are called without locks, from several goroutines.
+	// OnDeleted is called once the API has accepted the deletion of a finished pod. OnGone is called when a request finds
+	// that the pod no longer exists or that its name belongs to another pod. After either, Set for this UID does
+	// nothing until Forget. Both are called without locks, from several goroutines.
 	OnDeleted func(types.UID)
 	OnGone    func(types.UID)
-	// Refused, when set, is told of each mirror whose status the API server finds invalid, without locks.
+	// Refused, when set, is called without locks for each mirror whose status the API server rejects as invalid.
 	Refused func(mirror types.UID)
-	// Synced, when set, is told how long a status waited from the first Set to its acknowledgement.
+	// Synced, when set, is called with the time from the first Set of a status to its acknowledgement.
 	Synced func(time.Duration)
 }
 
-// Desired is what the API should say of one pod.
+// Desired is the status of one pod that the Writer has to write to the API.
 type Desired struct {
 	// Pod is the object as the watch last saw it (for a static pod: its mirror). Its UID says whose status this
 	// is. It is not changed and must not be changed by others. A pod without a resourceVersion is not in the
@@ -66,29 +67,29 @@ type Desired struct {
 	Pod *v1.Pod
 	// Status is the whole status. The Writer copies it.
 	Status v1.PodStatus
-	// Queued says that the pod waits for others to start first: that it is Pending is told later than it would be
-	// otherwise, so that those come first here, too.
+	// Queued says that the pod waits for other pods to start first. Its status "Pending" then waits longer, so that the
+	// statuses of those pods are written first.
 	Queued bool
 	// Final says that everything of the pod has stopped and is torn down. Once this status is acknowledged the
 	// pod is deleted, if it has a deletion timestamp and is not a mirror.
 	Final bool
 }
 
-// Writer makes the API say what Set was told. All methods may be called concurrently; none blocks on the network.
+// Writer writes to the API what Set passes. All methods may be called concurrently. Only First and Run wait.
 type Writer struct {
 	cfg Config
 
 	mu      sync.Mutex
 	pods    map[types.UID]*entry
 	ready   due.Heap[*place] // by urgency
-	waiting due.Heap[*place] // by the time before which nothing may be sent
-	// workers are goroutines; inFlight of them hold a pod.
+	waiting due.Heap[*place] // by the earliest time at which a request may be sent
+	// workers counts the goroutines, inFlight those that send a request for a pod.
 	workers, inFlight int
-	outage            bool // the last request failed for reasons that have nothing to do with its pod
+	outage            bool // the last request failed because of the server or the network, not because of its pod
 	firsts            map[types.UID]*first
 	running           bool
 	ctx               context.Context
-	wake              chan struct{} // capacity 1: the first of waiting has changed
+	wake              chan struct{} // capacity 1; Run looks at waiting again
 	wg                sync.WaitGroup
 }
 
@@ -100,20 +101,20 @@ type Writer struct {
 //	                                └─ waiting ◄┘                    ▼
 //	                                                               ended
 type entry struct {
-	base *v1.Pod       // newest known object; nil once it ended
-	want *v1.PodStatus // nil: nothing was Set yet
-	echo *v1.PodStatus // what the API made of the acknowledged version
+	base *v1.Pod       // newest known object; nil once ended is set
+	want *v1.PodStatus // nil: Set was not called yet
+	echo *v1.PodStatus // the status that the API stored for the acknowledged version
 
-	place *place    // in a queue, or nil
-	since time.Time // when the unacknowledged want was first Set, or when the pod was queued no more after that
+	place *place    // nil: in no queue
+	since time.Time // when want was Set while nothing else was unacknowledged; later, when the pod left the start gate
 	wrote time.Time // when the last request ended
 
-	version  uint32 // of want: counts Set calls that changed it
-	acked    uint32 // version that the API acknowledged
-	rejected uint32 // version that the API refused as invalid, and the pod's resource version at which it did
-	refused  string
-	notUntil time.Time // a refused version is not sent before, whatever changes
-	failures uint8     // in a row, as far as the back-off grows
+	version  uint32    // counts the Set calls that changed want
+	acked    uint32    // version that the API acknowledged
+	rejected uint32    // version that the API rejected
+	refused  string    // resource version of the pod at which the API rejected it as invalid
+	notUntil time.Time // a rejected version is not sent again before this time
+	failures uint8     // failed requests in a row, at most mostFailures
 	final    bool
 	queued   bool
 	inFlight bool
@@ -178,7 +179,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// Set says what the API should say of d.Pod from now on.
+// Set passes the status that d.Pod should have in the API from now on.
 func (w *Writer) Set(d Desired) {
 	if d.Pod == nil || d.Pod.UID == "" || d.Pod.ResourceVersion == "" {
 		return
@@ -206,7 +207,7 @@ func (w *Writer) Set(d Desired) {
 		if e.acked+1 == e.version || e.since.IsZero() {
 			e.since = now
 		}
-		if e.rejected != 0 { // it may be what the API refused that has changed
+		if e.rejected != 0 { // the part that the API rejected may have changed
 			e.failures, e.rejected = 0, 0
 		}
 	}
@@ -218,8 +219,8 @@ func (w *Writer) Set(d Desired) {
 	w.tellFirst(d.Pod.UID, e)
 }
 
-// Observe tells of an object that the watch has seen. If another component changed what the Writer had written,
-// it is written again.
+// Observe passes an object that the watch delivered. If another component changed what the Writer wrote, the Writer writes
+// it again.
 func (w *Writer) Observe(p *v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -231,7 +232,7 @@ func (w *Writer) Observe(p *v1.Pod) {
 	w.tellFirst(p.UID, e)
 }
 
-// Forget drops all that is known of a pod. A request in flight runs to its end, without effect here.
+// Forget drops the state of a pod. A request in flight runs to its end; the Writer ignores the answer.
 func (w *Writer) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,8 +243,8 @@ func (w *Writer) Forget(uid types.UID) {
 	}
 }
 
-// Owes reports whether the API is still to be told something of a pod, and may well take it: nothing of it was refused, and
-// no more than a few requests have failed.
+// Owes reports whether a status or a deletion of a pod is still to be sent and is likely to succeed: fewer than three requests
+// have failed in a row.
 func (w *Writer) Owes(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,7 +262,7 @@ func (e *entry) observe(p *v1.Pod) bool {
 		return false
 	}
 	if e.echo != nil && equality.Semantic.DeepEqual(*e.echo, p.Status) {
-		// Let go of the answer: the watch's object lives anyway.
+		// Share the status of the watch's object, which stays in memory anyway, instead of keeping the answer.
 		if e.want == e.echo {
 			e.want = &p.Status
 		}
@@ -271,7 +272,7 @@ func (e *entry) observe(p *v1.Pod) bool {
 	return true
 }
 
-// share lets go of the answer to a request in favour of the watch's object of the same version, which lives anyway.
+// share replaces the object from an answer by the watch's object of the same version, which stays in memory anyway.
 func (e *entry) share(p *v1.Pod) {
 	if e.want == &e.base.Status {
 		e.want = &p.Status
@@ -298,11 +299,11 @@ func (e *entry) dirty() bool {
 	return !e.ended && e.want != nil && (e.needsPatch() || e.needsDelete())
 }
 
-// needsPatch: an acknowledged status that nobody changed since is not sent again, even where the API server kept
-// less than it was told.
+// needsPatch reports whether the status has to be sent. A status that was acknowledged and that nobody has changed since is not
+// sent again, even if the API server stored only a part of it.
 func (e *entry) needsPatch() bool {
 	if e.rejected == e.version && e.refused == e.base.ResourceVersion {
-		return false // nothing has changed since: it would be refused again
+		return false // nothing has changed since: the API would reject it again
 	}
 	if e.acked == e.version && e.echo != nil &&
 		(e.echo == &e.base.Status || equality.Semantic.DeepEqual(*e.echo, e.base.Status)) {
@@ -311,7 +312,7 @@ func (e *entry) needsPatch() bool {
 	return differs(&e.base.Status, e.want)
 }
 
-// needsDelete: a mirror is deleted by whoever mirrors.
+// needsDelete reports whether the pod has to be deleted. Package mirror deletes mirrors.
 func (e *entry) needsDelete() bool {
 	return e.final && e.base.DeletionTimestamp != nil && !pod.IsMirror(e.base)
 }
@@ -319,21 +320,21 @@ func (e *entry) needsDelete() bool {
 // schedule puts e into the right queue if it has something to send. Called with the lock held.
 func (w *Writer) schedule(e *entry, now time.Time) {
 	if e.inFlight || e.ended {
-		return // its turn looks again when it ends
+		return // finish schedules it again
 	}
 	if !e.dirty() {
 		w.remove(e)
-		if e.acked != e.version && e.want != nil && e.rejected != e.version { // the API says it already
+		if e.acked != e.version && e.want != nil && e.rejected != e.version { // the API already has this status
 			e.acked, e.echo = e.version, &e.base.Status
 		}
 		return
 	}
 	if e.place != nil && e.place.in == &w.waiting && e.failures > 0 {
-		return // the back-off runs
+		return // its back-off is not over
 	}
 	w.remove(e)
 	if e.rejected == e.version && e.needsPatch() && now.Before(e.notUntil) {
-		w.wait(e, e.notUntil) // someone changes the pod again and again
+		w.wait(e, e.notUntil) // without this, another component that keeps changing the pod would cause a request each time
 		return
 	}
 	repair := e.acked == e.version && !e.needsDelete()
@@ -341,7 +342,7 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 		w.wait(e, e.wrote.Add(repairAfter))
 		return
 	}
-	if !repair && e.since.Add(lateWithin).After(now) { // nothing waits longer
+	if !repair && e.since.Add(lateWithin).After(now) { // no news waits longer than lateWithin
 		at := e.since.Add(e.patience())
 		if f := w.firsts[e.base.UID]; f != nil && f.at.Before(at) {
 			at = f.at
@@ -359,8 +360,9 @@ func (w *Writer) schedule(e *entry, now time.Time) {
 	w.spawn()
 }
 
-// patience is how long the news waits, since all of it is of a kind that other news follows soon: what starts in a pod
-// that is being made, what ends in a pod that is deleted, the end of a pod in which all has ended.
+// patience returns how long a change of status waits for the next one, so that one request carries both. It is above 0 only if
+// another change is likely to follow soon: the pod is being created, it got its sandbox, or it is being deleted and either
+// nothing but its generation changed or the API already shows all its containers as terminated.
 func (e *entry) patience() time.Duration {
 	base := &e.base.Status
 	switch {
@@ -406,7 +408,7 @@ func (w *Writer) work() {
 	}
 }
 
-// promote moves what has waited long enough to ready and returns how long the next has to wait.
+// promote moves pods whose time has come from waiting to ready. It returns how long the next one has to wait.
 func (w *Writer) promote() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -448,7 +450,7 @@ func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {
 	q.Put(e.place, key)
 }
 
-// take takes the first out of a queue.
+// take removes the first pod from a queue.
 func take(q *due.Heap[*place]) *entry {
 	e := q.Pop().e
 	e.place = nil
@@ -462,7 +464,7 @@ func (w *Writer) remove(e *entry) {
 	}
 }
 
-// end stops everything for e but remembers that it ended. Called with the lock held.
+// end stops all work for e and remembers that the pod has left the API. Called with the lock held.
 func (w *Writer) end(e *entry) {
 	w.remove(e)
 	e.ended = true
