@@ -31,10 +31,20 @@ func TestAgainstAPIServer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	gone, deleted, synced := make(chan types.UID, 1), make(chan types.UID, 1), make(chan time.Duration, 10)
-	w := New(Config{Pods: func(namespace string) Pods { return client.CoreV1().Pods(namespace) }, OnGone: func(u types.UID) { gone <- u }, OnDeleted: func(u types.UID) { deleted <- u }, Synced: func(d time.Duration) { synced <- d }})
+	synced := make(chan time.Duration, 10)
+	w := New(Config{Pods: func(namespace string) Pods { return client.CoreV1().Pods(namespace) }, Synced: func(d time.Duration) { synced <- d }})
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
+	over := func(uid types.UID) {
+		t.Helper()
+		for !w.hasEnded(uid) {
+			select {
+			case <-ctx.Done():
+				t.Fatal("it never was over for the writer")
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
 	pods := client.CoreV1().Pods("default")
 	create := func() *v1.Pod {
 		t.Helper()
@@ -73,9 +83,7 @@ func TestAgainstAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Set(Desired{Pod: got, Status: v1.PodStatus{Phase: v1.PodSucceeded}, Final: true})
-	if u := <-deleted; u != p.UID {
-		t.Errorf("deleted %s", u)
-	}
+	over(p.UID)
 	if _, err := pods.Get(ctx, p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the deletion: %v", err)
 	}
@@ -83,9 +91,7 @@ func TestAgainstAPIServer(t *testing.T) {
 	w.Forget(p.UID)
 	next := create()
 	w.Set(Desired{Pod: p, Status: running("True", "stale")})
-	if u := <-gone; u != p.UID {
-		t.Errorf("gone %s", u)
-	}
+	over(p.UID)
 	if got, err = pods.Get(ctx, p.Name, metav1.GetOptions{}); err != nil || got.UID != next.UID || got.Status.Phase != v1.PodPending {
 		t.Errorf("the successor: %v %v", got.Status, err)
 	}

@@ -24,12 +24,11 @@ type job struct {
 	remove  bool
 }
 
-// answer is the result of a turn. At most one of pod, deleted, gone and err is set.
+// answer is the result of a turn. At most one of pod, over and err is set.
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
-	deleted bool
-	gone    bool
+	over    bool    // the pod is deleted, was gone, or its name belongs to another: what is Set of it does nothing until Forget
 	err     error
 	fresh   *v1.Pod // the pod as read after the API rejected the request
 	refused bool    // the API rejected the request: its content, or a precondition
@@ -73,7 +72,7 @@ func (w *Writer) patch(ctx context.Context, j job) answer {
 		return w.classify(ctx, j.ref, err)
 	}
 	if p.UID != j.ref.UID {
-		return answer{gone: true}
+		return answer{over: true}
 	}
 	return answer{pod: p, sent: body}
 }
@@ -87,14 +86,14 @@ func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
 	if err != nil {
 		return w.classify(ctx, ref, err)
 	}
-	return answer{deleted: true}
+	return answer{over: true}
 }
 
 // classify interprets an error of the API. Where the error alone does not say enough, it reads the pod with one GET.
 func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	switch {
 	case apierrors.IsNotFound(err), uidConflict(err):
-		return answer{gone: true}
+		return answer{over: true}
 	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
 		return answer{err: err}
 	}
@@ -102,11 +101,11 @@ func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
 	p, getErr := w.cfg.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(getErr):
-		return answer{gone: true}
+		return answer{over: true}
 	case getErr != nil:
 		a.err = fmt.Errorf("%w (and reading the pod: %w)", err, getErr)
 	case p.UID != ref.UID:
-		return answer{gone: true}
+		return answer{over: true}
 	default:
 		a.fresh = p
 	}
@@ -131,7 +130,7 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 		return
 	}
 	switch {
-	case a.gone, a.deleted:
+	case a.over:
 		w.end(e)
 	case a.err != nil:
 		w.failed(e, j, a, now)
@@ -149,10 +148,7 @@ func (w *Writer) finish(e *entry, j job, a answer) {
 	switch {
 	case refused && w.cfg.Refused != nil:
 		w.cfg.Refused(j.ref.UID)
-	case a.gone:
-		w.cfg.OnGone(j.ref.UID)
-	case a.deleted:
-		w.cfg.OnDeleted(j.ref.UID)
+	case a.over:
 	case synced >= 0:
 		w.cfg.Synced(synced)
 	}

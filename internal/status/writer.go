@@ -48,11 +48,6 @@ type Config struct {
 	Parallel int
 	// Timeout bounds one request. Default 30 s.
 	Timeout time.Duration
-	// OnDeleted is called once the API has accepted the deletion of a finished pod. OnGone is called when a request finds
-	// that the pod no longer exists or that its name belongs to another pod. After either, Set for this UID does
-	// nothing until Forget. Both are called without locks, from several goroutines.
-	OnDeleted func(types.UID)
-	OnGone    func(types.UID)
 	// Refused, when set, is called without locks for each mirror whose status the API server rejects as invalid.
 	Refused func(mirror types.UID)
 	// Synced, when set, is called with the time from the first Set of a status to its acknowledgement.
@@ -138,12 +133,6 @@ func New(cfg Config) *Writer {
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
-	}
-	if cfg.OnDeleted == nil {
-		cfg.OnDeleted = func(types.UID) {}
-	}
-	if cfg.OnGone == nil {
-		cfg.OnGone = func(types.UID) {}
 	}
 	if cfg.Synced == nil {
 		cfg.Synced = func(time.Duration) {}

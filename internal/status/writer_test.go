@@ -35,10 +35,8 @@ type rig struct {
 	api *api
 	log bytes.Buffer
 
-	mu      sync.Mutex
-	deleted []types.UID
-	gone    []types.UID
-	synced  int
+	mu     sync.Mutex
+	synced int
 }
 
 func inBubble(t *testing.T, a *api, parallel int, f func(t *testing.T, r *rig)) {
@@ -47,9 +45,7 @@ func inBubble(t *testing.T, a *api, parallel int, f func(t *testing.T, r *rig)) 
 		r := &rig{api: a}
 		r.Writer = New(Config{
 			Pods: a.podsOf(t), Parallel: parallel, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
-			OnDeleted: func(u types.UID) { r.mu.Lock(); r.deleted = append(r.deleted, u); r.mu.Unlock() },
-			OnGone:    func(u types.UID) { r.mu.Lock(); r.gone = append(r.gone, u); r.mu.Unlock() },
-			Synced:    func(time.Duration) { r.mu.Lock(); r.synced++; r.mu.Unlock() },
+			Synced: func(time.Duration) { r.mu.Lock(); r.synced++; r.mu.Unlock() },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -374,8 +370,8 @@ func TestFinalStatusThenDelete(t *testing.T) {
 	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
 		r.Set(Desired{Pod: p, Status: v1.PodStatus{Phase: v1.PodSucceeded}, Final: true})
 		r.expect(t, "PATCH a Succeeded", "DELETE a")
-		if diff := cmp.Diff([]types.UID{"uid-a"}, r.deleted); diff != "" {
-			t.Error(diff)
+		if !r.hasEnded("uid-a") {
+			t.Error("it is not over for the writer")
 		}
 		r.Set(Desired{Pod: p, Status: running("True", ""), Final: true})
 		r.expect(t, "PATCH a Succeeded", "DELETE a")
@@ -496,4 +492,12 @@ func TestStaleObjectIsNotTheBase(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.expect(t, "PATCH a Running ready=True")
 	})
+}
+
+// hasEnded reports whether a pod is over for the writer: what is Set of it from then on does nothing.
+func (w *Writer) hasEnded(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.pods[uid]
+	return e != nil && e.ended
 }
