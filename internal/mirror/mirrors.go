@@ -278,8 +278,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 // current reports whether a mirror is of this manifest, and goes with the Node as one that an agent made does.
 func current(mirror, static *v1.Pod) bool {
 	owner := metav1.GetControllerOf(mirror)
-	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash] &&
-		owner != nil && owner.Kind == "Node" && owner.Name == static.Spec.NodeName
+	return pod.Mirrors(mirror, static) && owner != nil && owner.Kind == "Node" && owner.Name == static.Spec.NodeName
 }
 
 // create makes the mirror of a static pod.

@@ -88,6 +88,11 @@ func IsMirror(p *v1.Pod) bool {
 	return ok
 }
 
+// Mirrors reports whether a mirror is of this very manifest.
+func Mirrors(mirror, static *v1.Pod) bool {
+	return mirror.Annotations[AnnotationMirror] == static.Annotations[AnnotationHash]
+}
+
 // StaticSuffix is what ends the name of every pod that a node has from another source than the API: "the node hostname with
 // a leading hyphen", in lower case as names of the API are.
 func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }

@@ -199,7 +199,7 @@ func (s *Set) mirrorChanged(name string, changed *changes) {
 // the status of pods in that namespace may write a mirror's: it ends no static pod, starts none twice, gives it no
 // resources and no class.
 func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
-	if mirror == nil || mirror.Status.StartTime == nil || !Mirrors(mirror, p) {
+	if mirror == nil || mirror.Status.StartTime == nil || !pod.Mirrors(mirror, p) {
 		return p
 	}
 	out := *p
@@ -219,11 +219,6 @@ func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
 		}
 	}
 	return out
-}
-
-// Mirrors reports whether a mirror is of this very manifest.
-func Mirrors(mirror, static *v1.Pod) bool {
-	return mirror.Annotations[pod.AnnotationMirror] == static.Annotations[pod.AnnotationHash]
 }
 
 func (s *Set) tell(c changes) {
@@ -287,7 +282,7 @@ func mirrored(mirror *v1.Pod) types.UID { return types.UID(mirror.Annotations[po
 func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if m := s.mirrors[pod.RefOf(p).FullName()]; m != nil && Mirrors(m, p) {
+	if m := s.mirrors[pod.RefOf(p).FullName()]; m != nil && pod.Mirrors(m, p) {
 		return m
 	}
 	return nil
