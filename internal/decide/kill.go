@@ -11,14 +11,15 @@ import (
 // DefaultGrace is the grace period of a pod that does not say (30 s).
 const DefaultGrace = 30 * time.Second
 
-// kill ends one container within the time left: preStop hook first, inside the same grace period, then StopContainer with
-// what is left of it, and never with less than Policy.MinGrace. A hook that is not done when the time is over runs on beside
-// that StopContainer, until its container has ended.
+// kill ends one container. left is the rest of its grace period. The preStop hook runs first, inside the grace period; then
+// StopContainer gets the rest as its timeout, and at least Policy.MinGrace. A hook that is still running when the grace period
+// is over goes on beside StopContainer until the container has ended.
 func (t *turn) kill(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why) {
 	t.killInTurn(c, left, cause, why, false)
 }
 
-// killInTurn is kill for a container whose TERM may have to wait for others (blocked); its hook does not wait.
+// killInTurn is kill for a container that may have to outlive others (blocked): its StopContainer waits until they have ended,
+// its hook does not wait.
 func (t *turn) killInTurn(c *pod.Container, left time.Duration, cause pod.Cause, why pod.Why, blocked bool) {
 	cm := t.memory(c.Name)
 	if hook := t.busyID(pod.OpPostStart, c.ID); hook != nil {
@@ -43,7 +44,7 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, cause pod.Cause,
 		return
 	}
 	if cm.StopID == c.ID {
-		if cm.Stopped && t.stale { // it is gone, the inspection has yet to show it
+		if cm.Stopped && t.stale { // it has ended; the next inspection will show it
 			return
 		}
 		if !shorter && !t.passed(cm.StopUntil) {
@@ -58,8 +59,8 @@ func (t *turn) killInTurn(c *pod.Container, left time.Duration, cause pod.Cause,
 	})
 }
 
-// alone is the rest of the time that one container has to end while its pod goes on. Its clock begins when the container is
-// first told to end, and only then it is asked how much time there is: a probe that fails meanwhile changes nothing.
+// alone returns the rest of the grace period of a container that ends while its pod goes on. The period starts when the agent
+// first decides to end the container, and its length is fixed then: a probe that fails later does not change it.
 func (t *turn) alone(c *pod.Container, cause pod.Cause) time.Duration {
 	if e := t.in.Memory.end(c.ID); e != nil {
 		return min(e.Began.Add(e.Grace).Sub(t.in.Now), e.Grace)
@@ -69,7 +70,7 @@ func (t *turn) alone(c *pod.Container, cause pod.Cause) time.Duration {
 	return grace
 }
 
-// End is a container instance that is told to end while its pod goes on, and the clock of its grace period.
+// End is a container instance that ends while its pod goes on, with its grace period.
 type End struct {
 	Name, ID string
 	Cause    pod.Cause
@@ -77,7 +78,7 @@ type End struct {
 	Grace    time.Duration
 }
 
-// aloneGrace is the grace period of the probe that failed, where that has one, else the pod's.
+// aloneGrace returns the grace period of the failed probe if the probe has one, and that of the pod otherwise.
 func (t *turn) aloneGrace(c *v1.Container, cause pod.Cause) time.Duration {
 	var probe *v1.Probe
 	switch {
@@ -100,14 +101,14 @@ func specGrace(spec *v1.PodSpec) time.Duration {
 	return seconds(*spec.TerminationGracePeriodSeconds)
 }
 
-// seconds of the API as a duration: negative counts as none, and nothing overflows.
+// seconds converts seconds of the API to a duration. A negative value counts as 0, and a huge one does not overflow.
 func seconds(s int64) time.Duration {
 	const most = int64(1<<63-1) / int64(time.Second)
 	return time.Duration(min(max(s, 0), most)) * time.Second
 }
 
-// stopStrays ends containers that no rule wants: in another sandbox than the pod's, older than another of their
-// name, or without a spec.
+// stopStrays ends containers that should not run: those in another sandbox than the pod's, those that a newer instance has
+// replaced, and those that the spec does not have.
 func (t *turn) stopStrays() {
 	if t.sandbox == nil {
 		return

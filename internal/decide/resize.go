@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// size is what a container should have; of the pod's group for "".
+// size returns the resources that a container should have; for "", those of the pod's cgroup.
 func (t *turn) size(name string) pod.Size {
 	for i := range t.in.Sizes {
 		if t.in.Sizes[i].Name == name {
@@ -16,8 +16,7 @@ func (t *turn) size(name string) pod.Size {
 	return pod.Size{}
 }
 
-// groupNow is what the pod's group may have now: while containers live in it, or may begin to, it is not made smaller
-// than it was.
+// groupNow returns the size that the pod's cgroup may have now. While a container has not exited, the cgroup does not shrink.
 func (t *turn) groupNow() pod.Size {
 	want := t.size("")
 	if t.in.Memory.GroupSized {
@@ -30,15 +29,15 @@ func (t *turn) groupNow() pod.Size {
 	return want
 }
 
-// groupMustGrow reports whether containers have to wait for the pod's group before they grow.
+// groupMustGrow reports whether the pod's cgroup has to grow before its containers may.
 func (t *turn) groupMustGrow() bool {
 	m := t.in.Memory
 	return m.GroupSized && m.GroupSize != m.GroupSize.Grown(t.size(""))
 }
 
-// resize gives the running containers and the pod's group what the node has accepted: the group grows first, then
-// containers one after another, those that shrink before those that grow, and the group shrinks last. ("Resize CPU and
-// Memory Resources assigned to Containers") What does not run is started with its size.
+// resize gives the running containers and the pod's cgroup the resources that the node has accepted. The cgroup grows first;
+// then the containers follow one after another, those that shrink before those that grow; the cgroup shrinks last. ("Resize
+// CPU and Memory Resources assigned to Containers") A container that does not run gets its size when it starts.
 func (t *turn) resize() {
 	if len(t.in.Sizes) == 0 && !t.in.Memory.Resize.InProgress && t.in.Memory.GroupSize == (pod.Size{}) {
 		return
@@ -56,7 +55,7 @@ func (t *turn) resize() {
 		return
 	}
 	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpStartContainer) || t.busy(pod.OpResize) || t.begins() {
-		return // a container is on its way up or down, an ephemeral one too
+		return // a container, also an ephemeral one, is starting or has yet to restart
 	}
 	m := t.in.Memory
 	if m.GroupSized && m.GroupSize != t.size("") {
@@ -66,7 +65,7 @@ func (t *turn) resize() {
 	t.plan.Resized = m.Resize.InProgress && (m.GroupSized || m.SetUp)
 }
 
-// begins reports whether this turn begins what must not meet a change of the group.
+// begins reports whether this turn begins a set-up or a start, which must not run while the cgroup changes.
 func (t *turn) begins() bool {
 	for i := range t.plan.Do {
 		if op := t.plan.Do[i].Op; op == pod.OpSetUp || op == pod.OpStartContainer {
@@ -82,8 +81,8 @@ func (t *turn) resizeGroup(size pod.Size, why pod.Why) {
 	}
 }
 
-// resizable finds the next running container to resize, one that shrinks before one that grows. Open: there is none,
-// and yet not every container has its size: it restarts for it, or starts just now.
+// resizable returns the next running container to resize; one that shrinks comes before one that grows. open reports that
+// another container has yet to get its size: it restarts for it, or is starting.
 func (t *turn) resizable() (next *v1.Container, open bool) {
 	nextShrinks := false
 	for _, list := range [...][]v1.Container{t.in.Pod.Spec.InitContainers, t.in.Pod.Spec.Containers} {
@@ -101,7 +100,7 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 			shrinks := have.Shrinks(t.size(c.Name))
 			switch {
 			case !differs:
-			case inst.State == pod.StateCreated: // it is resized once it runs
+			case inst.State == pod.StateCreated: // the runtime can resize it once it runs
 				open = open || inst.ID != t.memory(c.Name).StartFailedID
 			case resizeRestarts(c, have, t.size(c.Name)) || t.stopping(inst.ID):
 				open = true
@@ -113,7 +112,7 @@ func (t *turn) resizable() (next *v1.Container, open bool) {
 	return next, open
 }
 
-// restartsChanged reports whether a container has ended to start again as its spec says now.
+// restartsChanged reports whether a container was stopped in order to restart with its changed spec.
 func (t *turn) restartsChanged(inst *pod.Container) bool {
 	if inst == nil || inst.State == pod.StateRunning {
 		return false
@@ -122,10 +121,12 @@ func (t *turn) restartsChanged(inst *pod.Container) bool {
 	return replaced && !crash(cause)
 }
 
-// differs reports whether a running container has another size than it should, and which. An init container that is no
-// sidecar is never restarted for one: validation takes no resize of it that would have to. A container has what this agent
-// gave it, and no report of the runtime changes that. Of one that an earlier agent gave its size the runtime knows better:
-// where it says the same or nothing, the container has what was noted, or what it should have where nothing was.
+// differs returns the size of a container, and whether it differs from the size that the container should have.
+//
+// If this agent gave the container its size, that size counts, whatever the runtime reports. If an earlier agent did, the
+// report of the runtime counts first; for what it does not report, the noted size counts, or, if none was noted, the size that
+// the container should have. An init container that is not a sidecar never restarts for a resize: validation rejects a resize
+// that would need it.
 func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
 	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
 		return pod.Size{}, false
@@ -154,8 +155,8 @@ func (t *turn) isInit(c *v1.Container) bool {
 	return false
 }
 
-// resizeRestarts reports whether a running container has to restart now for its new resources. The pod's group grows
-// before.
+// resizeRestarts reports whether a running container has to restart now to get its new resources. It is false until the pod's
+// cgroup has grown.
 func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
 	if t.groupMustGrow() {
 		return false
@@ -164,8 +165,8 @@ func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
 	return differs && resizeRestarts(c, have, t.size(c.Name))
 }
 
-// resizeRestarts: "RestartContainer: Restart the container to apply the new resource values", said per resource;
-// NotRequired is the default.
+// resizeRestarts reports whether the resize policy of a resource that differs demands a restart: "RestartContainer: Restart the
+// container to apply the new resource values". NotRequired is the default.
 func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy != v1.RestartContainer {
@@ -185,7 +186,8 @@ func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
 	return false
 }
 
-// noteResize: what was done is remembered; what failed is tried again after a wait, and told.
+// noteResize notes the outcome of a resize. A size that was applied is remembered; a failure is retried after a back-off, and its
+// message goes into the pod's status. It reports whether the checkpoint has to be written.
 func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (sized bool) {
 	ok := o.Err == nil && !o.Unknown
 	m.noteRetry(o, pol, ok)

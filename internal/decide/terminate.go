@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// end says why the whole pod has to end, or nothing. Once it has begun to end it never comes back.
+// end returns why the whole pod has to end; "": it does not. A pod that has begun to end never goes on.
 func (t *turn) end() pod.Why {
 	in := t.in
 	if in.Pod == nil {
@@ -17,7 +17,7 @@ func (t *turn) end() pod.Why {
 			t.plan.Why = WhySources
 			return ""
 		case t.stale && in.Memory.StopBegan.IsZero():
-			t.plan.Why = WhyInspect // its containers say how much time they get
+			t.plan.Why = WhyInspect // the annotations of its containers give the grace period
 			return ""
 		}
 		t.plan.Orphaned = true
@@ -46,20 +46,20 @@ func (t *turn) end() pod.Why {
 		t.plan.Stop = &Stop{Reason: ReasonDeadlineExceeded, Message: MessageDeadlineExceeded, Since: in.Now}
 		return WhyDeadline
 	}
-	if !in.Memory.StopBegan.IsZero() { // its reason is gone, the end is not
+	if !in.Memory.StopBegan.IsZero() { // the reason no longer holds, but the pod goes on ending
 		return WhyStopped
 	}
 	return ""
 }
 
-// deadline is when the pod's own time is over; zero: never.
+// deadline returns when the activeDeadlineSeconds of the pod are over; zero: never.
 func (t *turn) deadline() time.Time {
 	ads := t.in.Pod.Spec.ActiveDeadlineSeconds
 	if ads == nil {
 		return time.Time{}
 	}
 	start := t.in.Memory.StartTime
-	// Of a static pod the status comes from its mirror, which others can write to.
+	// The status of a static pod comes from its mirror, which others can write.
 	if pod.IsStatic(t.in.Pod) && !start.IsZero() {
 		return start.Add(seconds(*ads))
 	}
@@ -72,8 +72,8 @@ func (t *turn) deadline() time.Time {
 	return start.Add(seconds(*ads))
 }
 
-// terminate ends the pod: containers within the grace period, then sandboxes, then volumes and cgroup; what is
-// left stays for its logs until no source has the pod.
+// terminate ends the pod: it stops the containers within the grace period, then the sandboxes, then tears down volumes and
+// cgroup. The stopped containers stay, for their logs, until no source has the pod.
 func (t *turn) terminate(why pod.Why) {
 	t.ending = true
 	t.plan.Ending = true
@@ -107,13 +107,13 @@ func (t *turn) terminate(why pod.Why) {
 	t.prune()
 }
 
-// neverBegan: a rejected pod has nothing to tear down.
+// neverBegan reports whether the pod was rejected before anything of it was set up, so that nothing has to be torn down.
 func (t *turn) neverBegan() bool {
 	m := t.in.Memory
 	return m.Stop != nil && m.Stop.Rejected && !m.SetUp && !t.plan.Orphaned && t.in.Observed.Empty() && len(t.in.InFlight) == 0
 }
 
-// cancelPulls cuts short what would only bring the pod up.
+// cancelPulls cancels image pulls: the pod will not start.
 func (t *turn) cancelPulls() {
 	for _, a := range t.in.InFlight {
 		if a.Op == pod.OpPullImage {
@@ -122,7 +122,7 @@ func (t *turn) cancelPulls() {
 	}
 }
 
-// graceClock starts or continues the clock of the grace period. It may only become shorter.
+// graceClock starts the grace period of the pod, or continues it. A grace period may become shorter but never longer.
 func (t *turn) graceClock() {
 	m := t.in.Memory
 	t.plan.StopBegan, t.plan.StopGrace = m.StopBegan, m.StopGrace
@@ -136,11 +136,11 @@ func (t *turn) graceClock() {
 	}
 }
 
-// leastPodGrace is what a pod has that is to end at once: "Pods that are set to terminate immediately will still be given a
-// small grace period before being force killed."
+// leastPodGrace is the grace period of a pod that has to end at once: "Pods that are set to terminate immediately will still be
+// given a small grace period before being force killed."
 const leastPodGrace = time.Second
 
-// podGrace is the grace period as everyone who ends the pod wants it now: the shortest counts.
+// podGrace returns the shortest grace period of all that apply to the pod, and at least leastPodGrace.
 func (t *turn) podGrace() time.Duration { return max(t.askedGrace(), leastPodGrace) }
 
 func (t *turn) askedGrace() time.Duration {
@@ -158,12 +158,13 @@ func (t *turn) askedGrace() time.Duration {
 	return grace
 }
 
-// orphanGrace is what was said last or, where nothing was, what the containers themselves say: no object is left to ask.
+// orphanGrace returns the grace period of a pod without an object: the last one that its source gave, or else the longest that
+// its containers carry as an annotation.
 func (t *turn) orphanGrace() time.Duration {
 	if s := t.in.LastGrace; s != nil {
 		return seconds(*s)
 	}
-	grace := -time.Nanosecond // nobody has said
+	grace := -time.Nanosecond // unknown
 	for i := range t.in.Observed.Containers {
 		grace = max(grace, t.in.Observed.Containers[i].Grace)
 	}
@@ -173,19 +174,20 @@ func (t *turn) orphanGrace() time.Duration {
 	return grace
 }
 
-// left is the rest of the pod's grace period; never more than all of it, whatever became of the clock.
+// left returns the rest of the pod's grace period, and never more than the whole, even if the clock was set back.
 func (t *turn) left() time.Duration {
 	return min(t.plan.StopBegan.Add(t.plan.StopGrace).Sub(t.in.Now), t.plan.StopGrace)
 }
 
-// graceShrank reports whether this turn is the first to know of a shorter grace period.
+// graceShrank reports whether the grace period has become shorter since the last turn.
 func (t *turn) graceShrank() bool {
 	return t.plan.StopGrace < t.in.Memory.StopGrace
 }
 
 // stopAlive ends every living container, sidecars last and in reverse order ("the kubelet will delay sending the TERM
 // signal to these sidecar containers until the last main container has fully terminated. The sidecar containers will be
-// terminated in the reverse order they are defined in the Pod spec"). It reports whether any is alive. At once: all together, without hooks, with the smallest grace.
+// terminated in the reverse order they are defined in the Pod spec"). It
+// reports whether any container is alive. atOnce: all together, without hooks, with the smallest grace period.
 func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 	alive := false
 	for i := range t.in.Observed.Containers {
@@ -212,7 +214,7 @@ func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
 	return alive
 }
 
-// blocked reports whether a sidecar has to outlive another container that is alive.
+// blocked reports whether a sidecar has to wait for the end of another container.
 func (t *turn) blocked(c *pod.Container) bool {
 	rank := t.initRank(c.Name)
 	if rank == noRank {
@@ -232,10 +234,10 @@ func (t *turn) blocked(c *pod.Container) bool {
 
 const noRank = -1
 
-// initRank is the place of a container among the init containers. (Of those that are no sidecars none lives beside what
-// comes after it.)
+// initRank returns the place of a container among the init containers, or noRank. (An init container that is not a sidecar has
+// ended before any later container starts.)
 func (t *turn) initRank(name string) int {
-	if t.in.Pod == nil { // it is as it was
+	if t.in.Pod == nil { // without an object, the memory of its last start counts
 		if cm := t.memory(name); cm.Kind == pod.KindInit {
 			return int(cm.Place)
 		}

@@ -1,7 +1,7 @@
-// Package podset holds the pods that the sources want here, merged: one answer to "what is desired".
+// Package podset holds the pods that the sources want on this node, merged into one set of desired pods.
 //
-// Contract: a level, not a stream. Writers put the newest object of a source; readers get the newest object of a
-// UID; Notify carries a UID and nothing else. Safe for concurrent use. Objects are shared and must not be changed.
-// A pod in the set says truly which source it came from (pod.From), whatever its author wrote into it.
-// Mirror pods are kept aside: they say what the API shows of a static pod, never what should run.
+// Contract: the set holds states, not events. A source puts its newest objects; a reader gets the newest object of a UID; the
+// notification carries the UID and nothing else. Safe for concurrent use. Objects are shared and must not be changed.
+// Each pod in the set is marked with the source that it came from (pod.From), whatever its author wrote into it.
+// Mirror pods are kept apart: they show a static pod in the API, and never decide what runs.
 package podset

@@ -15,16 +15,16 @@ import (
 // Set is the merged set of desired pods. Create it with New.
 type Set struct {
 	notify func(types.UID)
-	mirror func(fullName string) // nil: nobody mirrors
+	mirror func(fullName string) // see OnMirror; may be nil
 	none   bool                  // no source is configured
-	suffix string                // of every static pod's name
+	suffix string                // ends the name of every static pod
 
 	mu      sync.RWMutex
 	waiting map[pod.Source]bool // configured sources that have not answered yet
 	pods    map[types.UID]held
 	mirrors map[string]*v1.Pod // by full name
-	// removed are pods that their own source has removed while another had not answered or was in doubt; nil afterwards.
-	// True: something of it may be left here. False: only its mirror is.
+	// removed holds the pods that their own source has removed while another source had not answered yet or was in doubt.
+	// True: something of the pod may be left on the node. False: only its mirror is left. It is nil after that time.
 	removed map[types.UID]bool
 	graces  map[types.UID]int64 // see LastGrace
 	doubts  map[pod.Source]bool
@@ -49,8 +49,8 @@ func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
 // changed or went, and with "" when the set becomes Ready. It is called before the first source begins.
 func (s *Set) OnMirror(f func(fullName string)) { s.mirror = f }
 
-// Doubt notes that a source has answered, but cannot say of all that it may have had before this agent whether it has it
-// still, or that it can again. A source tells of a doubt before it answers.
+// Doubt notes that a source cannot tell whether it still has every pod that it had before this agent started: for example,
+// a manifest cannot be read. doubt false: the source can tell again. A source calls Doubt before its first Replace.
 func (s *Set) Doubt(src pod.Source, doubt bool) {
 	s.mu.Lock()
 	var changed changes
@@ -66,13 +66,13 @@ func (s *Set) Doubt(src pod.Source, doubt bool) {
 	s.tell(changed)
 }
 
-// changes are what has to be told once the lock is free.
+// changes collects the notifications to send once the lock is released.
 type changes struct {
 	uids  []types.UID
 	names []string // of static pods and mirrors
 }
 
-// Replace puts the whole state of one source: what it had and has no more is gone.
+// Replace puts the whole state of one source. A pod that the source had and that is not in pods is removed.
 func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	s.mu.Lock()
 	var changed changes
@@ -107,7 +107,7 @@ func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	s.tell(changed)
 }
 
-// settled forgets what was removed once that makes no difference. Called with the lock held.
+// settled drops removed once every source has answered and none is in doubt. Called with the lock held.
 func (s *Set) settled() {
 	if len(s.waiting) == 0 && len(s.doubts) == 0 {
 		s.removed = nil
@@ -123,7 +123,7 @@ func (s *Set) Upsert(src pod.Source, p *v1.Pod) {
 	s.tell(changed)
 }
 
-// Delete removes one pod of a source. A pod that another source owns by now stays.
+// Delete removes one pod of a source. A pod that another source has taken over stays.
 func (s *Set) Delete(src pod.Source, p *v1.Pod) {
 	s.mu.Lock()
 	var changed changes
@@ -149,7 +149,7 @@ func (s *Set) put(src pod.Source, p *v1.Pod, changed *changes) {
 		return
 	}
 	if h, ok := s.pods[p.UID]; ok && h.source < src {
-		return // of two sources that claim one UID the first counts: none may take over another's pod
+		return // if two sources claim one UID, the lower pod.Source wins: a source must not take over another's pod
 	}
 	p = pod.From(src, p)
 	if src != pod.SourceAPI {
@@ -181,7 +181,7 @@ func (s *Set) dropMirror(name string, changed *changes) {
 	s.mirrorChanged(name, changed)
 }
 
-// mirrorChanged tells the static pods that a mirror's name stands for.
+// mirrorChanged updates the static pods with this full name after their mirror has changed.
 func (s *Set) mirrorChanged(name string, changed *changes) {
 	changed.names = append(changed.names, name)
 	for uid, h := range s.pods {
@@ -194,10 +194,10 @@ func (s *Set) mirrorChanged(name string, changed *changes) {
 	}
 }
 
-// withStatusOf gives a static pod what the API remembers of it: since when it has run, its conditions (readiness gates are
-// others' to set), and which of its running containers had started and were ready. Nothing else is taken, for who may write
-// the status of pods in that namespace may write a mirror's: it ends no static pod, starts none twice, gives it no
-// resources and no class.
+// withStatusOf copies a part of the mirror's status to a static pod: its start time, its conditions (other components set
+// readiness gates), and which containers had started and were ready. It copies nothing else, because anybody who may write
+// pod statuses in that namespace may write the mirror's: a mirror must not end a static pod, start it twice, or give it
+// resources or a QoS class.
 func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
 	if mirror == nil || mirror.Status.StartTime == nil || !pod.Mirrors(mirror, p) {
 		return p
@@ -210,7 +210,7 @@ func withStatusOf(mirror, p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// readiness is what statuses say of containers by their IDs: whether they had started and were ready.
+// readiness copies from the statuses with a container ID only whether the container had started and was ready.
 func readiness(in []v1.ContainerStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in {
@@ -241,8 +241,8 @@ func (s *Set) Get(uid types.UID) (*v1.Pod, pod.Source) {
 	return h.pod, h.source
 }
 
-// LastGrace returns the grace period, in seconds, of a pod that is in the set no more and was being deleted, by the last word
-// of its source; nil: that said nothing of a deletion. It is known until Forget.
+// LastGrace returns the grace period, in seconds, of a pod that has left the set while it was being deleted, as its source last
+// gave it; nil: the source had not deleted it. It is known until Forget.
 func (s *Set) LastGrace(uid types.UID) *int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -252,8 +252,8 @@ func (s *Set) LastGrace(uid types.UID) *int64 {
 	return nil
 }
 
-// Forget drops what is known of a pod that is in the set no more and of which nothing is left here. That it was removed is
-// known for as long as its mirror is there, which has to go too.
+// Forget drops the state of a pod that has left the set and of which nothing is left on the node. The set remembers that the
+// pod was removed while its mirror exists, because the mirror has to be deleted too.
 func (s *Set) Forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,10 +275,10 @@ func (s *Set) wasRemoved(uid types.UID) bool {
 	return ok
 }
 
-// mirrored is the UID of the static pod that a mirror is of.
+// mirrored returns the UID of the static pod that a mirror shows.
 func mirrored(mirror *v1.Pod) types.UID { return types.UID(mirror.Annotations[pod.AnnotationMirror]) }
 
-// Mirror returns the mirror of a static pod as the API has it, or nil: that of an earlier manifest is none.
+// Mirror returns the mirror of a static pod in the API, or nil. A mirror of an earlier manifest does not count.
 func (s *Set) Mirror(p *v1.Pod) *v1.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -300,7 +300,7 @@ func (s *Set) Static(fullName string) (static, mirror *v1.Pod) {
 	return static, s.mirrors[fullName]
 }
 
-// StaticNames are the full names of all static pods and mirrors.
+// StaticNames returns the full names of all static pods and mirrors.
 func (s *Set) StaticNames() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -316,10 +316,12 @@ func (s *Set) StaticNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// Unwanted reports whether a pod is not in the set and may be stopped for it: every source has answered, or the source that
-// had it said that it is gone. Whoever missed the pod a moment ago may ask just when its source has answered. While a source of static pods is in doubt, only those may whose name another has by
-// now. What the runtime holds does not say which source that was, but static pods are known by their names, which end with
-// the node's, and most by their UIDs too: those of the API are UUIDs, a node's own are not unless a manifest names one.
+// Unwanted reports whether a pod is absent from the set and may be stopped for that: every source has answered, or the pod's own
+// source has removed it. It checks the set again, because a source may have answered since the caller looked.
+//
+// While a source is in doubt, a static pod may be stopped only if a pod of another UID now has its name. The runtime does not
+// record the source of a pod. A static pod is recognized by its name, which ends with the node's name, or by its UID: the API
+// assigns UUIDs, and a node assigns UIDs without dashes unless the manifest names one.
 func (s *Set) Unwanted(ref pod.Ref) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -370,7 +372,7 @@ func (s *Set) List() []*v1.Pod {
 }
 
 // Ready reports whether every configured source has answered once: until then nothing may be stopped for being
-// unwanted. Without any source nobody can say that a pod is unwanted, so it never is.
+// unwanted. A node without any source is never Ready.
 func (s *Set) Ready() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -1,10 +1,10 @@
 // Package podworker drives one pod: look, decide, start work, return.
 //
-// A Worker's turn waits for no other pod, and for no IO but its own checkpoint's: it runs in a goroutine of its own, and on a
-// disk that hangs this pod stands still and no other. It reads the desired pod and the pod cache, folds in the outcomes that have come,
-// calls decide.Decide, begins the planned actions that are not already in flight, hands the derived status on, arms
-// one timer and returns. A changed spec, a changed runtime, a flipped probe, an outcome and the timer are all the
-// same message: look again.
+// A Worker's turn runs in a goroutine of its own. It waits for no other pod, and its only IO is its own checkpoint, so a disk
+// that hangs stops this pod and no other. A turn reads the desired pod and the pod cache, notes the outcomes that have come in
+// its memory, calls decide.Decide, begins the planned actions that are not in flight, reports the result, arms one timer and
+// returns. A changed spec, a changed runtime, a flipped probe, an outcome and the timer all send the same message: look
+// again.
 //
 // Contract and invariants:
 //   - A worker at rest has no goroutine, and no timer but its one time.AfterFunc where the plan names a time.

@@ -12,20 +12,22 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// paced are the verbs that begin in a place at the gate only, and keeps those that the place is kept for. A pull begins in
-// its turn, since most images are here already, and goes on without: it waits for the network, not for this machine.
+// paced reports whether an action may begin only while the pod has a place at the start gate. An image pull needs a place to
+// begin, because most images are present and the start follows at once; it does not keep the place, because a real pull waits for
+// the network, not for this machine.
 func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
 
+// keeps reports whether a pod keeps its place at the gate while the action is in flight.
 func keeps(a pod.Action) bool {
 	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
 }
 
-// placeFor is how long a pod keeps its place. What takes longer (a pod network that hangs, say) must not keep the pods
-// from starting that it may be waiting for itself.
+// placeFor is how long a pod may keep its place at the gate. A pod that takes longer (its pod network hangs, say) must not
+// block the start of other pods: it may be waiting for one of them.
 const placeFor = 20 * time.Second
 
-// pace takes starting actions out of the plan of a pod that has no place yet. The place, or the wait for one, is given
-// back once there is nothing left to start, or when its time is over.
+// pace removes the starting actions from the plan of a pod that has no place at the gate. The pod gives its place, or its wait
+// for one, back when nothing is left to start or when placeFor is over.
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	wants := slices.ContainsFunc(plan.Do, paced)
 	busy := slices.ContainsFunc(in.InFlight, keeps)
@@ -39,7 +41,7 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 			plan.Why = "waits for other pods to start first"
 		}
 	}
-	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // it begins a pull, no more
+	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // it only begins a pull
 		w.leaveGate()
 	}
 	if w.gated {
@@ -52,12 +54,14 @@ func (w *Worker) leaveGate() {
 	w.cfg.Gate.Leave(w.ref.UID)
 }
 
-// finishWithin is how long what must not be cut short may go on when the agent ends: less than those who stop it wait.
+// finishWithin is how long the start of a sandbox or a container may go on after the agent is told to stop. It is shorter than
+// the time after which a service manager kills the agent.
 const finishWithin = 10 * time.Second
 
 var errAgentEnds = errors.New("the node agent ends")
 
-// flightContext ends with the agent, but for calls that would leave something half made: these get time to finish.
+// flightContext returns the context of an action, which ends when the agent stops. The start of a sandbox or a container gets
+// finishWithin to complete, because cutting it short leaves it half made.
 func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) {
 	if op != pod.OpRunSandbox && op != pod.OpStartContainer {
 		return context.WithCancel(w.cfg.Context)
@@ -72,8 +76,8 @@ func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) 
 	}
 }
 
-// begin starts the planned actions, each in a goroutine that ends with its outcome, and cancels what the plan
-// cuts short.
+// begin starts the planned actions, each in a goroutine that ends with its outcome, and cancels the actions that the plan
+// cancels.
 func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,7 +29,7 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 	w.cfg.Log.Log(context.Background(), level, "action", args...)
 }
 
-// record notes a turn that decided something: one that says only "go on waiting" leaves no trace.
+// record adds a turn to the timeline, unless it only decided to go on waiting.
 func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
 	if w.turned && plan.Phase == w.lastPhase && plan.Why == w.lastWhy && len(plan.Do) == 0 && len(plan.Cancel) == 0 {
 		return

@@ -9,9 +9,9 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// accept returns the pod with the resources that the node has accepted: its own where it asks for no others, else those
-// of before until the node says yes. The answer is in the checkpoint before anything is done about it, so that an agent
-// that comes after this one goes on from it, and not from the spec.
+// accept returns the pod with the resources that the node has accepted. If the spec asks for other resources, the pod keeps its
+// earlier ones until the node accepts the new ones. The worker writes the answer to the checkpoint before it acts on it, so
+// that the next agent continues from the answer and not from the spec.
 func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 	m := w.memory
 	w.work.askAt = time.Time{}
@@ -23,12 +23,12 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 		return w.accepted
 	}
 	switch {
-	case m.Allocated == nil: // by an agent that did not note it, or its checkpoint is lost
+	case m.Allocated == nil: // an agent of an older version admitted it, or the checkpoint is lost
 		m.Allocated = pod.AllocationTold(p)
 		w.checkpoint()
 	case p.DeletionTimestamp != nil || m.Stop != nil || m.Finished || !m.StopBegan.IsZero():
 	case m.Allocated.Covers(p):
-		if m.Resize.Pending != "" { // what could not be had is not asked for any more
+		if m.Resize.Pending != "" { // the spec no longer asks for the resources that were pending
 			w.cfg.Host.Resize(p, m.Allocated)
 			m.Resize.Pending, m.Resize.PendingMessage = "", ""
 			w.checkpoint()
@@ -40,7 +40,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 		w.wanted, w.accepted = p, m.Allocated.Apply(p)
 	}
 	if !w.work.askAt.IsZero() {
-		w.wanted = nil // not settled
+		w.wanted = nil // ask again in the next turn
 	}
 	return w.accepted
 }

@@ -9,35 +9,35 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// resting is the memory of a pod that runs and has nothing to do, in less room: most of what a memory can hold is about
-// trouble. Nothing is lost: a memory with anything else in it stays as it is.
+// resting is a compact form of the memory of a pod that runs and has nothing to do: most fields of a Memory are about failures
+// and are empty then. A memory with any other field set is kept as it is, so nothing is lost.
 type resting struct {
 	started     time.Time
 	lastOutcome time.Time
-	wait        time.Duration // that a sandbox would have, which is made anew,
-	waitUntil   time.Time     // until then
+	wait        time.Duration // the back-off of a new sandbox
+	waitUntil   time.Time     // when that back-off ends
 	allocated   *pod.Allocation
 	containers  []restingContainer
-	group       unique.Handle[pod.Size] // of most pods the same, as are those of their containers
+	group       unique.Handle[pod.Size] // shared: most pods have the same sizes
 	sandboxes   uint32
-	knows       bool // how many sandboxes there were
+	knows       bool // sandboxes is known
 	grouped     bool // group is known
 	setUp       bool
 }
 
-// restingContainer is one that was started once and has not ended since.
+// restingContainer is a container that was started once and has not ended.
 type restingContainer struct {
 	name, image, ref, id string
 	size                 unique.Handle[pod.Size]
 	attempts             uint32
 	pulled, sized, given bool
-	knows                bool // how many attempts there were
+	knows                bool // attempts is known
 	started, ready       bool
 	kind                 pod.Kind
 	place                uint16
 }
 
-// rest is the memory in less room, or nil where that is not all of it.
+// rest returns the compact form of a memory, or nil if that form would lose anything.
 func rest(m *decide.Memory) *resting {
 	r := &resting{
 		started: m.StartTime, lastOutcome: m.LastOutcome, allocated: m.Allocated, sandboxes: m.SandboxAttempt, knows: m.SandboxAttemptKnown, setUp: m.SetUp,
@@ -57,7 +57,7 @@ func rest(m *decide.Memory) *resting {
 			kind: c.Kind, place: c.Place,
 		}
 	}
-	whole := *m // empty lists hold nothing
+	whole := *m // an empty list counts as nil
 	if len(m.Retry) == 0 {
 		whole.Retry = nil
 	}
@@ -70,7 +70,7 @@ func rest(m *decide.Memory) *resting {
 	return r
 }
 
-// memory is what rest was made of.
+// memory returns the memory that rest compacted.
 func (r *resting) memory() *decide.Memory {
 	m := &decide.Memory{
 		Admitted: true, StartTime: r.started, LastOutcome: r.lastOutcome, Allocated: r.allocated,
@@ -96,15 +96,15 @@ func (r *resting) memory() *decide.Memory {
 	return m
 }
 
-// settle lets go of what a pod at rest does not need.
+// settle frees the state that a pod at rest does not need.
 func (w *Worker) settle() {
-	w.work = nil // it can be derived
+	w.work = nil // a later turn derives it again
 	if r := rest(w.memory); r != nil {
 		w.rest, w.memory = r, nil
 	}
 }
 
-// rouse undoes it.
+// rouse undoes settle.
 func (w *Worker) rouse() {
 	if w.work == nil {
 		w.work = &work{}

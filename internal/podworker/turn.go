@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// glance is what a turn begins with.
+// glance is the input of a turn, taken under the lock.
 type glance struct {
 	cause    string
 	outcomes []pod.Outcome
@@ -30,8 +30,8 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.rouse()
 	w.load(desired)
 	if stamp.IsZero() {
-		// The runtime has never been listed: nothing can be said of the pod, not even that nothing runs. The first
-		// listing looks at every pod again.
+		// The runtime has never been listed, so nothing is known of the pod, not even that nothing runs. The first relist
+		// makes every worker look again.
 		w.postpone(look)
 		return false
 	}
@@ -48,7 +48,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.owed = true
 	}
 	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
-		w.owed = false // one that is under way may have read what was there before
+		w.owed = false // not while a set-up is in flight: it may have read the old objects
 		w.memory.Refresh()
 	}
 	if look.stop != nil && w.memory.Stop == nil {
@@ -91,7 +91,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	return plan.Phase == decide.PhaseGone
 }
 
-// postpone gives a glance back for the next turn.
+// postpone keeps the input of this turn for the next one.
 func (w *Worker) postpone(look glance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *Worker) postpone(look glance) {
 	w.refresh = w.refresh || look.refresh
 }
 
-// retold reports whether what the pod's volumes tell of the pod itself has changed since the turn before.
+// retold reports whether the labels, annotations or spec that a downward API volume shows have changed since the last turn.
 func (w *Worker) retold(p *v1.Pod) bool {
 	before := w.told
 	if p == before || p == nil {
@@ -111,7 +111,7 @@ func (w *Worker) retold(p *v1.Pod) bool {
 		p.Generation != before.Generation)
 }
 
-// tellsOfPod reports whether the pod has a downward API volume: of its labels, annotations, and resources.
+// tellsOfPod reports whether the pod has a downward API volume.
 func tellsOfPod(p *v1.Pod) bool {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -125,7 +125,7 @@ func tellsOfPod(p *v1.Pod) bool {
 	return false
 }
 
-// earliest is the earlier of two times of which either may be zero: never.
+// earliest returns the earlier of two times; a zero time means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
 		return b
@@ -133,7 +133,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// learnRef completes a reference that began as a bare UID.
+// learnRef fills in the name of a pod that the worker knew only by its UID.
 func (w *Worker) learnRef(desired *v1.Pod, obs *pod.Observed) {
 	if w.ref.Name != "" {
 		return
@@ -149,8 +149,8 @@ func (w *Worker) learnRef(desired *v1.Pod, obs *pod.Observed) {
 	}
 }
 
-// load reads the checkpoint in the first turn. A checkpoint that cannot be read costs the back-off and the
-// admission record, nothing more: the runtime and the API status hold the rest.
+// load reads the checkpoint in the first turn. If it cannot be read, the pod loses the fields that only a checkpoint keeps, such
+// as its back-off and admission; the runtime and the API status hold the rest.
 func (w *Worker) load(desired *v1.Pod) {
 	if w.loaded {
 		return
@@ -167,15 +167,15 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
-		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // a mirror's can be anybody's
+		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // others may write a mirror's status
 			w.memory.StartTime = desired.Status.StartTime.Time
 		}
 	}
 	w.cfg.Host.Loaded(w.ref.UID, w.memory.Allocated)
 }
 
-// sane keeps times of an earlier agent from lying in the future: the clock may have been set back since, and a pod must
-// not wait, or be given time to end, for as long as that.
+// sane corrects times from a checkpoint that lie in the future, because the clock was set back. Without this a back-off or a
+// grace period could last too long.
 func sane(m *decide.Memory, now time.Time, policy *decide.Policy) {
 	if m.StopBegan.After(now) {
 		m.StopBegan = now
@@ -190,14 +190,14 @@ func sane(m *decide.Memory, now time.Time, policy *decide.Policy) {
 	}
 }
 
-// askAgain is how soon the node is asked again about a pod that it could not say yes or no to.
+// askAgain is how soon the worker asks the node again when it could not decide about the pod.
 const askAgain = time.Second
 
-// admit asks the node once about a pod that it has never run: "a pod with a sandbox is never admitted again". It
-// reports whether the answer has to wait for others to make room.
+// admit asks the node once whether it takes a pod that it has never run: "a pod with a sandbox is never admitted again". It
+// returns true if the node cannot answer yet.
 func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	m := w.memory
-	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan goes, even when a source names it again
+	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even when a source names it again
 		return false
 	}
 	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
@@ -208,7 +208,7 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	}
 	if m.Admitted = m.Stop == nil; m.Admitted {
 		m.Allocated = pod.AllocationOf(p)
-		if !obs.Empty() { // by an agent whose checkpoint is lost
+		if !obs.Empty() { // an earlier agent admitted it, and the checkpoint is lost
 			m.Allocated = pod.AllocationTold(p)
 		}
 	}
@@ -216,9 +216,9 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	return false
 }
 
-// checkpoint is a small file written in place of the old; a failure is said and the pod goes on.
+// checkpoint writes the checkpoint. A failure is logged, and the pod goes on.
 func (w *Worker) checkpoint() {
-	if w.forgetting || w.memory.Forgotten { // it would make the pod's directory again
+	if w.forgetting || w.memory.Forgotten { // writing would create the pod's directory again
 		return
 	}
 	if err := w.cfg.Checkpoints.Save(w.ref.UID, w.memory); err != nil {
@@ -235,8 +235,8 @@ func (w *Worker) inFlight() []pod.Action {
 	return out
 }
 
-// hashesOf computes the spec hashes, and the sizes, once per object while there is work on it: the watch hands out a new
-// object for every change, and a pod at rest has them dropped (turn).
+// hashesOf computes the spec hashes and the sizes once per object, since the watch delivers a new object for every change. settle
+// drops them when the pod comes to rest.
 func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
 	if p == nil {
 		w.work.sizes = nil

@@ -17,18 +17,18 @@ import (
 
 // Cache is the pod cache. Both calls return at once and may come from many workers at a time.
 type Cache interface {
-	// Get returns the newest inspection (never nil) and its stamp; a zero stamp: not known yet.
+	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
 	Get(uid types.UID) (*pod.Observed, time.Time)
-	// Inspect asks for an inspection that begins after the call; the worker is told to look when it is done. It
-	// returns the moment of the call: stamps after it are of inspections that began after it, and of no others. It must
-	// not call back at once.
+	// Inspect asks for an inspection that begins after the call; the worker looks again when it is done. It returns the
+	// moment of the call: exactly the inspections that begin later have a later stamp. It must not call the worker before
+	// it returns.
 	Inspect(uid types.UID) time.Time
 }
 
-// Desired is what the sources want. Get returns nil for a pod that none of them has.
+// Desired is the set of desired pods. Get returns nil for a pod that no source has.
 type Desired interface {
 	Get(uid types.UID) (*v1.Pod, pod.Source)
-	// LastGrace is decide.Input.LastGrace.
+	// LastGrace returns the value of decide.Input.LastGrace.
 	LastGrace(uid types.UID) *int64
 }
 
@@ -38,27 +38,27 @@ type Performer interface {
 	Do(ctx context.Context, job pod.Job) pod.Outcome
 }
 
-// Reporter takes what a turn concluded: status, events. It must not block.
+// Reporter reports the result of a turn as status and events. It must not block.
 type Reporter interface {
 	// Turn is called at the end of every turn.
 	Turn(t *Turn)
 }
 
-// Host answers what a turn asks of the node. All calls must return at once, but Admit and Resize: these may measure the node
-// first, and then wait for the admission of another pod, never for another pod's IO.
+// Host is the node, as far as a turn needs it. All calls must return at once, except Admit and Resize: these may measure the
+// node first and then wait for the admission of another pod, but never for another pod's IO.
 type Host interface {
-	// Loaded is called once, when the worker has read its checkpoint and before it asks anything else: what an earlier
-	// agent allocated to the pod, nil if nothing is known of that.
+	// Loaded is called once, when the worker has read its checkpoint, before any other call. allocated is what an earlier
+	// agent allocated to the pod; nil: unknown.
 	Loaded(uid types.UID, allocated *pod.Allocation)
-	// Node is the node as this pod must see it.
+	// Node returns the state of the node that the decision about this pod needs.
 	Node(ref pod.Ref) decide.Node
-	// Admit decides whether the node takes a pod that it has never run: nil, a refusal, or not yet (others have to
-	// make room first; the worker is told to look again when they have).
+	// Admit decides whether the node takes a pod that it has never run. refused nil: it does. wait: not decided yet, for
+	// example because other pods have to make room first; the worker looks again later.
 	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
-	// Resize decides whether the node accepts what a pod asks for now, beyond what is allocated to it; not ok: ask again in
-	// a while. One that is deferred is looked at again when others leave.
+	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod.
+	// ok false: ask again after a while. A deferred resize is judged again when other pods end.
 	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
-	// Probe fills in what the probes of the pod's containers say, and keeps the set of running probes in step.
+	// Probe starts and stops probes so that they match the running containers, and writes their results into m.
 	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
 }
 
@@ -71,8 +71,8 @@ type Checkpoints interface {
 
 // Config is what every worker of an agent shares.
 type Config struct {
-	Context     context.Context // of the agent: it ends every action
-	Group       *sync.WaitGroup // of the agent: every goroutine of a worker is joined
+	Context     context.Context // the agent's: its end cancels every action
+	Group       *sync.WaitGroup // the agent's: counts every goroutine of a worker
 	Cache       Cache
 	Desired     Desired
 	Performer   Performer
@@ -81,16 +81,16 @@ type Config struct {
 	Checkpoints Checkpoints
 	Gate        *Gate
 	Policy      *decide.Policy
-	// Hash is the version-stable hash of what a container must be restarted for.
+	// Hash returns a version-stable hash of the fields of a container whose change requires a restart.
 	Hash func(p *v1.Pod, c *v1.Container) string
-	// Sizes are those of the pod's group and containers (crispec.Sizes).
+	// Sizes returns the resources of the pod's cgroup and of its containers (crispec.Sizes).
 	Sizes func(p *v1.Pod) []pod.NamedSize
 	// Gone is called when nothing of the pod is left and no source has it.
 	Gone func(uid types.UID)
 	Log  *slog.Logger
 }
 
-// Turn is what one turn saw and concluded.
+// Turn is the input and the result of one turn.
 type Turn struct {
 	Ref      pod.Ref
 	Pod      *v1.Pod // with the resources that the node has accepted; nil: no source has it
@@ -100,7 +100,7 @@ type Turn struct {
 	Memory   *decide.Memory // valid during the call
 	Plan     *decide.Plan
 	Node     decide.Node
-	Outcomes []pod.Outcome // that this turn learned of
+	Outcomes []pod.Outcome // outcomes that came since the last turn
 	Queued   bool          // it waits for other pods to start first
 	Now      time.Time
 }
@@ -115,16 +115,16 @@ type Worker struct {
 	cfg *Config
 	ref pod.Ref
 
-	// A node has many pods at rest, so these keep little: busy, memory and work are nil between turns of such a one, and
-	// rest has what the memory was.
+	// Most pods of a node are at rest, so a worker at rest keeps little: busy, memory and work are nil, and rest holds the
+	// memory in compact form.
 	mu      sync.Mutex
 	turning bool
 	again   bool
 	retired bool
-	refresh bool // volumes must be set up again
+	refresh bool // the next turn sets the volumes up again
 	busy    *busy
 	timer   *time.Timer
-	stop    *decide.Stop // the node's own reason to end the pod, not yet taken up
+	stop    *decide.Stop // why the node ends the pod; a turn copies it into memory
 
 	// Only a turn touches what follows.
 	memory     *decide.Memory
@@ -133,32 +133,32 @@ type Worker struct {
 	loaded     bool
 	queued     bool // at the gate: inside, or waiting
 	gated      bool // inside
-	forgetting bool // the last act is under way or done: nothing may be written any more
-	owed       bool // volumes are to be made again
+	forgetting bool // the action OpForget is in flight or done: no file may be written
+	owed       bool // the volumes have to be set up again
 	turned     bool
 	lastPhase  decide.Phase
 	lastWhy    pod.Why
-	told       *v1.Pod // the pod as its volumes were last made from
-	wanted     *v1.Pod // as the source had it last, and
-	accepted   *v1.Pod // the same with what the node has accepted
+	told       *v1.Pod // the object at the last turn, to detect changes that downward API volumes show
+	wanted     *v1.Pod // the object of the source at the last turn
+	accepted   *v1.Pod // the same object with the resources that the node has accepted
 
 	ring timeline.Ring
 }
 
-// busy is what goes on, and what the next turn is to know of.
+// busy is the state of a worker that has actions in flight or news for the next turn.
 type busy struct {
 	cause    string
 	flights  []flight
 	outcomes []pod.Outcome
 }
 
-// work is what a turn needs while there is something to do.
+// work is derived state that turns need while the pod is not at rest.
 type work struct {
 	gatedAt   time.Time // since when it has been at the gate
-	hashedPod *v1.Pod   // whose these are:
+	hashedPod *v1.Pod   // the object that hashes and sizes belong to
 	hashes    map[string]string
 	sizes     []pod.NamedSize
-	askAt     time.Time // when the node is asked again
+	askAt     time.Time // when to ask the node again about a resize
 }
 
 // flight is an action that has begun and has no outcome yet.
@@ -172,11 +172,11 @@ type flight struct {
 // New returns a resting worker.
 func New(cfg *Config, ref pod.Ref) *Worker { return &Worker{cfg: cfg, ref: ref} }
 
-// Next returns a resting worker for the next life of a pod that a source names again, after Gone was called for this one. The
-// attempts of its containers go on from those that this life made: the same pod never has two containers with one attempt.
+// Next returns a worker for a pod that a source names again after Gone was called for this worker. The attempts of its
+// containers continue from those of this worker, so that no two containers of a pod ever share an attempt.
 func (w *Worker) Next() *Worker {
 	next := New(w.cfg, w.Ref())
-	w.rouse() // no turn follows any more
+	w.rouse() // safe: this worker takes no more turns
 	next.memory = w.memory.Next()
 	return next
 }
@@ -191,18 +191,18 @@ func (w *Worker) Ref() pod.Ref {
 // Timeline returns the pod's record of decisions, oldest first, and how many older ones were dropped.
 func (w *Worker) Timeline() ([]timeline.Record, int) { return w.ring.Records() }
 
-// Tell puts into the timeline what others know of the pod. It may be called concurrently.
+// Tell adds a record to the timeline. It may be called concurrently.
 func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
 
 // UnderWay is an action that has begun and not ended.
 type UnderWay struct {
 	What  string    `json:"what"`
 	Began time.Time `json:"began"`
-	For   string    `json:"for"` // how long it takes already
+	For   string    `json:"for"` // how long it has taken so far
 }
 
-// UnderWay lists the actions that have begun and not ended, oldest first: an image pull tells nothing else of its progress
-// before it ends, as the runtime tells none.
+// UnderWay lists the actions in flight, oldest first. For an image pull this is all that can be shown of its progress, because
+// the runtime reports none.
 func (w *Worker) UnderWay() []UnderWay {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,7 +213,7 @@ func (w *Worker) UnderWay() []UnderWay {
 	return out
 }
 
-// Expects reports whether an action is in flight that does what a hint tells of: its outcome will ask for an inspection.
+// Expects reports whether an action in flight causes the change that a hint announces. Its outcome asks for an inspection.
 func (w *Worker) Expects(h pod.Hint) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,7 +264,7 @@ func (w *Worker) Refresh(cause string) {
 	w.Look(cause)
 }
 
-// Stop makes the pod end for a reason of the node's. The first reason counts.
+// Stop ends the pod for a reason of the node, such as preemption. The first reason counts.
 func (w *Worker) Stop(s *decide.Stop) {
 	w.mu.Lock()
 	if w.stop == nil {
@@ -274,7 +274,7 @@ func (w *Worker) Stop(s *decide.Stop) {
 	w.Look(s.Reason)
 }
 
-// Close makes the worker rest for good once the agent's context has ended: a Look that comes later begins nothing.
+// Close retires the worker when the agent stops: a later Look does nothing.
 func (w *Worker) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -287,7 +287,7 @@ func (w *Worker) run() {
 	defer w.cfg.Group.Done()
 	for {
 		w.mu.Lock()
-		// Outcomes and flights are taken together: an action is in one of them or not done yet.
+		// Take outcomes and flights under one lock, so that each action is in exactly one of them.
 		b := w.engage()
 		look := glance{cause: b.cause, outcomes: b.outcomes, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
 		b.cause, b.outcomes, w.again, w.refresh = "", nil, false, false
@@ -319,7 +319,7 @@ func (w *Worker) run() {
 	}
 }
 
-// engage returns what goes on, to be added to. It is called with the lock held.
+// engage returns w.busy, and makes it if need be. It is called with the lock held.
 func (w *Worker) engage() *busy {
 	if w.busy == nil {
 		w.busy = &busy{}
@@ -343,7 +343,7 @@ func (w *Worker) stopTimer() {
 	}
 }
 
-// arm sets the one timer to the plan's next look.
+// arm sets the worker's one timer.
 func (w *Worker) arm(at, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -351,6 +351,6 @@ func (w *Worker) arm(at, now time.Time) {
 	if at.IsZero() || w.retired {
 		return
 	}
-	// A wake-up in the past means now; a millisecond keeps a mistaken plan from taking the processor.
+	// A time in the past means now. The minimum of 1 ms keeps a wrong plan from looping without pause.
 	w.timer = time.AfterFunc(max(time.Millisecond, at.Sub(now)), func() { w.Look("timer") })
 }

@@ -18,8 +18,8 @@
 //   - A field that the API server drops (its feature is disabled) is not sent again and again: after an acknowledgement only a
 //     newer status, or a change by another component, causes a request.
 //   - Statuses that follow each other soon share a request. A pod that starts within 2 s of its turn takes one request for "is
-//     being created", "has a sandbox" and "runs". A pod that is deleted takes two requests and the deletion. The first, sent at
-//     once, says that it is not ready, and carries the new generation, which waits up to 10 s for it. The second is the final
-//     status, and carries the end of the last container, which waits up to 10 s for the pod to be torn down.
+//     being created", "has a sandbox" and "runs". A pod that is deleted takes two requests and the deletion. The first is sent
+//     at once when the pod is no longer ready; the news of its new generation waits up to 10 s to go with it. The second is the
+//     final status; changes after the end of the last container wait up to 10 s to go with it.
 //   - Readiness, phase, addresses and deletion go first. Other changes wait at most maxAge longer.
 package status
