@@ -14,21 +14,21 @@ import (
 	"github.com/wherry-node/wherry/internal/podworker"
 )
 
-// Admit decides about a pod that the node has never run. A critical pod may have to wait until others, which are told
-// to end, have made room.
+// Admit decides whether the node takes a pod that it has never run. A critical pod may have to wait until the pods that it
+// preempts have ended.
 func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	l.refresh()
 	l.admission.Lock()
 	defer l.admission.Unlock()
 	if l.cfg.NodeKnown != nil && !pod.IsStatic(p) && !l.cfg.NodeKnown() {
-		return nil, true // a static pod runs whatever the API has to say of the Node
+		return nil, true // a static pod needs no Node object
 	}
 	others, unread := l.holders(p.UID)
 	if unread {
 		l.askLater(p.UID)
 		return nil, true
 	}
-	newer := pod.IsStatic(p) || l.newerNode(p.UID) // before it is judged: the Node may be read meanwhile
+	newer := pod.IsStatic(p) || l.newerNode(p.UID) // asked before Admit, since the Node may be read meanwhile
 	r := l.cfg.Admit(p, others)
 	if r.ByNode() && !newer {
 		l.askForNode(p.UID)
@@ -52,8 +52,8 @@ func (l *Loop) Admit(p *v1.Pod) (refused *decide.Stop, wait bool) {
 	return nil, false
 }
 
-// newerNode reports whether the Node has been read since it first spoke against the pod. Whoever bound the pod may have known
-// a newer Node than the one that the pod was judged by: a refusal is final, so the API is asked before.
+// newerNode reports whether the Node has been read since admission first failed because of it. A refusal is final, and the
+// scheduler may have seen a newer Node than this agent, so the agent reads the Node again before it refuses the pod.
 func (l *Loop) newerNode(uid types.UID) bool {
 	if l.cfg.NodeSince == nil {
 		return true
@@ -68,7 +68,7 @@ func (l *Loop) newerNode(uid types.UID) bool {
 	return m == nil || since != nil && l.cfg.NodeSince(*since)
 }
 
-// askForNode has the Node read anew; the pod waits for it, as long as the API server does not answer.
+// askForNode starts to read the Node again. The pod waits until the API server has answered.
 func (l *Loop) askForNode(uid types.UID) {
 	l.mu.Lock()
 	m := l.workers[uid]
@@ -84,7 +84,7 @@ func (l *Loop) askForNode(uid types.UID) {
 	l.cfg.NodeSince(since)
 }
 
-// preempt ends pods to make room for a critical one, which is looked at again when they have.
+// preempt ends pods to make room for a critical pod, which waits until they have ended.
 func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
 	l.mu.Lock()
 	if me := l.workers[p.UID]; me != nil {
@@ -97,7 +97,7 @@ func (l *Loop) preempt(p *v1.Pod, victims []*v1.Pod) {
 // makeRoom ends pods, each once.
 func (l *Loop) makeRoom(victims []*v1.Pod) {
 	for _, v := range victims {
-		l.Look(v.UID, "has to make room") // makes a worker where there is none yet
+		l.Look(v.UID, "has to make room") // creates the worker if there is none yet
 	}
 	l.mu.Lock()
 	told := map[*v1.Pod]*podworker.Worker{}
@@ -114,7 +114,7 @@ func (l *Loop) makeRoom(victims []*v1.Pod) {
 	}
 }
 
-// holdsChanged says that the pods which hold a part of the node are others now.
+// holdsChanged makes the loop call Holds, because other pods hold resources of the node now.
 func (l *Loop) holdsChanged() {
 	if l.cfg.Holds != nil {
 		l.holding.ask()
@@ -123,15 +123,15 @@ func (l *Loop) holdsChanged() {
 
 func (l *Loop) tellHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
-// admitted are the pods that hold a part of the node: admitted by this agent, or by an earlier one that reported
-// a start time.
+// admitted returns the pods that hold resources of the node: those that this agent admitted, or that an earlier agent gave a
+// start time in the status.
 func (l *Loop) admitted(but types.UID) []*v1.Pod {
 	pods, _ := l.holders(but)
 	return pods
 }
 
-// holders are the same with the resources that count: what was allocated to each pod, or granted since. unread says that
-// what an earlier agent allocated to one of them is not known yet.
+// holders returns the same pods with the resources that count: those allocated to each pod, or granted to it since. unread
+// reports that a checkpoint with the allocation of one of them has not been read yet.
 func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
 	pods = l.cfg.Pods.List()
 	l.mu.Lock()
@@ -160,15 +160,15 @@ func (l *Loop) holders(but types.UID) (pods []*v1.Pod, unread bool) {
 	return pods, unread
 }
 
-// readWithin is how long pods wait for the checkpoints of others. After that the spec of a pod says what it holds: a disk
-// that hangs for one pod must not keep all others from the node.
+// readWithin is how long admission waits for the checkpoint of a pod. After that the pod counts with the resources in its spec: a
+// disk that hangs for one pod must not block the admission of others.
 const readWithin = 10 * time.Second
 
-// awaited reports whether what the pod holds will be known in a moment. It is called with the lock held.
+// awaited reports whether admission should wait for the checkpoint of the pod. It is called with the lock held.
 func (m *member) awaited() bool { return !m.known && m.made != nil && time.Since(*m.made) < readWithin }
 
-// Loaded notes what an earlier agent allocated to a pod. Each worker reads its own checkpoint, all at the same time and none
-// under a lock; those that ask for a part of the node wait until all have.
+// Loaded notes what an earlier agent allocated to a pod. The workers read their checkpoints concurrently and without a lock.
+// Pods that need admission or a resize wait until all have been read.
 func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
 	var waiting []*member
 	l.mu.Lock()
@@ -190,8 +190,8 @@ func (l *Loop) Loaded(uid types.UID, allocated *pod.Allocation) {
 	}
 }
 
-// askLater makes the pod's worker look again when the checkpoints have been read. Where that takes too long, the worker asks
-// again by itself.
+// askLater makes the pod's worker look again when all checkpoints have been read. If that takes long, the worker asks again by
+// itself.
 func (l *Loop) askLater(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *Loop) askLater(uid types.UID) {
 	}
 }
 
-// refresh reads what pods are judged by, before any lock is taken.
+// refresh reads the facts that admission uses. It is called without any lock.
 func (l *Loop) refresh() {
 	if l.cfg.Refresh != nil {
 		l.cfg.Refresh(l.worker.Context)

@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// limitDead tells pods to let go of dead containers where the node holds more than MaxDeadContainers: those that ended
-// first, of all pods together.
+// limitDead makes workers remove dead containers while the node holds more than MaxDeadContainers. Those that ended first, of all
+// pods together, go first.
 func (l *Loop) limitDead() {
 	if l.cfg.MaxDeadContainers == nil {
 		return
@@ -24,8 +24,8 @@ func (l *Loop) limitDead() {
 	}
 }
 
-// excessDead are the oldest of the dead containers beyond limit. The newest attempt of a container does not count: it says
-// whether the container has to run again.
+// excessDead returns the dead containers beyond limit, oldest first, by pod. The newest attempt of a container does not count:
+// it shows whether the container has to run again.
 func excessDead(all []*pod.Observed, limit int) map[types.UID][]string {
 	type dead struct {
 		uid   types.UID

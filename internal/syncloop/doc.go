@@ -1,8 +1,8 @@
 // Package syncloop holds the workers of a node: one per pod that a source wants or that the runtime still holds.
 //
-// It dispatches by key: a pod that changed in a source, an inspection that is done, a probe that flipped, an
-// object that a pod refers to, a runtime that came back, all end in Look(uid). There is no loop goroutine; what runs
-// is housekeeping: the runtime's condition every few seconds, and pods that left traces and nothing else.
+// It dispatches by key: a pod that changed in a source, an inspection that is done, a probe that flipped, an object that changed
+// and that a pod refers to, and a runtime that came back all lead to Look(uid). No goroutine dispatches. Run only does the
+// housekeeping: leftovers of pods, dead containers, limits of storage and waiting resizes.
 //
 // Contract and invariants:
 //   - A worker exists from the first look at a pod that is wanted or present until nothing of it is left.

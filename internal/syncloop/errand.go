@@ -2,8 +2,8 @@ package syncloop
 
 import "sync"
 
-// errand does one kind of housekeeping in a goroutine of its own, never twice at a time. Whoever asks for it while it is
-// under way gets one more run after that. Nobody waits: what an errand reads may hang.
+// errand does one kind of housekeeping in a goroutine of its own, one run at a time. If it is asked for during a run, one more
+// run follows. The caller never waits, because the files that an errand reads may hang.
 type errand struct {
 	do    func()
 	group *sync.WaitGroup
@@ -42,7 +42,7 @@ func (e *errand) run() {
 	}
 }
 
-// close lets no other run begin.
+// close prevents further runs.
 func (e *errand) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

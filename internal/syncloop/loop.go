@@ -17,14 +17,14 @@ import (
 	"github.com/wherry-node/wherry/internal/volume"
 )
 
-// Pods are what the sources want.
+// Pods is the set of desired pods.
 type Pods interface {
 	podworker.Desired
 	List() []*v1.Pod
 	Mirror(p *v1.Pod) *v1.Pod
 	// Ready is true once every source has answered.
 	Ready() bool
-	// Unwanted reports whether a pod that no source has may be stopped for it.
+	// Unwanted reports whether a pod may be stopped because no source has it.
 	Unwanted(ref pod.Ref) bool
 	// Forget is called when nothing is left of a pod that no source has.
 	Forget(uid types.UID)
@@ -33,7 +33,7 @@ type Pods interface {
 // Cache is the pod cache.
 type Cache interface {
 	podworker.Cache
-	// List is every pod that the runtime holds, also those that have yet to be inspected.
+	// List returns every pod that the runtime holds, also those not inspected yet.
 	List() []*pod.Observed
 	// Synced is true once the runtime has been listed.
 	Synced() bool
@@ -41,8 +41,7 @@ type Cache interface {
 
 // Prober runs the probes of a pod's containers.
 type Prober interface {
-	// Sync makes the running probes those that the pod's running containers need, and writes what they last
-	// said into m.
+	// Sync starts and stops probes so that they match the pod's running containers, and writes their latest results into m.
 	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
 	Forget(uid types.UID)
 }
@@ -52,16 +51,16 @@ type Recorder interface {
 	Event(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// Meter counts what becomes of pods. Calls may be concurrent and must not block.
+// Meter counts turns, rejections, evictions and restarts of pods. Calls may be concurrent and must not block.
 type Meter interface {
-	// WorkerStarted is told how long a new pod waited for its worker's first turn.
+	// WorkerStarted is called with the time that a new pod waited for its worker's first turn.
 	WorkerStarted(waited time.Duration)
-	// Turn is told of each turn: create (the first), sync, kill (the pod ends) or terminated.
+	// Turn is called after each turn; operation is create (the first turn), sync, kill (the pod ends) or terminated.
 	Turn(operation string, took time.Duration)
 	Rejected(reason string)
-	// Evicted is told of a pod that the node ended, with the signal that asked for it.
+	// Evicted is called when the node evicts a pod, with the eviction signal.
 	Evicted(signal string)
-	// Restarted is told of a pod that a source named again while it was on its way out.
+	// Restarted is called when a source names a pod again while it ends.
 	Restarted(static bool)
 }
 
@@ -74,13 +73,13 @@ func (noMeter) Rejected(string)             {}
 func (noMeter) Evicted(string)              {}
 func (noMeter) Restarted(bool)              {}
 
-// Objects follows what pods refer to by name. Both calls are idempotent and cheap.
+// Objects follows the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
 type Objects interface {
 	Track(p *v1.Pod)
 	Forget(uid types.UID)
 }
 
-// Network is the runtime's word on the pod network.
+// Network is the state of the pod network as the runtime reports it.
 type Network struct {
 	Ready   bool
 	Message string
@@ -95,38 +94,38 @@ type Config struct {
 	Prober      Prober
 	Reporter    podworker.Reporter
 	Recorder    Recorder
-	// Meter may be nil: nobody counts.
+	// Meter may be nil.
 	Meter   Meter
 	Objects Objects
 	Policy  *decide.Policy
 	Hash    func(p *v1.Pod, c *v1.Container) string
-	// Refresh brings what Admit and Resize judge by up to date; nil: it always is. Each worker calls it before it waits for
-	// the lock of all admissions, so it may do IO.
+	// Refresh reads again the facts that Admit and Resize use; nil: they are always up to date. A worker calls it before it
+	// takes the admission lock, so it may do IO.
 	Refresh func(ctx context.Context)
-	// Admit judges a pod against those that the node holds. It is called under that lock, as is Resize: no IO.
+	// Admit judges a pod against the pods that the node has admitted. It is called with the admission lock held: no IO.
 	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
-	// Resize judges what a pod asks for beyond what is allocated to it against the pods that the node holds. Nil: the node
-	// accepts everything.
+	// Resize judges the resources that a pod asks for beyond those allocated to it, against the pods that the node has
+	// admitted. It is called with the admission lock held: no IO. Nil: the node accepts every resize.
 	Resize func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
-	// NodeKnown reports whether the Node that pods are judged against is known; until then they wait. Nil: it always is.
+	// NodeKnown reports whether the Node object that admission uses is known; until then pods wait. Nil: it always is.
 	NodeKnown func() bool
-	// NodeSince reports whether the Node that pods are judged against was read after t; if not, it is read now. Nil: there
-	// is nothing newer to read. It must not block.
+	// NodeSince reports whether the Node object that admission uses was read after t. If not, it starts to read the object
+	// again. Nil: the known object is always the newest. It must not block.
 	NodeSince func(t time.Time) bool
-	// Leftovers lists pods that left directories or cgroups and that known does not know.
+	// Leftovers lists the pods that left directories or cgroups behind, without those for which known returns true.
 	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
-	// Holds is told the pods that hold a part of the node, when they have changed and now and then: the weights of
-	// cgroups above pods follow them. One call at a time, which may take its time. Nil: nobody cares.
+	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
+	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
-	// StartPlaces bounds the pods that are being started at once.
+	// StartPlaces bounds how many pods start at the same time.
 	StartPlaces int
-	// Storage measures what a pod takes on disk; nil: limits of that are not enforced. It may take its time.
+	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
-	// PodFiles measures, and keeps within bounds, the files that the agent itself gives a pod's containers; nil: there are none.
+	// PodFiles measures and bounds the files that the agent makes for a pod's containers; nil: there are none.
 	PodFiles func(uid types.UID) (volume.FilesUsage, error)
-	// MaxDeadContainers is how many dead containers that have been replaced the node keeps altogether; nil: no limit.
+	// MaxDeadContainers is how many dead containers, beyond the newest of each container, the node keeps; nil: no limit.
 	MaxDeadContainers *int
-	// Housekeeping is how often leftovers and dead containers are looked for (1 min).
+	// Housekeeping is the period of the housekeeping (1 min).
 	Housekeeping time.Duration
 	Log          *slog.Logger
 }
@@ -137,43 +136,43 @@ type Loop struct {
 	gate   *podworker.Gate
 	worker podworker.Config // its Context is set by Run
 
-	admission sync.Mutex // held while one pod is being judged: never over IO
+	admission sync.Mutex // the admission lock: held while one pod is judged, never over IO
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
 	workers map[types.UID]*member
-	names   map[string]int // how many workers have a full name
+	names   map[string]int // number of workers by full name
 	seq     int
 	network Network
 	reading int                  // workers that have not read their checkpoint yet
-	early   map[types.UID]string // looks that came before Run
-	met     bool                 // every pod of the runtime's first listing has its worker
+	early   map[types.UID]string // calls of Look before Run: the cause by UID
+	met     bool                 // every pod of the runtime's first listing has a worker
 
-	excess map[types.UID][]string // dead containers that must go, by pod
+	excess map[types.UID][]string // dead containers that must be removed, by pod
 
-	sweeping *errand // looks for leftovers
-	holding  *errand // tells who holds a part of the node
+	sweeping *errand // calls sweep
+	holding  *errand // calls tellHolds
 }
 
-// member is a worker with what the loop itself must know of it.
+// member is a worker with the state that the loop keeps about it.
 type member struct {
 	*podworker.Worker
 	name     string // full name; "" while only the UID is known
-	seq      int    // order of appearance, for two pods of one name
+	seq      int    // order of appearance, to rank two pods of one name
 	admitted bool
-	ended    bool // holds no resources of the node any more
+	ended    bool // the pod no longer holds resources of the node
 	idle     bool // nothing runs and nothing is mounted
-	waits    bool // for a predecessor, or for others to make room
-	told     bool // to make room, or to go for what it holds
-	met      bool // those of its name that the runtime has
-	known    bool // allocated is what its checkpoint says
-	asks     bool // again, when the checkpoints have been read
+	waits    bool // the pod waits for a predecessor, or for other pods to make room
+	told     bool // the loop has preempted or evicted the pod
+	met      bool // meet was done: every pod of the same name in the runtime has a worker
+	known    bool // allocated is known: the checkpoint has been read
+	asks     bool // the worker has to look again when all checkpoints have been read
 
-	allocated *pod.Allocation // as of its last turn
-	resize    *resize         // that it asked for; nil: none
+	allocated *pod.Allocation // the resources allocated at its last turn
+	resize    *resize         // the resize that it asks for; nil: none
 
-	made    *time.Time // when, until its first turn
-	refused *time.Time // when the Node first spoke against it; nil: it did not
+	made    *time.Time // when the worker was made; nil after its first turn
+	refused *time.Time // when admission first failed because of the Node object; nil: never
 }
 
 // New returns a Loop; it starts nothing.
@@ -194,7 +193,7 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run lets the workers work until ctx ends, then waits for all that they began. Its own goroutine does no IO.
+// Run lets the workers work until ctx ends, then waits for all actions in flight. Its own goroutine does no IO.
 func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.worker.Context = ctx
@@ -206,7 +205,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.Look(uid, cause)
 		}
 	}
-	if cause, ok := early[""]; ok { // all of them, after those with a cause of their own
+	if cause, ok := early[""]; ok { // all pods, after those with a cause of their own
 		l.lookAll(cause)
 	}
 	t := time.NewTicker(l.cfg.Housekeeping)
@@ -230,7 +229,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// close waits for all that the workers began. None begins anything afterwards.
+// close retires all workers and waits for their actions in flight.
 func (l *Loop) close() {
 	l.sweeping.close()
 	l.holding.close()
@@ -246,8 +245,8 @@ func (l *Loop) close() {
 	l.wg.Wait()
 }
 
-// Look makes the worker of a pod look again, and makes the worker when the pod is wanted or present. The empty UID
-// stands for all pods. It never blocks.
+// Look makes the worker of a pod look again. It creates the worker if there is none and the pod is wanted or present. The empty
+// UID stands for all pods. It never blocks.
 func (l *Loop) Look(uid types.UID, cause string) {
 	if uid == "" {
 		l.lookAll(cause)
@@ -265,7 +264,7 @@ func (l *Loop) Look(uid types.UID, cause string) {
 	l.look(ref, cause, desired != nil || !obs.Empty())
 }
 
-// look wakes a worker; wanted makes one where there is none.
+// look wakes a worker. If there is none and wanted is set, it creates one.
 func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	l.mu.Lock()
 	if l.worker.Context == nil {
@@ -285,7 +284,7 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	}
 }
 
-// add takes a worker in. It is called with the lock held.
+// add registers a worker. It is called with the lock held.
 func (l *Loop) add(w *podworker.Worker, ref pod.Ref) *member {
 	l.seq++
 	l.reading++
@@ -305,7 +304,7 @@ func (l *Loop) lookAll(cause string) {
 	}
 	l.mu.Unlock()
 	for _, p := range l.cfg.Pods.List() {
-		if p.UID != "" { // that would be all again
+		if p.UID != "" { // the empty UID would mean all pods again
 			l.Look(p.UID, cause)
 		}
 	}
@@ -328,8 +327,8 @@ func (l *Loop) lookAll(cause string) {
 	}
 }
 
-// sweep makes workers for pods that are neither wanted nor in the runtime but left something on the node. It reads
-// directories: see errand.
+// sweep creates workers for pods that are neither wanted nor in the runtime but left something on the node. It reads
+// directories, which may hang, so it runs as an errand.
 func (l *Loop) sweep() {
 	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
 		return
@@ -347,7 +346,7 @@ func (l *Loop) sweep() {
 	}
 }
 
-// SetNetwork tells the loop what the runtime says of the pod network.
+// SetNetwork passes the state of the pod network that the runtime reports.
 func (l *Loop) SetNetwork(n Network) {
 	l.mu.Lock()
 	changed := l.network != n
@@ -358,7 +357,7 @@ func (l *Loop) SetNetwork(n Network) {
 	}
 }
 
-// Worker returns the worker of a pod, or nil: for those who explain.
+// Worker returns the worker of a pod, or nil.
 func (l *Loop) Worker(uid types.UID) *podworker.Worker {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -368,20 +367,20 @@ func (l *Loop) Worker(uid types.UID) *podworker.Worker {
 	return nil
 }
 
-// Expects reports whether an action is under way that does what a hint of the runtime's tells of.
+// Expects reports whether an action in flight causes the change that a hint of the runtime announces.
 func (l *Loop) Expects(h pod.Hint) bool {
 	w := l.Worker(h.UID)
 	return w != nil && w.Expects(h)
 }
 
-// Present reports whether anything is left here of a pod of this name, wanted or not.
+// Present reports whether a pod of this name has a worker, so that something of it may be left on the node.
 func (l *Loop) Present(namespace, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.names[pod.Ref{Namespace: namespace, Name: name}.FullName()] > 0
 }
 
-// gone drops the worker of a pod of which nothing is left. A pod that a source names again meanwhile begins anew.
+// gone drops the worker of a pod of which nothing is left. If a source has named the pod again meanwhile, it starts a new life.
 func (l *Loop) gone(uid types.UID) {
 	l.mu.Lock()
 	last := l.workers[uid]
@@ -403,7 +402,7 @@ func (l *Loop) gone(uid types.UID) {
 		l.mu.Unlock()
 		l.cfg.Meter.Restarted(pod.IsStatic(p))
 	}
-	l.Look(uid, "wanted or seen again") // a look that came since the last turn was for a worker that was going
+	l.Look(uid, "wanted or seen again") // repeats a Look that came while the old worker was already retired
 	l.wakeWaiting()
 	l.retryResizes()
 }
@@ -413,7 +412,7 @@ var (
 	_ podworker.Reporter = (*Loop)(nil)
 )
 
-// Node is the node as one pod must see it.
+// Node returns the state of the node that the decision about one pod needs.
 func (l *Loop) Node(ref pod.Ref) decide.Node {
 	n := decide.Node{SourcesReady: l.cfg.Pods.Unwanted(ref) && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
 	l.mu.Lock()
@@ -423,10 +422,10 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 	return n
 }
 
-// Probe keeps the pod's probes in step.
+// Probe makes the probes match the running containers, and writes their results into m.
 func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory) { l.cfg.Prober.Sync(p, obs, m) }
 
-// Turn learns from the end of a worker's turn.
+// Turn is called at the end of a worker's turn: it updates what the loop keeps about the pod, and reports the turn.
 func (l *Loop) Turn(t *podworker.Turn) {
 	l.mu.Lock()
 	freed := false
@@ -454,7 +453,7 @@ func (l *Loop) Turn(t *podworker.Turn) {
 	}
 }
 
-// meter counts a turn; made is when the pod's worker was, if it is the first.
+// meter counts a turn. made is when the worker was created if this is its first turn, and nil otherwise.
 func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
 	operation := "sync"
 	switch {
@@ -471,7 +470,7 @@ func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
 	l.cfg.Meter.Turn(operation, time.Since(t.Now))
 }
 
-// Refresh makes a pod's volumes follow the objects that they come from: one of them has changed, or a token is due.
+// Refresh makes the worker set up the volumes of a pod again, because an object that they show has changed or a token is due.
 func (l *Loop) Refresh(uid types.UID) {
 	l.mu.Lock()
 	m := l.workers[uid]

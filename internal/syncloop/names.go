@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// rename is called with the lock held, once the name of a worker's pod is known.
+// rename notes the full name of a worker's pod once it is known. It is called with the lock held.
 func (l *Loop) rename(m *member, ref pod.Ref) {
 	if m.name == "" && ref.Name != "" {
 		m.name = ref.FullName()
@@ -14,8 +14,8 @@ func (l *Loop) rename(m *member, ref pod.Ref) {
 	}
 }
 
-// meet makes the workers of pods of the same name that the runtime has and that nobody has looked at yet: those of an
-// agent that has just begun come in no order.
+// meet creates a worker for every pod of the same name that the runtime holds. After the start of the agent, pods get their
+// workers in any order, so a predecessor may not have one yet.
 func (l *Loop) meet(ref pod.Ref) {
 	l.mu.Lock()
 	me := l.workers[ref.UID]
@@ -39,8 +39,8 @@ func (l *Loop) meet(ref pod.Ref) {
 	l.mu.Unlock()
 }
 
-// predecessor reports whether another pod of the same full name still has something here: one that no source has
-// any more, or one that was here first.
+// predecessor reports whether another pod of the same full name still has something on the node, and comes first: no source has
+// it any more, or its worker is older.
 func (l *Loop) predecessor(ref pod.Ref) bool {
 	l.meet(ref)
 	l.mu.Lock()
@@ -50,7 +50,7 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 		return false
 	}
 	l.rename(me, ref)
-	if !l.met { // who was here before is not known: all are looked at when it is
+	if !l.met { // not every pod of the runtime has a worker yet: all workers look again when they do
 		return true
 	}
 	me.waits = false
@@ -68,8 +68,8 @@ func (l *Loop) predecessor(ref pod.Ref) bool {
 	return me.waits
 }
 
-// Ends reports whether a pod of a full name, other than the one of that UID, still has something here, as far as the node
-// knows yet.
+// Ends reports whether another pod of this full name than the one with the UID still has something on the node. It is true until
+// the runtime has been listed.
 func (l *Loop) Ends(fullName string, but types.UID) bool {
 	if !l.cfg.Cache.Synced() {
 		return true

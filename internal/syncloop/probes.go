@@ -10,10 +10,10 @@ import (
 	"github.com/wherry-node/wherry/internal/probe"
 )
 
-// Probes keeps package probe in step with what runs, and takes its results into a pod's memory.
+// Probes tells package probe which containers run, and writes the results of probes into a pod's memory.
 type Probes struct {
 	Probes *probe.Probes
-	// HostIPs are where probes of host-network pods go.
+	// HostIPs returns the addresses at which host-network pods are probed.
 	HostIPs func() []string
 }
 
@@ -22,8 +22,8 @@ var _ Prober = (*Probes)(nil)
 // Forget ends the probes of a pod.
 func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
 
-// Sync makes the pod's probes those of its running containers. A container without probes needs none: it is
-// started and ready as soon as it runs and its postStart hook is done.
+// Sync starts and stops probes so that they match the pod's running containers. A container without probes is started and ready
+// as soon as it runs and its postStart hook is done.
 func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 	var targets []probe.Target
 	critical := crispec.IsCritical(p)
@@ -77,8 +77,8 @@ func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
 	return ips[0]
 }
 
-// initial is what the API says of this very container, for an agent that has just started: readiness must not
-// flap because the agent was replaced. Of a static pod it may be known late: the API says it of its mirror.
+// initial returns the started and ready state that the API has for exactly this container, or nil. An agent that has just started
+// continues from it, so that readiness does not flap. For a static pod the state may come late, since it is in the mirror.
 func initial(p *v1.Pod, cm *decide.ContainerMemory, inst *pod.Container) *probe.Initial {
 	if cm.ProbedID == inst.ID && !pod.IsStatic(p) {
 		return nil

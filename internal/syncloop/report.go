@@ -18,51 +18,51 @@ import (
 	"github.com/wherry-node/wherry/internal/status"
 )
 
-// StatusWriter makes the API say what it is told. Calls never block.
+// StatusWriter writes the status of pods to the API. Calls never block.
 type StatusWriter interface {
 	Set(d status.Desired)
 	Forget(uid types.UID)
 }
 
-// ReportConfig is what a Report works with.
+// ReportConfig configures a Report.
 type ReportConfig struct {
 	// Writer is nil on a node without an API server.
 	Writer   StatusWriter
 	Recorder Recorder
-	// Mirror returns the API's mirror of a static pod.
+	// Mirror returns the mirror pod of a static pod, or nil.
 	Mirror      func(p *v1.Pod) *v1.Pod
 	RuntimeName func() string
 	HostIPs     func() []string
-	// RecursiveReadOnly: the runtime handler of the pod supports it.
+	// RecursiveReadOnly reports whether the pod's runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly func(p *v1.Pod) bool
-	// Omit are the parts of a status that feature gates leave out.
+	// Omit selects the parts of a status that disabled feature gates leave out.
 	Omit podstatus.Omit
-	// Started, when set, is told how long a pod took from its first sight to running.
+	// Started, when set, is called when a pod runs, with the time since the agent first saw it.
 	Started func(p *v1.Pod, took time.Duration)
-	// ContainerEnded, when set, is told of each end of a container that a status shows, once: its kind (crispec.Kind)
-	// and what its status says of the end. It must not block.
+	// ContainerEnded, when set, is called once for each end of a container that a status shows, with the kind of the container
+	// (crispec.Kind), its exit code and its reason. It must not block.
 	ContainerEnded func(kind string, exitCode int32, reason string)
-	// Ended, when set, is told, again with each turn, that nothing runs any more of a pushed pod with a deletion timestamp. It
-	// must not block.
+	// Ended, when set, is called after each turn of a pushed pod that is being deleted and of which nothing runs. It must not
+	// block.
 	Ended func(uid types.UID)
 }
 
-// Report turns the end of each worker's turn into the pod's status, and waits that begin into events.
+// Report derives the status of a pod from each turn of its worker, and records an event when a container starts to wait.
 type Report struct {
 	cfg ReportConfig
 
 	mu   sync.Mutex
-	pods map[types.UID]*reported // but those of which nothing has to be known
+	pods map[types.UID]*reported // without the pods that need no entry
 }
 
-// reported is what was last said of a pod. A status that the watched object already has is not kept twice.
+// reported is what was last reported of a pod.
 type reported struct {
-	status *v1.PodStatus
-	fresh  bool              // status is how the pod's next life begins: its manifest came back while the last one ended
-	waits  map[string]string // container: the wait that an event was recorded for
-	resize *decide.Resize    // as events were last recorded of it; nil: nothing was ever said
-	static *v1.Pod           // a pod of the node's own: its mirror shows how it ends after its manifest is gone
-	source pod.Source        // of static
+	status *v1.PodStatus     // nil: the same as in the watched object
+	fresh  bool              // status is the first status of the pod's next life: its manifest came back while the pod ended
+	waits  map[string]string // the wait that the last event was recorded for, by container
+	resize *decide.Resize    // the state at the last resize event; nil: none was recorded
+	static *v1.Pod           // the static pod, kept after its manifest is gone: its mirror shows how it ends
+	source pod.Source        // the source of static
 }
 
 // NewReport returns a Report.
@@ -70,7 +70,7 @@ func NewReport(cfg ReportConfig) *Report {
 	return &Report{cfg: cfg, pods: map[types.UID]*reported{}}
 }
 
-// Turn derives and hands on the status.
+// Turn derives the pod's status from a turn and passes it to the Writer.
 func (r *Report) Turn(t *podworker.Turn) {
 	r.mu.Lock()
 	rep := r.pods[t.Ref.UID]
@@ -84,9 +84,9 @@ func (r *Report) Turn(t *podworker.Turn) {
 		return
 	}
 	if rep.fresh && t.Memory.Orphaned {
-		return // the life before is still going
+		return // the previous life has not ended yet
 	}
-	if t.Plan.Phase >= decide.PhaseClearing { // its manifest is back: what follows is another life
+	if t.Plan.Phase >= decide.PhaseClearing { // its manifest is back: another life follows
 		if old == nil {
 			old = &t.Pod.Status
 		}
@@ -134,14 +134,14 @@ func (r *Report) Turn(t *podworker.Turn) {
 	if t.Source != pod.SourceAPI {
 		target = r.cfg.Mirror(t.Pod)
 		if target == nil || target.Status.StartTime != nil && t.Pod.Status.StartTime == nil {
-			return // the mirror came during the turn, which knew nothing of what it says: another turn follows
+			return // the mirror appeared during the turn, which did not use its status: another turn follows
 		}
 	}
 	r.cfg.Writer.Set(status.Desired{Pod: target, Status: st, Queued: t.Queued, Final: t.Plan.Phase >= decide.PhaseStopped})
 }
 
-// afresh is the status of a pod that begins anew. Restarts are counted on: its mirror may be the same. A container that was made
-// in the life before is restarted by that, whether the runtime still has its last attempt or not.
+// afresh returns the first status of a static pod's next life. Restart counts continue, because the mirror may be the same. Each
+// container that was created in the previous life counts one more restart.
 func afresh(s *v1.PodStatus) *v1.PodStatus {
 	list := func(in []v1.ContainerStatus) (out []v1.ContainerStatus) {
 		for i := range in {
@@ -157,7 +157,7 @@ func afresh(s *v1.PodStatus) *v1.PodStatus {
 	return &v1.PodStatus{Phase: v1.PodPending, InitContainerStatuses: list(s.InitContainerStatuses), ContainerStatuses: list(s.ContainerStatuses)}
 }
 
-// whole gives the turn of a pod that no manifest has any more the pod that it ends, until nothing of it runs.
+// whole puts the last known object of a static pod into the turn after its manifest is gone, until nothing of the pod runs.
 func (rep *reported) whole(t *podworker.Turn) *podworker.Turn {
 	switch {
 	case t.Pod != nil && t.Source != pod.SourceAPI:
@@ -170,8 +170,8 @@ func (rep *reported) whole(t *podworker.Turn) *podworker.Turn {
 	return t
 }
 
-// countEnds tells of the ends in after that before does not have. A container that runs again at once shows its end only
-// as its last state.
+// countEnds calls tell for each end of a container that is in after and not in before. A container that restarts at once shows
+// its end only as its last state.
 func countEnds(before, after []v1.ContainerStatus, kind string, tell func(kind string, exitCode int32, reason string)) {
 	for i := range after {
 		was := slices.IndexFunc(before, func(s v1.ContainerStatus) bool { return s.Name == after[i].Name })
@@ -194,7 +194,7 @@ func has(s *v1.ContainerStatus, id string) bool {
 	return false
 }
 
-// forget drops what is known of a pod that no source has.
+// forget drops the state of a pod that no source has.
 func (r *Report) forget(t *podworker.Turn) {
 	r.mu.Lock()
 	r.drop(t.Ref.UID)
@@ -204,14 +204,14 @@ func (r *Report) forget(t *podworker.Turn) {
 	}
 }
 
-// drop is called with the lock held. A map keeps the room of the most that it ever held, so a new one takes its place.
+// drop removes the entry of a pod. An emptied map keeps its memory, so a new one replaces it. It is called with the lock held.
 func (r *Report) drop(uid types.UID) {
 	if delete(r.pods, uid); len(r.pods) == 0 {
 		r.pods = map[types.UID]*reported{}
 	}
 }
 
-// Status is the newest status of a pod: the last derived one, or the API's where that says the same.
+// Status returns the newest status of a pod: the last one derived, or that of the object if both are equal.
 func (r *Report) Status(p *v1.Pod) v1.PodStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +221,7 @@ func (r *Report) Status(p *v1.Pod) v1.PodStatus {
 	return p.Status
 }
 
-// events records the begin of waits: back-off after a crash or a failed pull, and a network that is not ready.
+// events records an event when a wait begins: the back-off after a crash or a failed pull, or a pod network that is not ready.
 func (r *Report) events(t *podworker.Turn, rep *reported) {
 	for i := range t.Memory.Containers {
 		c := &t.Memory.Containers[i]
@@ -242,7 +242,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}
-	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // it stands in the plan of one turn
+	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // only the plan of one turn has it
 		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
 	}
 	const network = "\x00network"
@@ -258,7 +258,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 	}
 }
 
-// waitOf says what a container waits for, with a key that changes when another wait begins.
+// waitOf returns the event for what a container waits for. key changes when another wait begins; "": the container does not wait.
 func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reason, message string) {
 	if t.Plan.Phase != decide.PhaseActive {
 		return "", "", "", ""

@@ -13,15 +13,15 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// resize is what a pod asks for beyond what it has.
+// resize is a resize that a pod asks for: its spec differs from what is allocated to it.
 type resize struct {
 	pod, allocated *v1.Pod
 	since          time.Time
 	result         admit.ResizeResult
 }
 
-// Resize decides whether the node accepts what a pod asks for now: not ok while the node cannot say. All resizes that wait
-// are judged together, in order, so that whoever asks just when room has come does not take it from one that goes before.
+// Resize decides whether the node accepts the resize that a pod asks for; ok is false while the node cannot decide. It judges all
+// waiting resizes together and in order, so that a pod that asks just when room is free does not overtake one with priority.
 func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool) {
 	if l.cfg.Resize == nil {
 		return admit.ResizeResult{OK: true}, true
@@ -62,7 +62,7 @@ func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResul
 		l.grant(p.UID)
 	}
 	l.mu.Lock()
-	r = mine.result // a copy: another worker's turn may judge it again as soon as the locks are free
+	r = mine.result // a copy: another worker may judge the resize again once the locks are released
 	if r.OK {
 		m.allocated, m.resize = pod.AllocationOf(p), nil
 	}
@@ -73,7 +73,7 @@ func (l *Loop) Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResul
 	return r, true
 }
 
-// retryResizes looks again at the resizes that wait, since room may have come. It never waits for IO.
+// retryResizes judges the waiting resizes again, because room may be free now. It never waits for IO.
 func (l *Loop) retryResizes() {
 	l.mu.Lock()
 	any := false
@@ -88,9 +88,9 @@ func (l *Loop) retryResizes() {
 	}
 }
 
-// grant judges the resizes that wait, first those that ask for no more, then by priority, class and time. A resize that
-// is granted counts from then on; its worker takes it in its next turn. Called with the admission lock held; the pod that
-// asks is not told.
+// grant judges the waiting resizes in the order of inOrder. A granted resize counts at once as allocated, and its worker picks it
+// up in its next turn. Workers whose result has changed look again, except the worker of asks, which is in Resize now. It is called
+// with the admission lock held.
 func (l *Loop) grant(asks types.UID) {
 	type waiter struct {
 		*member
@@ -119,8 +119,8 @@ func (l *Loop) grant(asks types.UID) {
 	}
 }
 
-// inOrder: "resizes are retried by: those that do not increase requests, the pod's priority, its QoS class, and how
-// long the resize has been deferred".
+// inOrder compares two resizes: "resizes are retried by: those that do not increase requests, the pod's priority, its QoS
+// class, and how long the resize has been deferred".
 func inOrder(a, b *resize) int {
 	rank := func(r *resize) (grows, class int, priority int32) {
 		if admit.Grows(r.pod, r.allocated) {

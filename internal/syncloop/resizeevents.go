@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/podworker"
 )
 
-// The reasons of events about resizes, as the field has them.
+// The reasons of events about resizes, as upstream's kubelet names them.
 const (
 	reasonResizeStarted    = "ResizeStarted"
 	reasonResizeCompleted  = "ResizeCompleted"
@@ -18,7 +18,7 @@ const (
 	reasonResizeError      = "ResizeError"
 )
 
-// resizeEvents records each step of a resize once. What an earlier agent has said stands in the pod's conditions.
+// resizeEvents records an event once for each step of a resize. The pod's conditions show which events an earlier agent recorded.
 func (r *Report) resizeEvents(t *podworker.Turn, rep *reported) {
 	now := t.Memory.Resize
 	if rep.resize == nil {
@@ -50,7 +50,7 @@ func (r *Report) resizeEvents(t *podworker.Turn, rep *reported) {
 	}
 }
 
-// saidBefore is what the pod's conditions show to have been said.
+// saidBefore returns the step of a resize that the conditions of the pod show.
 func saidBefore(st *v1.PodStatus) *decide.Resize {
 	out := &decide.Resize{}
 	for i := range st.Conditions {
@@ -67,7 +67,7 @@ func saidBefore(st *v1.PodStatus) *decide.Resize {
 	return out
 }
 
-// summary is what such an event says, in the field's form: the resources of each container.
+// summary returns the message of a resize event, in the form of upstream's kubelet: JSON with the resources of each container.
 func summary(p *v1.Pod, generation int64, problem string) string {
 	type sized struct {
 		Name      string                  `json:"name"`

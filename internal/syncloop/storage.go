@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// storageEvery is how often pods with a limit are looked at. How often a volume is measured is up to who measures.
+	// storageEvery is how often pods with a storage limit are checked. The Storage function may use an older measurement.
 	storageEvery = 10 * time.Second
-	// filesEvery is how many of these looks go by before the files of pods without a limit are looked at.
+	// filesEvery: pods without a limit are checked in every filesEvery-th round, and only the files that the agent made.
 	filesEvery = 3
-	// storageWithin bounds one measuring: the other pods wait for it. What was found until then counts.
+	// storageWithin bounds the measurement of one pod, because the others wait. What was measured by then counts.
 	storageWithin = time.Minute
 )
 
-// Bounds of the files that the agent itself gives containers, in bytes on disk. They hold without any limit in the pod.
+// Bounds of the files that the agent makes for containers, in bytes on disk. They apply even if the pod has no limit.
 const (
-	// maxHosts is more than the longest lists of hosts that people share take. The file cannot be cut back under a container
-	// that uses it, so the pod ends.
+	// maxHosts bounds the hosts file, above the size of the longest published lists of hosts. The agent cannot truncate the file
+	// while a container uses it, so it evicts the pod.
 	maxHosts = 10 << 20
-	// maxMessages: termination messages are cut back when they are looked at. A container that has written so much since
-	// then fills the disk faster than that.
+	// maxMessages bounds the termination messages of a container. The agent truncates them at each check; a container that
+	// exceeds the bound writes faster than that, so its pod is evicted.
 	maxMessages = 100 << 20
 )
 
-// watchStorage ends pods that take more of the disk than they may, until ctx ends: one timer for the node. Only pods with
-// such a limit are measured; of the others only the files that the agent made for them.
+// watchStorage evicts pods that exceed their storage limits, until ctx ends. The node has one timer for it. A pod without a
+// limit is checked only for the files that the agent made for it.
 func (l *Loop) watchStorage(ctx context.Context) {
 	t := time.NewTicker(storageEvery)
 	defer t.Stop()
@@ -63,7 +63,7 @@ func (l *Loop) watchStorage(ctx context.Context) {
 	}
 }
 
-// lookAtStorage measures one pod and ends it where it is over a limit.
+// lookAtStorage measures one pod and evicts it if it exceeds a limit.
 func (l *Loop) lookAtStorage(ctx context.Context, p *v1.Pod, limited bool) {
 	var use StorageUse
 	var err, filesErr error
@@ -80,7 +80,7 @@ func (l *Loop) lookAtStorage(ctx context.Context, p *v1.Pod, limited bool) {
 		cancel()
 		use.Files = files
 	}
-	if err := errors.Join(filesErr, err); err != nil { // the rest was measured
+	if err := errors.Join(filesErr, err); err != nil { // the other volumes were measured
 		l.cfg.Log.Debug("storage not measured", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
 	signal, why := overFiles(&use.Files)
@@ -96,17 +96,17 @@ func (l *Loop) lookAtStorage(ctx context.Context, p *v1.Pod, limited bool) {
 	}
 }
 
-// StorageUse is what a pod takes on the node's disk.
+// StorageUse is what a pod uses on the node's disk.
 type StorageUse struct {
 	Volumes    []volume.Usage
 	Containers []ContainerUse
-	// Files are those that the agent itself gives containers: hosts, termination messages.
+	// Files are the files that the agent makes for containers: hosts files and termination messages.
 	Files volume.FilesUsage
-	// LayersApart: writable layers have a file system of their own, and do not count against the limit of a container.
+	// LayersApart: writable layers are on a file system of their own and do not count against the limit of a container.
 	LayersApart bool
 }
 
-// ContainerUse is what a container takes, in bytes: its writable layer, and its logs.
+// ContainerUse is what a container uses, in bytes: its writable layer and its logs.
 type ContainerUse struct {
 	Name        string
 	Layer, Logs uint64
@@ -122,22 +122,22 @@ func limitsVolumes(p *v1.Pod) bool {
 	return false
 }
 
-// storageLimit is the sum of its containers' limits of ephemeral storage; false if none has one.
+// storageLimit returns the sum of the ephemeral-storage limits of the pod's containers; false: none has a limit.
 func storageLimit(p *v1.Pod) (resource.Quantity, bool) {
 	limit, ok := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	return limit, ok
 }
 
-// The signals that ask for evictions of this kind, as the field's metrics name them.
+// The eviction signals for storage limits, as the metrics of upstream's kubelet name them.
 const (
 	signalVolume    = "emptydirfs.limit"
 	signalPod       = "ephemeralpodfs.limit"
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// overLimit says which limit the pod has exceeded, in the words of the field; "" when none: "if a Pod is using more ephemeral
+// overLimit returns which limit the pod exceeds, in upstream's words; "": none. "if a Pod is using more ephemeral
 // storage than you allow it to, the kubelet sets an eviction signal that triggers Pod eviction". A volume's limit goes
-// first, then the pod's, then a container's.
+// first, then that of the pod, then that of a container.
 func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 	if why := volumeOverLimit(p, use.Volumes); why != "" {
 		return signalVolume, why
@@ -174,7 +174,7 @@ func overLimit(p *v1.Pod, use *StorageUse) (signal, why string) {
 	return "", ""
 }
 
-// overFiles says which of the files that the agent gives containers has grown too large; "" when none.
+// overFiles returns which file that the agent made for containers is too large; "": none.
 func overFiles(u *volume.FilesUsage) (signal, why string) {
 	if u.Hosts > maxHosts {
 		return signalPod, fmt.Sprintf("The pod's hosts file takes %s on disk, more than %s. ", size(u.Hosts), size(maxHosts))
@@ -191,7 +191,8 @@ func size(bytes uint64) string {
 	return resource.NewQuantity(int64(min(bytes>>20, 1<<42))<<20, resource.BinarySI).String()
 }
 
-// volumeOverLimit: "sizeLimit is the total amount of local storage required for this EmptyDir volume".
+// volumeOverLimit returns which emptyDir exceeds its limit: "sizeLimit is the total amount of local storage required for
+// this EmptyDir volume".
 func volumeOverLimit(p *v1.Pod, usage []volume.Usage) string {
 	for _, u := range usage {
 		for i := range p.Spec.Volumes {
@@ -207,7 +208,7 @@ func volumeOverLimit(p *v1.Pod, usage []volume.Usage) string {
 	return ""
 }
 
-// evict ends a pod at once, and once.
+// evict ends a pod without a grace period, unless it was already evicted or preempted.
 func (l *Loop) evict(p *v1.Pod, signal, message string) {
 	l.mu.Lock()
 	m := l.workers[p.UID]

@@ -5,8 +5,8 @@ import "fmt"
 // Class is a kind of the node's own work.
 type Class uint8
 
-// The classes. Start and People go at once, whatever else waits; the others wait for their turn under load. A question to the
-// runtime of what a pod has is of none: it costs a millisecond, and all else waits for it.
+// The classes. Start and People begin at once; the others wait for their turn under load. Inspections of pods have no class: they
+// take about a millisecond, and everything else depends on them.
 const (
 	// Start is what starts and stops pods.
 	Start Class = iota
@@ -14,15 +14,15 @@ const (
 	People
 	// Vital are the liveness probes of critical pods.
 	Vital
-	// First are probes that a pod waits for to be started or ready.
+	// First are probes that a container has to pass before it is started or ready.
 	First
-	// Periodic are the probes of what is up already, or has failed for long.
+	// Periodic are the probes of containers that are ready already, or that have failed for a long time.
 	Periodic
-	// Removal is of what has ended.
+	// Removal is the removal of containers and sandboxes that have ended.
 	Removal
-	// Statistics are read from the runtime.
+	// Statistics is the reading of statistics from the runtime.
 	Statistics
-	// Rotation is of container logs.
+	// Rotation is the rotation of container logs.
 	Rotation
 	Classes
 )
@@ -51,16 +51,16 @@ func (c Class) String() string {
 	return "invalid"
 }
 
-// Shares say how much each class that waits gets, beside the others that wait too. A class whose share is 0 gets what the
-// others leave over: it may starve.
+// Shares are the weights by which the waiting classes share the machine. A class with share 0 runs only when no class with a
+// share waits, so it may starve.
 type Shares [Classes]float64
 
-// DefaultShares prefers what a pod waits for to be Ready, and lets nothing starve.
+// DefaultShares prefers the probes that make pods ready, and lets no class starve.
 func DefaultShares() Shares {
 	return Shares{Vital: 8, First: 8, Periodic: 2, Removal: 2, Statistics: 1, Rotation: 1}
 }
 
-// ParseShares reads shares by the names of classes; those that are not named have the default.
+// ParseShares reads shares by the names of classes. A class that is not named gets its default share.
 func ParseShares(by map[string]float64) (Shares, error) {
 	s := DefaultShares()
 	known := map[string]Class{}

@@ -1,18 +1,18 @@
-// Package work says which of the node's own work goes next. Starts, stops, commands of people, probes, removals, statistics and
-// log rotation compete for one machine and one runtime; whoever has such work asks here first.
+// Package work schedules the agent's own work. Starts, stops, commands of people, probes, removals, statistics and log rotation
+// compete for one machine and one runtime, so each caller asks a Scheduler first.
 //
-// Contract: Enter takes work that can wait, and tells when it may begin; Begin notes work that does not wait. Done ends either.
-// Both are cheap and never block. A Scheduler belongs to one agent.
+// Contract: Enter queues work that can wait and calls back when it may begin. Begin notes work that begins at once. Done ends
+// either. All three are cheap and never block. Each agent has one Scheduler.
 //
 // Invariants:
 //
-//   - Where fewer than the limit are in flight, nothing waits: an idle machine delays nothing.
-//   - Under load the classes that wait share what the machine bears by their Shares, counted in the time that their work takes;
-//     within a class pods take turns. A class with a share waits for at most what the others' shares are worth: nothing starves.
-//   - Starts, stops and commands of people do not wait here. They count as load, so that what can wait makes room for them;
-//     a part of the limit stays for the others all the same. How many pods start at once is the Gate's in package podworker.
-//   - The limit follows what commands take: it grows while more at once makes none of them slower, and shrinks while it makes
-//     each as much slower. It has bounds on both sides.
-//   - What takes longer than hold counts as load no more: a command that sleeps, a stop that waits for its grace period. A
-//     runtime that hangs keeps a place for no longer either.
+//   - While fewer jobs than the limit are in flight, nothing waits: an idle machine delays nothing.
+//   - Under load the waiting classes share the machine by their Shares, measured in the time that their jobs take; within a class
+//     the pods take turns. Each class with a share above 0 makes progress.
+//   - Starts, stops and commands of people never wait here. They count as load, so that other jobs make room for them, but a part
+//     of the limit is reserved for those other jobs. The Gate in package podworker bounds how many pods start at once.
+//   - The limit adapts to how long commands take: it grows while more jobs at once do not slow them down, and shrinks when more
+//     jobs slow each of them down in proportion. It has a lower and an upper bound.
+//   - A job that takes longer than hold stops counting as load: a command that sleeps, a stop that waits for its grace period, a
+//     call to a runtime that hangs.
 package work

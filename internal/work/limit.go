@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Whether more at once is of use shows in how the time of one and the same command changes with how much is under way: not at
-// all where the machine has room (a slope of 0 between their logarithms), as much as that where each only takes from the others
-// (a slope of 1). No time of a quiet machine is needed for it, which a busy one never shows.
+// The limit is controlled by how the duration of the same command changes with the number of jobs in flight. If the machine has
+// room, the duration does not change: the slope between the logarithms of both is 0. If jobs only take time from each other, the
+// duration grows in proportion: the slope is 1. This needs no measurement from an idle machine, which a busy node never provides.
 const (
 	useful   = 0.4
 	useless  = 0.6
-	memory   = 0.99 // of what was seen, per command
-	enough   = 0.5  // seen, to judge by
-	farthest = 2.0  // bounds what one command says: its author may have it take any time
+	memory   = 0.99 // weight that earlier observations keep at each new command
+	enough   = 0.5  // least sum of squares (xx) to trust the slope
+	farthest = 2.0  // bounds the weight of one command, because its author controls how long it takes
 )
 
-// limit is how many pieces of work the machine bears at once. In each round of commands it grows where more is useful, and shrinks
-// where it is not; it goes up and down by itself, so that there is something to see.
+// limit is how many jobs may be in flight before others wait. After each round of commands it grows if more jobs are useful, and
+// shrinks if they are not. It also alternates by itself, so that there are differences to measure.
 type limit struct {
 	least, most float64
 	now         float64
@@ -34,7 +34,8 @@ func newLimit(least, most int) limit {
 	return l
 }
 
-// places is a third less in every other round, which are of different lengths: no command meets always the same.
+// places returns the current limit: the full value in one round, two thirds of it in the next. Rounds differ in length, so that a
+// periodic command meets both values.
 func (l *limit) places() int {
 	if l.steps%2 == 1 {
 		return int(max(l.least, l.now*2/3))
@@ -44,7 +45,7 @@ func (l *limit) places() int {
 
 func (l *limit) slope() float64 { return l.xy / max(l.xx, 1e-9) }
 
-// ended takes a command into account that took so long among so many. full says that the limit held others up.
+// ended learns from a command that took this long with among jobs in flight. full says that other jobs waited for the limit.
 func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	if took <= 0 || among <= 0 {
 		return
@@ -73,6 +74,6 @@ func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	l.now = min(l.most, max(l.least, l.now))
 }
 
-// Pace is what one command took the last time, and among how much: kept by whoever runs it again and again. The zero value knows
-// nothing yet.
+// Pace is how long a command took the last time, and with how many jobs in flight. The caller that repeats the command keeps it.
+// The zero value means: not measured yet.
 type Pace struct{ took, among float64 }

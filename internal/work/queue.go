@@ -7,19 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// queue is the work that waits, by class and pod: pure, the Scheduler has the lock.
+// queue holds the waiting jobs by class and pod. It has no lock: the Scheduler holds its own.
 type queue struct {
 	shares  Shares
 	classes [Classes]line
-	virtual float64 // the account of the class that was served last
+	virtual float64 // the highest account of a class at the moment when it was served
 	length  int
 }
 
-// line is a class's: pods in the order of their turns, each with what it has waiting.
+// line is the queue of one class: its pods in the order of their turns, each with its waiting jobs.
 type line struct {
 	pods []*turn
 	of   map[types.UID]*turn
-	// account is how much time the class was given, over its share; usual is what its work takes.
+	// account is the time that the class has used, divided by its share; usual is how long its jobs take on average.
 	account float64
 	usual   time.Duration
 	active  int
@@ -30,7 +30,7 @@ type turn struct {
 	jobs []*Job
 }
 
-// guess is what work takes of which nothing is known yet.
+// guess is the assumed duration of jobs of a class that has not been measured yet.
 const guess = 100 * time.Millisecond
 
 func (q *queue) push(j *Job) {
@@ -38,7 +38,7 @@ func (q *queue) push(j *Job) {
 	if l.of == nil {
 		l.of = map[types.UID]*turn{}
 	}
-	if len(l.pods) == 0 && l.active == 0 { // a class that was away has saved nothing up
+	if len(l.pods) == 0 && l.active == 0 { // a class cannot save up time while it has no jobs
 		l.account = max(l.account, q.virtual)
 	}
 	t := l.of[j.uid]
@@ -51,7 +51,7 @@ func (q *queue) push(j *Job) {
 	q.length++
 }
 
-// pop takes out what goes next, or returns nil.
+// pop removes and returns the next job, or returns nil.
 func (q *queue) pop() *Job {
 	next := Classes
 	for c := range Classes {
@@ -78,7 +78,7 @@ func (q *queue) pop() *Job {
 	return j
 }
 
-// before reports whether class a goes before class b: those with a share before those without, then who got least of it.
+// before reports whether class a goes before class b: a class with a share first, then the one that used less of its share.
 func (q *queue) before(a, b Class) bool {
 	if (q.shares[a] > 0) != (q.shares[b] > 0) {
 		return q.shares[a] > 0
@@ -87,7 +87,7 @@ func (q *queue) before(a, b Class) bool {
 	return x < y || x == y && q.shares[a] > q.shares[b]
 }
 
-// remove takes out what will not be done.
+// remove removes a job that was withdrawn.
 func (q *queue) remove(j *Job) {
 	l := &q.classes[j.class]
 	t := l.of[j.uid]
@@ -106,7 +106,7 @@ func (q *queue) remove(j *Job) {
 	}
 }
 
-// begin charges a class for work that begins with what it will probably take; end corrects that.
+// begin charges a class for a job that begins, with its usual duration; end corrects the charge to the real duration.
 func (q *queue) begin(j *Job) {
 	l := &q.classes[j.class]
 	if l.usual == 0 {
@@ -124,7 +124,7 @@ func (q *queue) end(j *Job, took time.Duration) {
 	q.learn(j.class, took)
 }
 
-// learn notes what work of a class takes.
+// learn updates the average duration of the jobs of a class.
 func (q *queue) learn(c Class, took time.Duration) {
 	l := &q.classes[c]
 	l.usual += (min(took, time.Minute) - l.usual) / 8

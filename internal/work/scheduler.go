@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// hold is how long work counts as load; where work of its class usually takes longer, since the machine is slow, four times as
-// long as that, up to longest.
+// hold is how long a job counts as load. On a slow machine it is longer: four times the usual duration of the class, at most
+// longest.
 const (
 	hold    = 2 * time.Second
 	longest = 6 * time.Second
@@ -18,21 +18,21 @@ const (
 
 // Config is what a Scheduler needs; its zero value is usable.
 type Config struct {
-	// Processors of the machine: so many pieces of work at least are in flight before anything waits. Default 2.
+	// Processors is the number of processors of the machine, and the lower bound of the limit. Default 2.
 	Processors int
-	// Most bounds what is in flight before anything waits. Default 128.
+	// Most is the upper bound of the limit. Default 128.
 	Most int
-	// Shares of the classes; nil: DefaultShares.
+	// Shares are the shares of the classes; nil: DefaultShares.
 	Shares *Shares
 }
 
-// Scheduler says when work may begin. All methods may be called concurrently, and none blocks but Wait.
+// Scheduler decides when jobs may begin. All methods may be called concurrently. Only Wait blocks.
 type Scheduler struct {
 	mu     sync.Mutex
 	limit  limit
 	queue  queue
-	flying []*Job // that count as load, oldest first
-	queued int    // of them: those that can wait
+	flying []*Job // jobs that count as load, oldest first
+	queued int    // how many jobs of flying are of a class that can wait
 	timer  *time.Timer
 }
 
@@ -48,12 +48,12 @@ type Job struct {
 	granted func()
 
 	state   state
-	loads   bool // it is among what flies
+	loads   bool // it is in flying
 	waits   bool // of a class that can wait
 	began   time.Time
 	charged time.Duration
-	until   time.Time // it counts as load
-	among   int       // how much was under way when it began, itself too
+	until   time.Time // when it stops counting as load
+	among   int       // number of jobs in flight when it began, including itself
 }
 
 type state uint8
@@ -79,7 +79,7 @@ func New(cfg Config) *Scheduler {
 	return &Scheduler{limit: newLimit(cfg.Processors, cfg.Most), queue: queue{shares: shares}}
 }
 
-// Begin notes work that goes at once. Done ends it.
+// Begin notes a job that begins at once. Done ends it.
 func (s *Scheduler) Begin(c Class) *Job {
 	j := &Job{s: s, class: c}
 	s.mu.Lock()
@@ -88,9 +88,9 @@ func (s *Scheduler) Begin(c Class) *Job {
 	return j
 }
 
-// Enter asks for a turn of a pod's work. Now says that it may begin at once; otherwise granted is called, in a goroutine of its
-// own, when it may, unless Withdraw comes first. Pace, which may be nil, is what the work took before: it is read and written
-// under the Scheduler's lock.
+// Enter asks for a turn for a job of a pod. now says that the job may begin at once. Otherwise the Scheduler calls granted, in a
+// goroutine of its own, when the job may begin, unless Withdraw comes first. pace may be nil; it holds how long the job took
+// before, and the Scheduler reads and writes it under its lock.
 func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j *Job, now bool) {
 	j = &Job{s: s, class: c, uid: uid, pace: pace, granted: granted, waits: true}
 	at := time.Now()
@@ -106,7 +106,7 @@ func (s *Scheduler) Enter(c Class, uid types.UID, pace *Pace, granted func()) (j
 	return j, false
 }
 
-// Wait waits for a turn.
+// Wait blocks until the job may begin or ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, c Class, uid types.UID) (*Job, error) {
 	turn := make(chan struct{})
 	j, now := s.Enter(c, uid, nil, func() { close(turn) })
@@ -124,7 +124,7 @@ func (s *Scheduler) Wait(ctx context.Context, c Class, uid types.UID) (*Job, err
 	}
 }
 
-// Withdraw gives up the wait for a turn; false: work has begun, or is about to, and is not touched.
+// Withdraw gives up the wait for a turn. It returns false, and does nothing, if the turn was already granted.
 func (j *Job) Withdraw() bool {
 	j.s.mu.Lock()
 	defer j.s.mu.Unlock()
@@ -136,10 +136,10 @@ func (j *Job) Withdraw() bool {
 	return true
 }
 
-// Done ends work that has begun. Only the first call counts.
+// Done ends a job that has begun. Only the first call counts.
 func (j *Job) Done() { j.end(false) }
 
-// Cut is Done for work whose time says nothing of the machine: it was cut short.
+// Cut is Done for a job that was cut short. The Scheduler does not learn from its duration.
 func (j *Job) Cut() { j.end(true) }
 
 func (j *Job) end(cut bool) {
@@ -165,8 +165,8 @@ func (j *Job) end(cut bool) {
 	s.dispatch(now)
 }
 
-// room reports whether one more piece of work that can wait may begin: within the limit, or within the part of it that starts
-// and people leave to the others.
+// room reports whether one more job that can wait may begin: the limit is not reached, or the part of it that is reserved for
+// such jobs (a quarter) is not used up.
 func (s *Scheduler) room() bool {
 	places := s.limit.places()
 	return len(s.flying) < places || s.queued < max(1, places/4)
@@ -183,7 +183,7 @@ func (s *Scheduler) launch(j *Job, now time.Time) {
 	}
 }
 
-// unload takes a job off the load, if it is still counted.
+// unload stops counting a job as load.
 func (s *Scheduler) unload(j *Job, took time.Duration) {
 	if !j.loads {
 		return
@@ -197,7 +197,7 @@ func (s *Scheduler) unload(j *Job, took time.Duration) {
 	}
 }
 
-// expire takes off the load what was begun long ago.
+// expire unloads the jobs that began long ago.
 func (s *Scheduler) expire(now time.Time) {
 	for i := 0; i < len(s.flying); {
 		if f := s.flying[i]; !now.Before(f.until) {
@@ -208,7 +208,7 @@ func (s *Scheduler) expire(now time.Time) {
 	}
 }
 
-// dispatch lets begin what there is room for, and sees to it that it is called again where something waits.
+// dispatch starts waiting jobs while there is room. If some still wait, it arms a timer for the next job that expires.
 func (s *Scheduler) dispatch(now time.Time) {
 	s.expire(now)
 	for s.queue.length > 0 && s.room() {
@@ -237,10 +237,10 @@ func (s *Scheduler) again() {
 	s.dispatch(time.Now())
 }
 
-// Load is what a Scheduler has under way.
+// Load is the state of a Scheduler: its limit, and how many jobs count as load or wait.
 type Load struct{ Limit, Flying, Waiting int }
 
-// Load tells what is under way.
+// Load returns the current load.
 func (s *Scheduler) Load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
