@@ -27,8 +27,9 @@ type resting struct {
 
 // restingContainer is a container that was started once and has not ended.
 type restingContainer struct {
-	name, image, ref, id string
+	name, id             string
 	size                 unique.Handle[pod.Size]
+	image                unique.Handle[heldImage] // of many pods the same
 	attempts             uint32
 	pulled, sized, given bool
 	knows                bool // attempts is known
@@ -36,6 +37,9 @@ type restingContainer struct {
 	kind                 pod.Kind
 	place                uint16
 }
+
+// heldImage is an image by the name that was asked for, and by what the runtime calls it.
+type heldImage struct{ asked, ref string }
 
 // rest returns the compact form of a memory, or nil if that form would lose anything.
 func rest(m *decide.Memory) *resting {
@@ -52,7 +56,7 @@ func rest(m *decide.Memory) *resting {
 	for i := range m.Containers {
 		c := &m.Containers[i]
 		r.containers[i] = restingContainer{
-			name: c.Name, size: unique.Make(c.Size), image: c.PulledImage, ref: c.ImageRef, id: c.ProbedID, attempts: c.HighestAttempt,
+			name: c.Name, size: unique.Make(c.Size), image: unique.Make(heldImage{c.PulledImage, c.ImageRef}), id: c.ProbedID, attempts: c.HighestAttempt,
 			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "", given: c.SizeGiven,
 			kind: c.Kind, place: c.Place,
 		}
@@ -84,8 +88,9 @@ func (r *resting) memory() *decide.Memory {
 	}
 	for i := range r.containers {
 		c := &r.containers[i]
+		image := c.image.Value()
 		m.Containers[i] = decide.ContainerMemory{
-			Name: c.name, Size: c.size.Value(), PulledImage: c.image, ImageRef: c.ref, ProbedID: c.id, HighestAttempt: c.attempts,
+			Name: c.name, Size: c.size.Value(), PulledImage: image.asked, ImageRef: image.ref, ProbedID: c.id, HighestAttempt: c.attempts,
 			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready, SizeGiven: c.given,
 			Kind: c.kind, Place: c.place,
 		}
