@@ -9,7 +9,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pullaccess"
 )
 
-// What comes of asking whether a pod may use an image that is present, as Kubernetes' metric names it.
+// The answers to whether a pod may use a present image, as Kubernetes' metric names them.
 const (
 	allowedByPolicy  = "credentialPolicyAllowed"
 	allowedByRecord  = "credentialRecordFound"
@@ -19,8 +19,8 @@ const (
 
 func (m *Images) verifies() bool { return m.cfg.Records != nil }
 
-// mayUse reports whether the pod may use an image that is present. An image that needs no verification costs at most the
-// attempt to open a file that is not there.
+// mayUse reports whether the pod may use a present image. For an image that needs no verification the cost is at most an attempt
+// to open a file that does not exist.
 func (m *Images) mayUse(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (bool, error) {
 	if !m.verifies() {
 		return true, nil
@@ -36,7 +36,7 @@ func (m *Images) mayUse(ctx context.Context, image string, img *runtimeapi.Image
 func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (result string, err error) {
 	var record *kubelet.ImagePulledRecord
 	exempt := m.cfg.Access.Exempts(image, func() bool {
-		// The intent goes after the record has come: asked for in this order, one of them is seen.
+		// The intent is removed after the record was written. So reading the intent first finds at least one of them.
 		claimed, err := m.cfg.Records.Claimed(image, img)
 		if err != nil {
 			m.cfg.Log.Warn("it is not known whether this node pulled an image: pods need their own credentials", "image", image, "err", err)
@@ -78,7 +78,7 @@ func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image
 	return allowedByRecord, nil
 }
 
-// granted is what a record says of a pull with this secret; without one, every pod of the node could have made it.
+// granted returns the entry of a record for a pull with this secret; nil: without a secret, so every pod may use the image.
 func granted(from *kubelet.ImagePullSecret) kubelet.ImagePullCredentials {
 	if from == nil {
 		return kubelet.ImagePullCredentials{NodePodsAccessible: true}

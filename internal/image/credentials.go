@@ -8,18 +8,18 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// credentials are what the pod's secrets and the node have for the image of one request, found when they are first asked for.
+// credentials are the credentials of the pod's secrets and of the node for one request. They are read when first needed.
 type credentials struct {
 	images *Images
 	req    *Request
 
 	found    bool
 	all      []credential // in the order to try
-	warnings []string     // secrets that are missing
+	warnings []string     // the names of missing secrets
 	err      error
 }
 
-// find returns the credentials. Secrets are read once per request, and not at all where nobody asks.
+// find returns the credentials. It reads the secrets at most once per request.
 func (c *credentials) find(ctx context.Context) ([]credential, error) {
 	if !c.found {
 		c.found = true
@@ -28,7 +28,7 @@ func (c *credentials) find(ctx context.Context) ([]credential, error) {
 	return c.all, c.err
 }
 
-// secrets are the pod's own, as they are recorded.
+// secrets returns the pod's secrets with a credential for the image, in the form of the record.
 func (c *credentials) secrets(ctx context.Context) ([]kubelet.ImagePullSecret, error) {
 	all, err := c.find(ctx)
 	var out []kubelet.ImagePullSecret

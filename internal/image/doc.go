@@ -10,10 +10,11 @@
 //   - One pull per image, runtime handler and set of credentials at a time; all that want it share it. It is
 //     cancelled when the last of them has gone, and has ended when that Ensure returns.
 //   - At most MaxParallel pulls at once, first come first served.
-//   - CRI tells nothing of a pull before it has ended: no bytes, no layers. What is shown of its progress is that it
-//     goes on and for how long; its size and times come with the Result.
-//   - Credentials are found again for every pull: a secret that was changed counts at once.
+//   - CRI reports no progress of a pull, neither bytes nor layers. The node shows only that a pull is in flight and for how
+//     long; its size and times come with the Result.
+//   - Credentials are read again for every pull, so a changed secret counts at once.
 //   - A pod uses an image that is present only if Config.Access exempts it or Records say that the pod's credentials have pulled
-//     it. Who may not learns nothing of its presence. An image is noted before it is pulled, and recorded before the note goes.
-//   - A present image that needs no verification costs one question to the runtime, and no secret is read for it.
+//     it. A pod that may not use an image does not learn that it is present. A note is written before a pull, and removed after
+//     the pull was recorded.
+//   - A present image that needs no verification costs one call of the runtime, and no secret is read for it.
 package image

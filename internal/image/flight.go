@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/pullaccess"
 )
 
-// order is a pull to make: what, and with which credentials, in the order to try.
+// order is a pull to do: the image, and the credentials in the order to try.
 type order struct {
 	image string // as the spec has it
 	spec  *runtimeapi.ImageSpec
 	creds []credential
 }
 
-// key tells pulls apart: what one may fetch, another may not.
+// key identifies a pull. It includes the credentials, since one pod may pull an image that another may not.
 func (o *order) key() string {
 	h := sha256.New()
 	for _, c := range o.creds {
@@ -38,14 +38,14 @@ type flight struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the fields below are set and the pull has ended
 	img     *runtimeapi.Image
-	used    int                      // which credential brought it
-	from    *kubelet.ImagePullSecret // where the one who began it had that from
+	used    int                      // index of the credential that succeeded
+	from    *kubelet.ImagePullSecret // the secret with that credential, of the pod that began the flight
 	took    time.Duration
-	err     error // of the pull
-	looked  error // of the look at the image after it
+	err     error // error of the pull
+	looked  error // error of ImageStatus after the pull
 }
 
-// pull joins the pull of this image that is under way, or begins one.
+// pull joins the pull of this image that is in flight, or begins one.
 func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSpec, creds *credentials) (Result, *Error) {
 	all, err := creds.find(ctx)
 	fail := func(e *Error) (Result, *Error) {
@@ -71,7 +71,7 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil
 }
 
-// noteOwn records the secret of one who joined the flight of another: the same credential may come from many secrets.
+// noteOwn records the secret of a pod that joined the flight of another pod: many secrets may hold the same credential.
 func (m *Images) noteOwn(o order, f *flight) {
 	if m.cfg.Records == nil || len(o.creds) == 0 {
 		return
@@ -110,7 +110,8 @@ func (m *Images) board(o order) *flight {
 	return f
 }
 
-// await returns the flight's error when it has ended, or the context's. The last to leave ends the flight.
+// await returns the flight's error when the flight has ended, or the context's error. The last waiter to leave cancels
+// the flight.
 func (m *Images) await(ctx context.Context, key string, f *flight) error {
 	select {
 	case <-f.done:
@@ -131,8 +132,8 @@ func (m *Images) await(ctx context.Context, key string, f *flight) error {
 	return ctx.Err()
 }
 
-// fly pulls and says in the flight what came of it. An image is noted before it is pulled, and what is noted is kept until it
-// is recorded who pulled it: at no moment it passes for one that was there before.
+// fly pulls the image and stores the result in the flight. It writes a note before the pull and removes the note only after it
+// has recorded who pulled the image, so that a pulled image never looks like one that was present before the pull.
 func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	var ref string
 	noted := false
@@ -164,7 +165,7 @@ func (m *Images) fly(ctx context.Context, f *flight, o order) {
 	}
 }
 
-// note notes a pull before it begins. Where nothing hangs on that it may fail.
+// note writes the note before a pull. If the access policy does not use notes, a failure is only logged.
 func (m *Images) note(image string) error {
 	if m.cfg.Records == nil {
 		return nil
@@ -194,8 +195,8 @@ func (m *Images) record(f *flight, o order, ref string) {
 	m.cfg.Records.End(o.image)
 }
 
-// mayHaveCome reports whether a pull that failed may have brought an image that was not there before: the answer was not
-// waited for, or the runtime went away over it.
+// mayHaveCome reports whether a failed pull may have added the image all the same: the agent stopped waiting for the answer, or
+// the runtime went away, and the image was not present before.
 func (m *Images) mayHaveCome(ctx context.Context, err error, image string) bool {
 	if ctx.Err() == nil && !unanswered(err) {
 		return false
@@ -212,7 +213,7 @@ func (m *Images) mayHaveCome(ctx context.Context, err error, image string) bool 
 	return true
 }
 
-// unanswered reports whether the runtime did not say how one of the tries ended.
+// unanswered reports whether the runtime gave no final answer to one of the attempts.
 func unanswered(err error) bool {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		return slices.ContainsFunc(many.Unwrap(), unanswered)
@@ -224,7 +225,7 @@ func unanswered(err error) bool {
 	return false
 }
 
-// inTurn waits for a place among the pulls at once.
+// inTurn runs f when fewer than MaxParallel pulls run.
 func (m *Images) inTurn(ctx context.Context, f func() error) error {
 	if m.slot != nil {
 		select {
@@ -237,7 +238,7 @@ func (m *Images) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// fetch pulls, trying one credential after the other, and returns the runtime's reference and which credential it was.
+// fetch tries one credential after the other. It returns the runtime's reference, and the index of the credential that worked.
 func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	creds := o.creds
 	if len(creds) == 0 {
@@ -263,7 +264,7 @@ func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 	return "", 0, errors.Join(errs...)
 }
 
-// arrived is the image that a pull has brought.
+// arrived returns the image that a pull has added.
 func (m *Images) arrived(ctx context.Context, spec *runtimeapi.ImageSpec, ref string) (*runtimeapi.Image, error) {
 	img, err := m.status(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
 	if err == nil && img == nil { // some runtimes do not know their own reference as a name

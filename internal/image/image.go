@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pullaccess"
 )
 
-// The field's words for what went wrong, as they stand in a container's waiting state.
+// The reasons of failures, as upstream's kubelet writes them into the waiting state of a container.
 const (
 	ReasonPull                = "ErrImagePull"
 	ReasonNeverPull           = "ErrImageNeverPull"
@@ -30,56 +30,55 @@ const (
 	ReasonSignature           = "SignatureValidationFailed"
 )
 
-// Config is what Images needs.
+// Config configures Images.
 type Config struct {
 	// Client is the runtime's image service. Required.
 	Client runtimeapi.ImageServiceClient
-	// Timeout bounds each question whether an image is present (runtimeRequestTimeout); a pull takes as long as it takes.
-	// Default: 2 minutes.
+	// Timeout bounds each call that asks the runtime for an image (runtimeRequestTimeout). A pull has no timeout. Default:
+	// 2 minutes.
 	Timeout time.Duration
 	// Secrets returns a secret that the pod refers to. Required for pods with imagePullSecrets.
 	Secrets func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	// NodeCredentials are docker config.json files of the node, tried after the pod's secrets; each is read at
 	// every pull, and may be absent.
 	NodeCredentials []string
-	// MaxParallel bounds the pulls at once: 0 does not, 1 is what serializeImagePulls means.
+	// MaxParallel bounds how many pulls run at once; 0: no bound, 1: serializeImagePulls.
 	MaxParallel int
-	// Access says which images that are present every pod may use; for the others the pod has to show credentials that
-	// pulled the image before, or pull it again. The zero value: all images.
+	// Access says which present images every pod may use. For any other present image a pod needs credentials that pulled
+	// it before, or pulls it again. The zero value: every pod may use all images.
 	Access pullaccess.Policy
-	// Records remember who pulled what. Nil: nothing is recorded, and every pod may use every image.
+	// Records remembers which credentials pulled which image. Nil: nothing is recorded, and every pod may use every image.
 	Records Records
-	// Listed are the images of the runtime as they were last listed; it calls nothing. Nil: none are known.
+	// Listed returns the images of the last listing, without a call to the runtime. Nil: no image is known.
 	Listed func() []*runtimeapi.Image
-	// Meter is told of each Ensure. Default: nobody.
+	// Meter counts calls of Ensure. Default: none.
 	Meter Meter
-	// Log gets what an administrator has to know. Default: nothing.
+	// Log gets warnings for the administrator. Default: nothing is logged.
 	Log *slog.Logger
 }
 
-// Records is what Images keeps of pulls, for itself and for the agent after it. Calls are concurrent; each may read or write
-// a small file.
+// Records stores records of pulls, also for later agents. Calls may be concurrent; each may read or write a small file.
 type Records interface {
-	// Begin is called before a pull; where it fails, nothing is pulled. One End or Leave follows it: End where it is known how
-	// the pull ended (and Pulled was called, if it brought the image), Leave where the runtime may have the image all the same.
+	// Begin is called before a pull. If it fails, Images may refuse to pull. One End or Leave follows: End if the result of
+	// the pull is known (Pulled came before if it succeeded), Leave if the runtime may have the image although the pull failed.
 	Begin(image string) error
 	End(image string)
 	Leave(image string)
-	// Pulled notes the credentials that brought an image, Matched some that gave access without a pull.
+	// Pulled records the credentials that pulled an image, Matched credentials that gave access without a pull.
 	Pulled(image, id string, by kubelet.ImagePullCredentials) error
 	Matched(image, id string, by kubelet.ImagePullCredentials) error
-	// Claimed reports whether a pull of this image has begun and not ended. An error means that it is not known.
+	// Claimed reports whether a pull of this image has begun and not ended. With an error this is unknown.
 	Claimed(image string, img *runtimeapi.Image) (bool, error)
-	// Record returns what is known of the pulls of an image, and whether it was pulled at all.
+	// Record returns the record of an image, and whether the node pulled it.
 	Record(id string) (*kubelet.ImagePulledRecord, bool)
 }
 
 // Meter counts. Its methods do not block.
 type Meter interface {
-	// ImageEnsured is told of each image that was asked for: with which pull policy, whether it was present, and whether it had
-	// to be pulled: true, false or unknown.
+	// ImageEnsured is called for each call of Ensure, with the pull policy, whether the image was present, and whether a pull
+	// was needed: "true", "false" or "unknown".
 	ImageEnsured(policy v1.PullPolicy, present, pulled string)
-	// ImageVerified is told what came of asking whether a pod may use an image that is present.
+	// ImageVerified is called with each answer to whether a pod may use a present image.
 	ImageVerified(result string)
 }
 
@@ -88,7 +87,7 @@ type noMeter struct{}
 func (noMeter) ImageEnsured(v1.PullPolicy, string, string) {}
 func (noMeter) ImageVerified(string)                       {}
 
-// Request says which image, for whom.
+// Request names an image and the pod that needs it.
 type Request struct {
 	Pod *v1.Pod
 	// Image is the name as the spec has it, of a container or an image volume.
@@ -101,17 +100,17 @@ type Request struct {
 	Pulling func()
 }
 
-// Result is what is known of an image that is present.
+// Result describes an image that is present.
 type Result struct {
-	// Ref is what a container is created with: the runtime's ID of the image.
+	// Ref is the runtime's ID of the image, with which containers are created.
 	Ref string
 	// Image is the runtime's description: ID, repo digests, size, user.
 	Image *runtimeapi.Image
 	// Pulled is false when the image was already present.
 	Pulled bool
-	// Verified: an image that was already present was asked about by Access.
+	// Verified: the image was present, and Access had to decide whether the pod may use it.
 	Verified bool
-	// Took is the time of the pull, Waited the time with the wait for its turn.
+	// Took is the duration of the pull, Waited the same with the wait for a place among the parallel pulls.
 	Took, Waited time.Duration
 	// Warnings are things that did not prevent the pull: secrets that are missing.
 	Warnings []string
@@ -132,7 +131,7 @@ func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Images ensures images. All methods may be called concurrently.
+// Images makes sure that images are present. All methods may be called concurrently.
 type Images struct {
 	cfg  Config
 	slot chan struct{} // nil: no bound
@@ -159,7 +158,7 @@ func New(cfg Config) *Images {
 	return m
 }
 
-// Ensure returns once the image is present, and the pod may use it, or cannot be made so.
+// Ensure blocks until the image is present and the pod may use it, or until that has failed.
 func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 	name, err := WithTag(req.Image)
 	if err != nil {
@@ -191,7 +190,7 @@ func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 		case may:
 			pulled = "false"
 			return Result{Ref: img.Id, Image: img, Verified: m.verifies()}, nil
-		case req.Policy == v1.PullNever: // a pod that may not use an image does not learn that it is there
+		case req.Policy == v1.PullNever: // a pod that may not use an image must not learn that it is present
 			if img != nil {
 				pulled = "true"
 			}
@@ -217,7 +216,7 @@ func (m *Images) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*runti
 	return resp.Image, nil
 }
 
-// pullFailure gives a failed pull the reason that users know.
+// pullFailure returns the Error of a failed pull, with the reason that upstream's kubelet would give.
 func (m *Images) pullFailure(ctx context.Context, image string, err error) *Error {
 	msg := PullWords(err)
 	for reason, what := range map[string]string{
@@ -239,8 +238,8 @@ func (m *Images) failure(ctx context.Context, reason, message string, err error)
 	return &Error{Reason: reason, Message: message, Err: err, Canceled: ctx.Err() != nil}
 }
 
-// PullWords are the words for a pull that failed, as upstream's kubelet has them: with gRPC's code where that says anything, and
-// each once where several credentials were tried.
+// PullWords returns the message for a failed pull in the form of upstream's kubelet: with the gRPC code unless it is Unknown, and
+// equal errors of several credentials only once.
 func PullWords(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var parts []string

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/pullaccess"
 )
 
-// keyring holds registry credentials by the place they are for.
+// keyring holds registry credentials by the registry and path that they are for.
 type keyring struct{ keys []key }
 
 // key is one credential: host may have wildcards per label ("*.example.com"), path is a prefix.
@@ -27,10 +27,10 @@ type key struct {
 	credential
 }
 
-// credential is what a registry is told, and where it comes from.
+// credential is what the agent sends to a registry, and where it comes from.
 type credential struct {
 	auth *runtimeapi.AuthConfig
-	// from is the pod's secret, as it is recorded; nil: the node's own, which all its pods may use.
+	// from is the pod's secret, in the form of the record; nil: a credential of the node, which all pods may use.
 	from *kubelet.ImagePullSecret
 }
 
@@ -39,15 +39,15 @@ func (c credential) same(o credential) bool {
 	return c.auth.GetUsername() == o.auth.GetUsername() && c.auth.GetPassword() == o.auth.GetPassword()
 }
 
-// dockerHub are the hosts that mean the registry of images without a host.
+// dockerHub is the registry of images whose name has no host.
 const dockerHub = "index.docker.io"
 
-// entry is one place of a docker configuration.
+// entry is the credential for one registry in a docker configuration.
 type entry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
 	Email    string `json:"email"`
-	Auth     string `json:"auth"` // base64 of username:password; wins over both
+	Auth     string `json:"auth"` // base64 of username:password; takes precedence over both
 }
 
 // addSecret takes the credentials out of a secret of type kubernetes.io/dockerconfigjson or dockercfg. Secrets of
@@ -67,7 +67,7 @@ func (k *keyring) addSecret(s *v1.Secret) error {
 	return nil
 }
 
-// addConfig takes the credentials out of a docker config.json; from is the secret that it is of, nil for a file of the node.
+// addConfig adds the credentials of a docker config.json. from is the secret that holds it; nil: it is a file of the node.
 func (k *keyring) addConfig(raw []byte, from *kubelet.ImagePullSecret) error {
 	if len(raw) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (k *keyring) addConfig(raw []byte, from *kubelet.ImagePullSecret) error {
 	return k.add(c.Auths, from)
 }
 
-// addLegacy takes the credentials out of a .dockercfg.
+// addLegacy adds the credentials of a .dockercfg.
 func (k *keyring) addLegacy(raw []byte, from *kubelet.ImagePullSecret) error {
 	if len(raw) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (k *keyring) addLegacy(raw []byte, from *kubelet.ImagePullSecret) error {
 	return k.add(c, from)
 }
 
-// hideContent keeps what stands in a secret out of messages.
+// hideContent removes the content of a secret from an error.
 func hideContent(err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -117,10 +117,10 @@ func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) err
 		}
 		u, err := url.Parse(place)
 		if err != nil {
-			continue // one unusable place does not spoil the others
+			continue // an unusable entry does not affect the others
 		}
 		p := u.Path
-		for _, version := range []string{"/v1/", "/v2/"} { // they mean the host
+		for _, version := range []string{"/v1/", "/v2/"} { // these paths mean the whole host
 			if strings.HasPrefix(p, version) {
 				p = p[len(version)-1:]
 			}
@@ -183,7 +183,7 @@ func (k *keyring) lookup(repo string) []credential {
 	return out
 }
 
-// distinct are the credentials without those that a registry was told already.
+// distinct returns the credentials without duplicates.
 func distinct(all []credential) []credential {
 	var out []credential
 	for _, c := range all {
@@ -194,8 +194,8 @@ func distinct(all []credential) []credential {
 	return out
 }
 
-// matches: "*.kubernetes.io will not match kubernetes.io", each label of the host is a pattern of its own; ports
-// must be equal; the path is a prefix.
+// matches reports whether a key applies to a repository. Each label of the host is a pattern of its own ("*.kubernetes.io will
+// not match kubernetes.io"), ports must be equal, and the path is a prefix.
 func (c key) matches(host, port, repoPath string) bool {
 	if c.port != port || !strings.HasPrefix(repoPath, c.path) {
 		return false

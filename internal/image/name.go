@@ -7,9 +7,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// WithTag returns the image as the runtime is asked for it: "If you don't specify a tag, Kubernetes assumes you
-// mean the tag latest." The name is left as short as it was: what docker.io or another default means is the
-// runtime's to say.
+// WithTag adds the tag latest to an image name that has neither tag nor digest: "If you don't specify a tag, Kubernetes assumes
+// you mean the tag latest." It adds no registry: the runtime decides what the default registry is.
 func WithTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -21,7 +20,7 @@ func WithTag(image string) (string, error) {
 	return image, nil
 }
 
-// repository is the name that credentials are matched against: registry and path, without tag and digest.
+// repository returns the registry and path of an image, without tag and digest, to match credentials against.
 func repository(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

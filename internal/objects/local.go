@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/pod"
 )
 
-// Local holds the ConfigMaps and Secrets that came with manifests. They are found by namespace and name; where two
-// sources have one of a name, the source that comes first in pod.Source counts. Methods may be called concurrently.
+// Local holds the ConfigMaps and Secrets from manifests, by namespace and name. If two sources have an object of the same name,
+// the lower pod.Source wins. Methods may be called concurrently.
 type Local struct {
 	notify func(uid types.UID)
 
@@ -22,8 +22,8 @@ type Local struct {
 	pods    map[types.UID][]key
 }
 
-// NewLocal returns an empty store. notify is called, outside the lock, for each tracked pod that refers to an object
-// which has come, changed or gone; it must not block.
+// NewLocal returns an empty store. It calls notify, outside the lock, for each tracked pod that refers to an object that was
+// added, changed or removed. notify must not block.
 func NewLocal(notify func(uid types.UID)) *Local {
 	return &Local{notify: notify, sources: map[pod.Source]map[key]content{}, pods: map[types.UID][]key{}}
 }
@@ -57,7 +57,7 @@ func (l *Local) Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v
 	}
 }
 
-// find is called with the lock held.
+// find returns an object from the first source that has it. It is called with the lock held.
 func (l *Local) find(k key) content {
 	for _, src := range slices.Sorted(maps.Keys(l.sources)) {
 		if c := l.sources[src][k]; c.exists() {
@@ -67,7 +67,7 @@ func (l *Local) find(k key) content {
 	return content{}
 }
 
-// ConfigMap returns a ConfigMap, which is shared: do not change it. Where there is none the error says IsNotFound.
+// ConfigMap returns a ConfigMap. It is shared and must not be changed. The error of a missing one satisfies IsNotFound.
 func (l *Local) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
 	c, err := l.read(key{configMap, namespace, name})
 	return c.configMap, err
@@ -89,7 +89,7 @@ func (l *Local) read(k key) (content, error) {
 	return c, nil
 }
 
-// Missing names the objects that a pod refers to and nothing here has: "secret ns/key".
+// Missing lists the objects that a pod refers to and that no source has, for example "secret ns/key".
 func (l *Local) Missing(p *v1.Pod) []string {
 	refs := references(p)
 	l.mu.Lock()
@@ -103,7 +103,7 @@ func (l *Local) Missing(p *v1.Pod) []string {
 	return out
 }
 
-// Track says what a pod refers to now. It may be called again with every change of the pod.
+// Track notes the objects that a pod refers to. It may be called again for every change of the pod.
 func (l *Local) Track(p *v1.Pod) {
 	refs := references(p)
 	l.mu.Lock()
@@ -115,7 +115,7 @@ func (l *Local) Track(p *v1.Pod) {
 	l.pods[p.UID] = refs
 }
 
-// Forget ends the interest of a pod.
+// Forget drops the references of a pod.
 func (l *Local) Forget(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ func (c content) immutable() bool {
 	return false
 }
 
-// same reports whether a reader would see no difference.
+// same reports whether the data of two objects are equal.
 func (c content) same(d content) bool {
 	switch {
 	case c.configMap != nil && d.configMap != nil:
@@ -61,7 +61,7 @@ func (c content) same(d content) bool {
 	return !c.exists() && !d.exists()
 }
 
-// patience is how many failures in a row a first answer may take before those who wait are told of the failure.
+// patience is how many reads may fail in a row before callers that wait for the first answer get the error.
 const patience = 7
 
 // object is one ConfigMap or Secret that pods refer to.
@@ -76,7 +76,7 @@ type object struct {
 	content  content
 	err      error // why there is no content: NotFound, or the last failure
 	failures int   // in a row
-	missed   bool  // somebody gave up waiting: the first answer is news
+	missed   bool  // a caller gave up waiting, so pods must be notified of the first answer
 	read     time.Time
 }
 
@@ -107,7 +107,7 @@ func (o *object) wait(ctx context.Context) (content, error) {
 	return o.content, o.err
 }
 
-// set takes in a new state and tells the pods, if a reader would see a difference.
+// set stores a new state and notifies the pods if it differs from the last one.
 func (o *object) set(c content, err error) {
 	o.mu.Lock()
 	news := o.missed
@@ -131,7 +131,7 @@ func (k key) notFound() error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: k.kind.String() + "s"}, k.name)
 }
 
-// one selects the object: all that the Node authorizer lets a node list and watch.
+// one restricts a list or watch to this object: the Node authorizer allows a node no more.
 func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
 	opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.key.name).String()
 	return opts
@@ -186,8 +186,7 @@ func (o *object) healthy() {
 	o.mu.Unlock()
 }
 
-// Failed remembers a failure. What was read before stays the answer; without one, the failure becomes the answer
-// when it lasts.
+// Failed notes a failed read. An earlier answer stays valid; without one, the error becomes the answer after patience failures.
 func (o *object) Failed(err error) {
 	o.mu.Lock()
 	o.failures++
@@ -226,7 +225,7 @@ func (o *object) cached(ctx context.Context) (content, error) {
 	began := time.Now()
 	c, err = o.owner.get(ctx, o.key)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return c, err // not an answer
+		return c, err // a failed read is not cached
 	}
 	o.mu.Lock()
 	o.content, o.err, o.read = c, err, began

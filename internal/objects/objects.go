@@ -28,7 +28,7 @@ const (
 	StrategyGet   Strategy = "Get"   // read each time
 )
 
-// API is the API server, as far as it is read here. Everything is called concurrently.
+// API is the part of the API server that Objects reads. Calls are concurrent.
 type API struct {
 	ConfigMaps      func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList]
 	Secrets         func(namespace string) Reader[*v1.Secret, *v1.SecretList]
@@ -43,7 +43,7 @@ type Watcher[L any] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Reader also reads one.
+// Reader is a Watcher that also reads a single object.
 type Reader[T, L any] interface {
 	Watcher[L]
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
@@ -54,7 +54,7 @@ type ServiceAccounts interface {
 	CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error)
 }
 
-// Config is what Objects need.
+// Config configures Objects.
 type Config struct {
 	API API
 	Log *slog.Logger
@@ -63,10 +63,10 @@ type Config struct {
 	Notify func(uid types.UID)
 	// Strategy defaults to Watch.
 	Strategy Strategy
-	// CacheTTL is how old an answer may be with StrategyCache, and how often pods are told to look with both
-	// strategies that do not watch (1 minute).
+	// CacheTTL is how old an answer may be with StrategyCache. With StrategyCache and StrategyGet it is also how often
+	// Notify is called for every pod (1 minute).
 	CacheTTL time.Duration
-	// NoServices leaves the Services of the cluster alone: Services then answers "none, and that is all".
+	// NoServices: do not watch the Services of the cluster. Services then returns an empty, complete list.
 	NoServices bool
 }
 
@@ -79,8 +79,8 @@ type Objects struct {
 	mu      sync.Mutex
 	running context.Context // nil unless Run runs
 	wg      sync.WaitGroup
-	pods    map[types.UID][]*object // what each refers to
-	watched map[key]*object         // what any does
+	pods    map[types.UID][]*object // the objects that each pod refers to
+	watched map[key]*object         // the objects that any pod refers to
 }
 
 // kind is a kind of object that pods refer to.
@@ -152,7 +152,7 @@ func (o *Objects) Run(ctx context.Context) error {
 	return nil
 }
 
-// remind tells all pods to look again from time to time, where no watch does.
+// remind calls Notify for all pods periodically, for the strategies that do not watch.
 func (o *Objects) remind(ctx context.Context) {
 	if o.cfg.Strategy == StrategyWatch {
 		return
@@ -179,7 +179,7 @@ func (o *Objects) remind(ctx context.Context) {
 	}
 }
 
-// longestWait is between two tries to read what a node follows: it follows many objects, and the API server has many nodes.
+// longestWait is the longest back-off of a watch. It is long because a node watches many objects, and a cluster has many nodes.
 const longestWait = 30 * time.Second
 
 // start begins the watch of an object. The lock is held.
@@ -195,8 +195,8 @@ func (o *Objects) start(obj *object) {
 	})
 }
 
-// Track says what a pod refers to now. It may be called again with every change of the pod, and is cheap when
-// the references are the same. A pod that has succeeded or failed refers to nothing any more.
+// Track notes the objects that a pod refers to. It may be called for every change of the pod, and is cheap when the references
+// are the same. A pod that has succeeded or failed refers to no objects.
 func (o *Objects) Track(p *v1.Pod) {
 	var wanted []key
 	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
@@ -215,7 +215,7 @@ func (o *Objects) Track(p *v1.Pod) {
 		}
 		if !slices.Contains(before, obj) {
 			obj.refs++
-			obj.expire() // a new pod gets fresh objects where they are not watched
+			obj.expire() // a new pod gets the newest objects, also with a strategy that does not watch
 		}
 		now[i] = obj
 	}
@@ -224,7 +224,7 @@ func (o *Objects) Track(p *v1.Pod) {
 	o.tokens.track(p)
 }
 
-// Forget ends the interest of a pod.
+// Forget drops the references of a pod.
 func (o *Objects) Forget(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -250,7 +250,7 @@ func (o *Objects) unref(before, now []*object) {
 	}
 }
 
-// interested lists the pods that refer to an object. Objects change seldom, so it is looked for rather than kept.
+// interested lists the pods that refer to an object. It searches all pods, because objects seldom change.
 func (o *Objects) interested(obj *object) []types.UID {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -89,8 +89,8 @@ func (l *Loop) retryResizes() {
 }
 
 // grant judges the waiting resizes in the order of inOrder. A granted resize counts at once as allocated, and its worker picks it
-// up in its next turn. Workers whose result has changed look again, except the worker of asks, which is in Resize now. It is called
-// with the admission lock held.
+// up in its next turn. Workers whose result has changed look again, except the worker of asks, which is in Resize now. It is
+// called with the admission lock held.
 func (l *Loop) grant(asks types.UID) {
 	type waiter struct {
 		*member

@@ -19,7 +19,7 @@ func fsGroup(p *v1.Pod) int {
 	return -1
 }
 
-// tokenOwner is the user that all containers of the pod run as, or -1: only then may a token file be theirs alone.
+// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user; -1: there is none.
 func tokenOwner(p *v1.Pod) int {
 	owner := -1
 	for c := range crispec.Containers(p) {
@@ -70,8 +70,8 @@ func nestedMountPoints(p *v1.Pod, volume string) []string {
 // absolute makes a mount path absolute; one without a leading slash is taken from the root, as the field has it.
 func absolute(path string) string { return filepath.Clean("/" + path) }
 
-// rooted is a path as the runtime is told of it: the spec's own words, below the root. The runtime, which knows what the container's
-// file system has, cleans it.
+// rooted returns a mount path for the runtime: the path of the spec with a leading slash, not cleaned. The runtime cleans it,
+// because it knows the links in the container's file system.
 func rooted(path string) string {
 	if filepath.IsAbs(path) {
 		return path

@@ -17,14 +17,13 @@ import (
 // unmountRounds bounds how often TearDown looks for mounts again: stacked mounts take a round each.
 const unmountRounds = 16
 
-// TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It knows them by what lies on
-// disk and is mounted, so it needs no pod object. What containers left behind for reports (termination messages) and
-// the hosts file stay until Remove.
+// TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
+// table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
 func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
 	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir)
 }
 
-// Remove does what is left to do after TearDown, or all of it: nothing of the pod stays.
+// Remove deletes everything of the pod, also what TearDown keeps.
 func (v *Volumes) Remove(ctx context.Context, ref pod.Ref) error {
 	return v.clear(ctx, ref, "")
 }
@@ -87,7 +86,7 @@ func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
 	return fmt.Errorf("something keeps mounting below %s: find it with `findmnt -R %s`", dir, dir)
 }
 
-// Orphans lists the pods that have a directory and that known does not know.
+// Orphans lists the pods that have a directory and for which known returns false.
 func (v *Volumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	entries, err := os.ReadDir(v.layout.pods())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -36,7 +36,7 @@ type Usage struct {
 // usageTTL is how old a walk's result may be ("volumeStatsAggPeriod", 1 minute).
 const usageTTL = time.Minute
 
-// walks remembers what walks through directories found.
+// walks caches the results of walks through directories.
 type walks struct {
 	mu   sync.Mutex
 	pods map[types.UID]map[string]walked // by directory
@@ -48,8 +48,8 @@ type walked struct {
 }
 
 // Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. A walk through a large
-// volume is not repeated within a minute; one that fails gives what it found, or its last result where that is more: at
-// least so much is there. Volumes that are not there yet are left out. The error joins what could not be measured as a whole.
+// volume is not repeated within a minute. A walk that fails counts with what it found, or with the last result if that is larger.
+// Volumes that do not exist yet are left out. The error joins the errors of the volumes that could not be measured whole.
 func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	var errs []error
@@ -79,7 +79,7 @@ func (v *Volumes) usage(ctx context.Context, uid types.UID, name, dir string) (U
 	if u.Memory, err = v.cfg.Host.IsMountPoint(dir); err != nil {
 		return Usage{}, err
 	}
-	if u.Memory { // its file system has nothing else in it
+	if u.Memory { // a tmpfs holds only this volume
 		u.UsedBytes, u.InodesUsed = capacity-available, inodes-inodesFree
 		return u, nil
 	}
@@ -109,7 +109,7 @@ func (v *Volumes) walk(ctx context.Context, uid types.UID, dir string) (walked, 
 	w := walked{bytes: bytes, inodes: inodes, at: now}
 	v.walks.mu.Lock()
 	defer v.walks.mu.Unlock()
-	if dirs := v.walks.pods[uid]; dirs != nil { // else the pod was removed meanwhile: nobody would forget it again
+	if dirs := v.walks.pods[uid]; dirs != nil { // otherwise the pod was removed meanwhile, and the entry would stay forever
 		dirs[dir] = w
 	}
 	return w, nil

@@ -32,7 +32,7 @@ type Mounter interface {
 	Unmount(target string) error
 }
 
-// Paths opens, binds and deletes without being led outside by links or mounts.
+// Paths opens, binds and deletes files. No link or mount leads it out of the given directory.
 type Paths interface {
 	// OpenBeneath opens path below root, for Bind; links may not leave root.
 	OpenBeneath(root, path string) (*os.File, error)
@@ -53,14 +53,14 @@ type Host interface {
 
 // Objects are what volumes are made from. Calls may be concurrent; they wait for a first answer until ctx ends.
 type Objects interface {
-	// ConfigMap and Secret are those of the name that the pod means.
+	// ConfigMap and Secret return the object of this name in the pod's namespace.
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
-	// ServiceAccountToken returns a token bound to the pod that is not due for renewal, where one can be had.
+	// ServiceAccountToken returns a token bound to the pod, and renews it first if that is due and possible.
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
 }
 
-// Config is what Volumes need.
+// Config configures Volumes.
 type Config struct {
 	// RootDir is the agent's directory, for example /var/lib/kubelet.
 	RootDir string
@@ -68,7 +68,7 @@ type Config struct {
 	// Objects may be nil in a node without an API server: volumes that need one then fail and say so.
 	Objects Objects
 	Log     *slog.Logger
-	// MaySwap is told once that this machine may write memory-backed volumes to its swap space. It may be nil.
+	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
 	MaySwap func()
 }
 
@@ -77,7 +77,7 @@ type Volumes struct {
 	cfg    Config
 	layout layout
 	walks  walks
-	swaps  sync.Once  // said that secrets may be swapped out
+	swaps  sync.Once  // makes MaySwap be called once
 	hosts  sync.Mutex // one hosts file is written at a time: containers of one pod share theirs
 }
 
@@ -89,10 +89,10 @@ func New(cfg Config) *Volumes {
 	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }
 
-// Pod is a pod and what its volumes show of its node.
+// Pod is a pod, with the facts of its node that its volumes show.
 type Pod struct {
 	Pod *v1.Pod
-	// PodIPs and HostIPs are known late or never; no volume may depend on them.
+	// PodIPs and HostIPs may become known late or never, so no volume may require them.
 	PodIPs, HostIPs []string
 	// NodeAllocatable bounds memory-backed volumes and stands in for limits that a container does not have.
 	NodeAllocatable v1.ResourceList
@@ -127,9 +127,8 @@ func failed(volume string, err error) *Error {
 	return &Error{Volume: volume, Reason: ReasonFailedMount, Message: err.Error(), Err: err}
 }
 
-// SetUp makes all volumes that a container of the pod mounts, and brings those that exist up to date. One that
-// fails keeps none of the others from being made. The error is an *Error; with several failures it names the first
-// and its Message has them all.
+// SetUp makes all volumes that a container of the pod mounts, and updates those that exist. A volume that fails does not stop the
+// others. The error is an *Error; with several failures it names the first, and its Message lists all.
 func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
 	if err := v.setUpDirs(p.Pod); err != nil {
 		return err
