@@ -23,7 +23,7 @@ type line struct {
 	runtimeapi.ImageServiceClient
 	w *World
 
-	ctx context.Context // ends with the cut, for what the runtime has under way, unless that goes on
+	ctx context.Context // the context of calls of the runtime; it ends when the line is cut, unless calls in flight go on
 	end context.CancelFunc
 
 	mu     sync.Mutex

@@ -77,8 +77,8 @@ func (t *told) done(uid types.UID) {
 	s.ended = time.Now()
 }
 
-// imageSeen reports whether an ImageStatus call that started at began or before ended at this instant. Such a call does not
-// name a pod, so it may belong to any.
+// imageSeen reports whether an ImageStatus call ended at this instant that had started no later than began. Such a call names no
+// pod, so it may belong to any pod.
 func (t *told) imageSeen(began time.Time) bool {
 	for _, i := range t.images {
 		if i.ended.Equal(time.Now()) && !i.began.After(began) {

@@ -58,7 +58,7 @@ func newFlagSet(cfg *Config) *flagSet {
 	return f
 }
 
-// of says which field of KubeletConfiguration the flag named last sets.
+// of notes the field of KubeletConfiguration that a flag sets.
 func (f *flagSet) of(flag, path string) { f.field[flag] = path }
 
 func (f *flagSet) addNodeFlags() {

@@ -138,7 +138,8 @@ func fitLimits(c *runtimeapi.DNSConfig) []Warning {
 		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, " +
 			"some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.Servers, " ")})
 	}
-	// Some resolvers abort on a search path of more than 255 characters; longer than a subdomain is no name.
+	// Some resolvers abort on a search path of more than 255 characters. An entry that is longer than
+	// a DNS subdomain is not a valid name.
 	var kept []string
 	chars := 0
 	for i, s := range c.Searches {

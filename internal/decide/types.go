@@ -111,8 +111,8 @@ type Memory struct {
 	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin
 	// again with the first init container. (kept)
 	RestartingAll bool
-	// RestartedAll: that has happened, so that a container missing in the runtime is one that has to start,
-	// whatever the API status says of it. (kept)
+	// RestartedAll: all containers were restarted in that way once. A container that is missing in the runtime then has to
+	// start, whatever the API status says of it. (kept)
 	RestartedAll bool
 	// StartTime is when the node first knew the pod: status.startTime, from which activeDeadlineSeconds runs.
 	// The worker sets it, from the API status where that has one. (kept)

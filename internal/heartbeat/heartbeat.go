@@ -28,7 +28,7 @@ type Heartbeat struct {
 	// The rest belongs to the status loop.
 	lastReport    time.Time
 	reportDelay   time.Duration
-	cidrs         []string // as handed on
+	cidrs         []string // the last CIDRs that PodCIDR accepted
 	cidrsKnown    bool
 	unschedulable bool
 	said          sayer

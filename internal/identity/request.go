@@ -43,7 +43,7 @@ type request struct {
 	store    store
 	log      *slog.Logger
 	patience time.Duration // between two messages
-	once     bool          // what is waited for is said once, for the node runs without; else again and again
+	once     bool          // log only once that the node waits, because it can run without the certificate
 	// final: an error of this machine ends run. Without it such an error is noted in failing and tried again like any other:
 	// the certificate in use is good meanwhile, and somebody may free the disk or mend it.
 	final   bool

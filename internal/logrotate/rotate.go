@@ -103,7 +103,7 @@ func (r *Rotator) due(path string) bool {
 	return info.Mode().IsRegular() && info.Size() >= r.cfg.MaxSize
 }
 
-// tend brings one log into order.
+// tend cleans up the rotated files of one log and rotates the log if it is due.
 func (r *Rotator) tend(ctx context.Context, c Container) error {
 	if _, err := os.Lstat(c.Path); errors.Is(err, fs.ErrNotExist) {
 		return r.mend(ctx, c)

@@ -12,8 +12,8 @@ import (
 // that hangs says nothing about the containers in it.
 const runtimeSilence = 30 * time.Second
 
-// batch is one run, and the probes that it is for: the first has it done, and those of its container that are due and would do
-// the same share what it finds out.
+// batch is one run of a probe, and all probes that share its result: the first one, and the other probes of the same container
+// that are due and check the same.
 type batch struct {
 	runners []*runner
 	target  Target

@@ -103,7 +103,8 @@ func (s *Store) dropRecords(began time.Time, images []*runtimeapi.Image) error {
 	return errors.Join(errs...)
 }
 
-// drop removes a record that is older than the list of images. Records have whole seconds.
+// drop removes a record that was written before the listing of images began. Times in records are whole seconds, so began is
+// truncated too.
 func (s *Store) drop(name string, began time.Time) error {
 	path := filepath.Join(s.pulled, name)
 	defer s.files.take(path)()

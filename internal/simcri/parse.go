@@ -93,7 +93,7 @@ func parse(text string) []simple {
 	return p.out
 }
 
-// next takes the beginning of text and returns how much.
+// next parses the first token of text and returns its length.
 func (p *parser) next(text string) int {
 	switch c := text[0]; {
 	case c == '\'':

@@ -136,7 +136,7 @@ func (k *Kube) Count(what string) int {
 	return k.counts[what]
 }
 
-// Counts returns how many requests there were, by what Count takes.
+// Counts returns the number of requests, by the names that Count takes.
 func (k *Kube) Counts() map[string]int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -250,7 +250,7 @@ func (k *Kube) answer(r *http.Request) (*request, answer, error) {
 	return req, a, nil
 }
 
-// pause waits, a negative time for the caller to give up, and fails during an outage.
+// pause waits for d, or until ctx ends if d is negative. It fails during an outage.
 func (k *Kube) pause(ctx context.Context, d time.Duration) error {
 	if err := k.down(); err != nil {
 		return err

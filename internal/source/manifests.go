@@ -127,8 +127,8 @@ func (m *manifests) satisfied() bool {
 	return slices.ContainsFunc(m.misses, func(p *v1.Pod) bool { return len(m.cfg.Missing(p)) == 0 })
 }
 
-// publish hands on what there is. Of two pods of one name the one in the first part counts. whole says that there is no
-// more than this: what the source had before and has no more is gone.
+// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. whole says that the
+// parts are complete: a pod that the source had before and that no part has now is removed.
 func (m *manifests) publish(whole bool) {
 	if m.cfg.Objects != nil {
 		var configMaps []*v1.ConfigMap

@@ -19,7 +19,8 @@ func fsGroup(p *v1.Pod) int {
 	return -1
 }
 
-// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user; -1: there is none.
+// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user; -1:
+// there is no such user.
 func tokenOwner(p *v1.Pod) int {
 	owner := -1
 	for c := range crispec.Containers(p) {

@@ -21,8 +21,8 @@ type subPath struct {
 }
 
 // bindSubPath opens a subPath so that no link leads out of the volume, and bind-mounts the opened file or directory at a path
-// that no container can reach. The runtime gets that path, so a container cannot replace what lies behind it. The error that users
-// see shows nothing of the host's file system.
+// that no container can reach. The runtime gets that path, so a container cannot replace what lies behind it. The error that
+// users see shows nothing of the host's file system.
 func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	for field, name := range map[string]string{"container name": s.in.Container.Name, "volume name": s.volume.Name} {
 		if err := checkName(field, name); err != nil {
