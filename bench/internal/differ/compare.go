@@ -190,6 +190,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
 		}
+		if k == "image" && d.after(func(a Act) bool { return a.Do == SetImage }) {
+			d.add(aspect+", image, changed after its pod's end: only Wherry's is the new one", about+", "+k, u, w)
+			continue
+		}
 		if k == "podIPs" && d.c.Kind == Restart && u == "0" {
 			k += ", after a restart of the agents"
 		}
@@ -243,7 +247,7 @@ func (d *differ) calls(name string) {
 		case d.byDecision(name, attempt):
 			return
 		case u != nil && w != nil:
-			if d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) {
+			if d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) || d.anotherEndsItself(name) {
 				u, w = u.unstopped(), w.unstopped()
 			}
 			if u.hurried() || w.hurried() {

@@ -302,6 +302,11 @@ var Decisions = []Decision{
 		Notice: "kubectl wait on observedGeneration returns for a pod that had ended when it was changed.",
 	},
 	{
+		Class:  "last status of main, image, changed after its pod's end: only Wherry's is the new one",
+		Why:    "Of a container that never ran the status has the image of the spec. Upstream's kubelet does not look at a pod that has ended.",
+		Notice: "As above.",
+	},
+	{
 		Class:  "last status of the pod, observedGeneration, deleted after its end: only upstream's is the new one",
 		Why:    "Nothing is left to do for the deletion of a pod that has ended: Wherry asks the API server to remove the object. Upstream's kubelet may write one more status before, which says what the one before said.",
 		Notice: "One request less for each pod that had ended before it was deleted.",
@@ -437,7 +442,7 @@ func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;
 const undecided = `
 ## Not decided yet
 
-The table is not whole: of a hundred lives about nine still show something that is neither mended nor decided, most of them one of
+The table is not whole: of a hundred lives about six still show something that is neither mended nor decided, most of them one of
 a kind, and many of them two things that happen within a second of each other. What is known: a resize of a container that waits in its
 back-off starts it at once with upstream's kubelet, and does not here; whether the last status of the mirror of a removed static pod is
 Pending, Running or Failed; restart counts of a static pod that comes back when nothing of it is left; how long a stop still takes that

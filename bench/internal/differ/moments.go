@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // What hangs on a moment is not compared: an agent that is a second later than the other meets another world.
@@ -54,6 +56,8 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) bool {
 	switch strings.Fields(k)[1] {
 	case "Unhealthy":
 		return cut(u) || cut(w) || d.upstream.startsLast() || d.wherry.startsLast()
+	case "Created", "Started", "Pulled":
+		return d.upstream.startsLast() || d.wherry.startsLast()
 	case "Killing":
 	default:
 		return false
@@ -87,4 +91,10 @@ func (in *instance) unstopped() *instance {
 	out := *in
 	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
 	return &out
+}
+
+// anotherEndsItself says that a sidecar's end hangs on a moment: it comes when the main containers have ended, and one of them ended
+// by itself when it was asked to.
+func (d *differ) anotherEndsItself(name string) bool {
+	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool { return d.everEndsItself(x.Name) })
 }

@@ -98,7 +98,7 @@ func (d *differ) times() *delay {
 		switch {
 		case (u - w).Abs() <= late, u > w && u-w <= d.allowance(l):
 			continue
-		case !l.start && (d.endsItself(name, l.attempt, d.upstream.instances(name)[l.attempt]) || d.endsItself(name, l.attempt, d.wherry.instances(name)[l.attempt])):
+		case !l.start && (d.anotherEndsItself(name) || d.endsItself(name, l.attempt, d.upstream.instances(name)[l.attempt]) || d.endsItself(name, l.attempt, d.wherry.instances(name)[l.attempt])):
 			continue
 		}
 		if first == nil || min(u, w) < min(first.upstream, first.wherry) {
