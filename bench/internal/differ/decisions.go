@@ -137,11 +137,6 @@ var Decisions = []Decision{
 		Notice: "kubectl get pods shows CrashLoopBackOff as soon as the back-off begins.",
 	},
 	{
-		Class:  `states of sidecar: only Wherry has ["waiting CrashLoopBackOff"]`,
-		Why:    "As for init containers.",
-		Notice: "As above.",
-	},
-	{
 		Class:  `states of main: only Wherry has ["waiting ImagePullBackOff"]`,
 		Why:    `"The BackOff part indicates that Kubernetes will keep trying to pull the image, with an increasing back-off delay." Upstream's kubelet shows the failed pull (ErrImagePull) until it looks at the pod again, though it waits already.`,
 		Notice: "kubectl get pods shows ImagePullBackOff as soon as the back-off begins.",
@@ -217,16 +212,6 @@ var Decisions = []Decision{
 		Notice: "A restart of the agent does not restart what waits in its back-off.",
 	},
 	{
-		Class:  "time of StartContainer of main#3 after an exit, after a restart of the agents: Wherry is later",
-		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
-		Notice: "A restart of the agent does not restart what waits in its back-off.",
-	},
-	{
-		Class:  "time of StartContainer of init#2 after an exit, after a restart of the agents: Wherry is later",
-		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
-		Notice: "A restart of the agent does not restart what waits in its back-off.",
-	},
-	{
 		Class:  "time of StartContainer of init#3 after an exit, after a restart of the agents: Wherry is later",
 		Why:    `"The kubelet restarts containers with an exponential back-off delay (10s, 20s, 40s, …)". Upstream's kubelet forgets the delay when it is restarted itself.`,
 		Notice: "A restart of the agent does not restart what waits in its back-off.",
@@ -247,23 +232,8 @@ var Decisions = []Decision{
 		Notice: "As above.",
 	},
 	{
-		Class:  "time of StartContainer of init#0, in the next life of a static pod: upstream is later",
-		Why:    "As for sidecars.",
-		Notice: "As above.",
-	},
-	{
 		Class:  "last status of main, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
 		Why:    `What is known of an end is not taken back. Upstream's kubelet shows a container that waited for its back-off when the pod ended as one whose end nobody knows, though it had told of it.`,
-		Notice: "The exit code of the last run stays in the status.",
-	},
-	{
-		Class:  "last status of init, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
-		Why:    "As for main containers.",
-		Notice: "The exit code of the last run stays in the status.",
-	},
-	{
-		Class:  "last status of sidecar, state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end",
-		Why:    "As for main containers.",
 		Notice: "The exit code of the last run stays in the status.",
 	},
 	{
@@ -278,11 +248,6 @@ var Decisions = []Decision{
 	},
 	{
 		Class:  "states of sidecar while the pod ends: only Wherry tells of each end at once",
-		Why:    "As for ContainersReady.",
-		Notice: "As above.",
-	},
-	{
-		Class:  "states of init while the pod ends: only Wherry tells of each end at once",
 		Why:    "As for ContainersReady.",
 		Notice: "As above.",
 	},
@@ -352,24 +317,9 @@ var Decisions = []Decision{
 		Notice: "The event is there as soon as the back-off begins.",
 	},
 	{
-		Class:  "event Warning BackOff spec.initContainers{sidecar}: upstream none, Wherry one",
-		Why:    "As for the state CrashLoopBackOff.",
-		Notice: "As above.",
-	},
-	{
 		Class:  "event Normal BackOff spec.initContainers{init}: upstream none, Wherry one",
 		Why:    "As for the state ImagePullBackOff: the back-off has begun, and upstream's kubelet says so with its next look.",
 		Notice: "The event is there as soon as the back-off begins.",
-	},
-	{
-		Class:  "event Warning BackOff spec.initContainers{init}: upstream none, Wherry one",
-		Why:    "As for the state CrashLoopBackOff.",
-		Notice: "As above.",
-	},
-	{
-		Class:  "event Normal Killing spec.containers{main}, whose pod is deleted by force while it ends: upstream one, Wherry several",
-		Why:    "The container is asked to end once more, with the shorter period: as with the calls above.",
-		Notice: "One event for each request to end.",
 	},
 	{
 		Class:  `last status of the pod, condition ContainersReady: upstream "False ContainersNotReady", Wherry "False PodFailed"`,
