@@ -13,8 +13,8 @@ type Input struct {
 	// Pod is the desired pod, with the resources that the node has accepted (Memory.Allocated); nil when no source has
 	// it any more (the runtime still may).
 	Pod *v1.Pod
-	// LastGrace is the grace period, in seconds, that the last word on a pod gave it, where Pod is nil: a forced deletion is
-	// seen for a moment or not at all. nil: there was no such word.
+	// LastGrace is used when Pod is nil: the grace period, in seconds, of the deletion that removed the pod. A worker may never
+	// see the object of a forced deletion. Nil: unknown.
 	LastGrace *int64
 	// Observed is the newest inspection; never nil.
 	Observed *pod.Observed
@@ -28,8 +28,8 @@ type Input struct {
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
 	// container without one here, or observed without one, is never restarted for a changed definition.
 	Hashes map[string]string
-	// Sizes are those of the pod's group and of its containers (crispec.Sizes), made once per spec. Whoever is missing
-	// has none.
+	// Sizes are the resources of the pod's cgroup and of its containers (crispec.Sizes), computed once per spec. A container
+	// without an entry has none.
 	Sizes  []pod.NamedSize
 	Node   Node
 	Policy *Policy
@@ -59,8 +59,8 @@ type Policy struct {
 	BackOffInitial, BackOffMax, BackOffReset time.Duration
 	// PullBackOffInitial and PullBackOffMax bound ImagePullBackOff.
 	PullBackOffInitial, PullBackOffMax time.Duration
-	// SandboxBackOff and SetUpBackOff are waits after a sandbox or a volume set-up that failed; they double up
-	// to RetryMax.
+	// RetryInitial and RetryMax bound the back-off after a failed action that has no back-off of its own, for example
+	// RunSandbox or SetUp. The wait doubles up to RetryMax.
 	RetryInitial, RetryMax time.Duration
 	// DeadContainersPerContainer is how many dead attempts of one container are kept for its logs; negative: all.
 	// DeadContainerAge is how long an attempt is kept in any case after its end.
@@ -105,8 +105,8 @@ type Memory struct {
 	StopGrace time.Duration
 	// Finished: every container has run to its end. It is never run again, whatever the runtime loses. (kept)
 	Finished bool
-	// Orphaned: no source had it any more when its end began. It goes until nothing is left, also when a
-	// source names it again meanwhile; only then may it begin anew, with a new Memory. (kept)
+	// Orphaned: no source had the pod when its end began. It ends until nothing of it is left, even if a source names it
+	// again meanwhile; only after that may it start again, with a new Memory. (kept)
 	Orphaned bool
 	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin
 	// again with the first init container. (kept)
@@ -120,12 +120,12 @@ type Memory struct {
 	// Allocated is what the node has accepted of the pod's resources: everything but admission goes by it, not by the
 	// spec. Nil: all. (kept)
 	Allocated *pod.Allocation
-	// Resize is what is told of a change of resources that is not all done. (kept)
+	// Resize is the state of a resize that is pending or in progress. (kept)
 	Resize Resize
-	// GroupSize is what the pod's group was last given; GroupSized tells whether that is known. (kept)
+	// GroupSize is the size last given to the pod's cgroup; GroupSized says whether it is known. (kept)
 	GroupSize  pod.Size
 	GroupSized bool
-	// Ends are the container instances that were told to end while the pod went on. (kept)
+	// Ends are the container instances that end while the pod goes on. (kept)
 	Ends []End
 	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
 	// successful tear-down. Forgotten: the last act succeeded.
@@ -141,7 +141,7 @@ type Memory struct {
 	// SandboxAttempt is the highest sandbox attempt that may exist in the runtime.
 	SandboxAttempt      uint32
 	SandboxAttemptKnown bool
-	// StoppedSandboxes are those that StopPodSandbox was done for: not ready may also mean died.
+	// StoppedSandboxes are the sandboxes for which StopPodSandbox succeeded. A sandbox that is only not ready may have died.
 	StoppedSandboxes []string
 }
 
@@ -197,16 +197,16 @@ type ContainerMemory struct {
 	PullUntil   time.Time
 	// PullFailed is the image that could not be pulled: the container's, or that of a volume.
 	PullFailed string
-	// Waiting is why it does not run, as the field says it: reason and message of the last failure.
+	// WaitingReason and WaitingMessage say why the container does not run: the reason and message of the last failure.
 	WaitingReason  string
 	WaitingMessage string
-	// StartUntil: no new attempt to create before this, after a create or start that failed.
+	// StartDelay and StartUntil are the back-off after a create or start that failed: no new attempt before StartUntil.
 	StartDelay time.Duration
 	StartUntil time.Time
 	// StartFailedID is a container that was created and could not be started: it is not tried again.
 	StartFailedID string
-	// HighestAttempt that may exist in the runtime (a create whose result is unknown keeps its name reserved).
-	// AttemptKnown tells whether any create was tried.
+	// HighestAttempt is the highest attempt that may exist in the runtime (a create whose result is unknown keeps its name
+	// reserved). AttemptKnown tells whether any create was tried.
 	HighestAttempt uint32
 	AttemptKnown   bool
 	// ProbedID is the container to which Started, Ready and Unhealthy belong.
@@ -232,8 +232,8 @@ type ContainerMemory struct {
 	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size. (kept)
 	SizedID string
 	Size    pod.Size
-	// SizeGiven tells whether this agent gave it: what an earlier one noted need not be the last that it gave, if its disk
-	// was full.
+	// SizeGiven says whether this agent gave that size. The size that an earlier agent noted may not be the last one that it
+	// gave, because its disk may have been full.
 	SizeGiven bool
 }
 
