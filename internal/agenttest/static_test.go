@@ -182,17 +182,23 @@ func TestEditedManifest(t *testing.T) {
 // API lets nobody leave an end for good, so the pod gets another mirror.
 func TestManifestComesBack(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []string{"Always", "Never"} {
-		t.Run(policy, func(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		away   time.Duration
+	}{
+		{"Always", 2 * time.Second}, {"Never", 2 * time.Second}, // the life before is ending
+		{"Always", 20 * time.Second}, {"Never", 20 * time.Second}, // nothing of it is left
+	} {
+		t.Run(fmt.Sprintf("%s, after %v", c.policy, c.away), func(t *testing.T) {
 			t.Parallel()
 			cfg, files := statics(t, Config{})
-			text := strings.Replace(manifest("web", "registry.example/web:1"), "spec:", "spec:\n  restartPolicy: "+policy, 1)
+			text := strings.Replace(manifest("web", "registry.example/web:1"), "spec:", "spec:\n  restartPolicy: "+c.policy, 1)
 			files.write("web.yaml", text)
 			Run(t, cfg, func(w *World) {
 				w.mirrorOf(webOnNode, nil)
 				id := w.running(webOnNode)
 				files.remove("web.yaml")
-				time.Sleep(2 * time.Second)
+				time.Sleep(c.away)
 				files.write("web.yaml", text)
 				time.Sleep(time.Minute)
 				mirror := w.mirrorOf(webOnNode, nil)

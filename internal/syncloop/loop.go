@@ -149,6 +149,7 @@ type Loop struct {
 	met     bool                 // every pod of the runtime's first listing has a worker
 
 	excess map[types.UID][]string // dead containers that must be removed, by pod
+	left   lastLives[*podworker.Worker]
 
 	sweeping *errand // calls sweep
 	holding  *errand // calls tellHolds
@@ -157,6 +158,7 @@ type Loop struct {
 // member is a worker with the state that the loop keeps about it.
 type member struct {
 	*podworker.Worker
+	static   bool
 	name     string // full name; "" while only the UID is known
 	seq      int    // order of appearance, to rank two pods of one name
 	admitted bool
@@ -261,11 +263,11 @@ func (l *Loop) Look(uid types.UID, cause string) {
 	if desired != nil {
 		ref = pod.RefOf(desired)
 	}
-	l.look(ref, cause, desired != nil || !obs.Empty())
+	l.look(ref, cause, desired != nil || !obs.Empty(), desired != nil && pod.IsStatic(desired))
 }
 
-// look wakes a worker. If there is none and wanted is set, it creates one.
-func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
+// look wakes a worker. If there is none and wanted is set, it creates one. Static says that a source has the pod, as a static one.
+func (l *Loop) look(ref pod.Ref, cause string, wanted, static bool) {
 	l.mu.Lock()
 	if l.worker.Context == nil {
 		if l.early != nil {
@@ -276,7 +278,14 @@ func (l *Loop) look(ref pod.Ref, cause string, wanted bool) {
 	}
 	m := l.workers[ref.UID]
 	if m == nil && wanted && l.worker.Context.Err() == nil {
-		m = l.add(podworker.New(&l.worker, ref), ref)
+		w, again := l.left.take(ref.UID, time.Now())
+		if !again {
+			w = podworker.New(&l.worker, ref)
+		}
+		m = l.add(w, ref)
+	}
+	if m != nil && static {
+		m.static = true
 	}
 	l.mu.Unlock()
 	if m != nil {
@@ -310,7 +319,7 @@ func (l *Loop) lookAll(cause string) {
 	}
 	synced := l.cfg.Cache.Synced()
 	for _, o := range l.cfg.Cache.List() {
-		l.look(o.Ref, cause, true)
+		l.look(o.Ref, cause, true, false)
 	}
 	l.mu.Lock()
 	l.met = l.met || synced
@@ -320,7 +329,7 @@ func (l *Loop) lookAll(cause string) {
 	}
 	l.mu.Unlock()
 	for _, uid := range uids {
-		l.look(pod.Ref{UID: uid}, cause, false)
+		l.look(pod.Ref{UID: uid}, cause, false, false)
 	}
 	if l.cfg.Pods.Ready() && synced {
 		l.sweeping.ask()
@@ -342,7 +351,7 @@ func (l *Loop) sweep() {
 		l.cfg.Log.Error("leftovers of pods not listed", "err", err)
 	}
 	for _, uid := range left {
-		l.look(pod.Ref{UID: uid}, "left something on the node", true)
+		l.look(pod.Ref{UID: uid}, "left something on the node", true, false)
 	}
 }
 
@@ -394,12 +403,15 @@ func (l *Loop) gone(uid types.UID) {
 	l.cfg.Prober.Forget(uid)
 	l.cfg.Objects.Forget(uid)
 	l.cfg.Pods.Forget(uid)
-	if p, _ := l.cfg.Pods.Get(uid); p != nil && last != nil {
+	if last != nil && last.static {
+		next := last.Next()
 		l.mu.Lock()
-		if l.workers[uid] == nil && l.worker.Context.Err() == nil {
-			l.add(last.Next(), pod.RefOf(p))
+		if l.workers[uid] == nil {
+			l.left.keep(uid, next, time.Now())
 		}
 		l.mu.Unlock()
+	}
+	if p, _ := l.cfg.Pods.Get(uid); p != nil {
 		l.cfg.Meter.Restarted(pod.IsStatic(p))
 	}
 	l.Look(uid, "wanted or seen again") // repeats a Look that came while the old worker was already retired

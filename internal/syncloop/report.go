@@ -52,6 +52,7 @@ type Report struct {
 	cfg ReportConfig
 
 	mu   sync.Mutex
+	left lastLives[*reported]
 	pods map[types.UID]*reported // without the pods that need no entry
 }
 
@@ -74,13 +75,18 @@ func NewReport(cfg ReportConfig) *Report {
 func (r *Report) Turn(t *podworker.Turn) {
 	r.mu.Lock()
 	rep := r.pods[t.Ref.UID]
+	if rep == nil && t.Pod != nil {
+		if left, ok := r.left.take(t.Ref.UID, t.Now); ok {
+			rep, r.pods[t.Ref.UID] = left, left
+		}
+	}
 	if rep == nil {
 		rep = &reported{}
 	}
 	old := rep.status
 	r.mu.Unlock()
 	if t = rep.whole(t); t.Pod == nil {
-		r.forget(t)
+		r.forget(t, rep)
 		return
 	}
 	if rep.fresh && t.Memory.Orphaned {
@@ -195,8 +201,15 @@ func has(s *v1.ContainerStatus, id string) bool {
 }
 
 // forget drops the state of a pod that no source has.
-func (r *Report) forget(t *podworker.Turn) {
+func (r *Report) forget(t *podworker.Turn, rep *reported) {
 	r.mu.Lock()
+	if rep.static != nil {
+		old := rep.status
+		if old == nil {
+			old = &rep.static.Status
+		}
+		r.left.keep(t.Ref.UID, &reported{status: afresh(old), fresh: true, static: rep.static, source: rep.source}, t.Now)
+	}
 	r.drop(t.Ref.UID)
 	r.mu.Unlock()
 	if r.cfg.Writer != nil {
