@@ -395,6 +395,6 @@ const undecided = `
 The table is not whole: of a hundred lives about six still show something that is neither mended nor decided, most of them one of
 a kind, and many of them two things that happen within a second of each other. What is known: a resize of a container that waits in its
 back-off starts it at once with upstream's kubelet, and does not here; whether the last status of the mirror of a removed static pod is
-Pending, Running or Failed; restart counts of a static pod that comes back when nothing of it is left; how long a stop still takes that
+Pending, Running or Failed; how long a stop still takes that
 a restart of the agent interrupts. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
 `
