@@ -148,8 +148,8 @@ type Loop struct {
 	early   map[types.UID]string // calls of Look before Run: the cause by UID
 	met     bool                 // every pod of the runtime's first listing has a worker
 
-	excess map[types.UID][]string // dead containers that must be removed, by pod
-	left   lastLives[*podworker.Worker]
+	excess map[types.UID][]string       // dead containers that must be removed, by pod
+	left   lastLives[*podworker.Worker] // the workers with which static pods begin again
 
 	sweeping *errand // calls sweep
 	holding  *errand // calls tellHolds
@@ -158,7 +158,7 @@ type Loop struct {
 // member is a worker with the state that the loop keeps about it.
 type member struct {
 	*podworker.Worker
-	static   bool
+	static   bool   // a source has named the pod as a static one
 	name     string // full name; "" while only the UID is known
 	seq      int    // order of appearance, to rank two pods of one name
 	admitted bool

@@ -52,7 +52,7 @@ type Report struct {
 	cfg ReportConfig
 
 	mu   sync.Mutex
-	left lastLives[*reported]
+	left lastLives[*reported]    // how static pods begin again
 	pods map[types.UID]*reported // without the pods that need no entry
 }
 

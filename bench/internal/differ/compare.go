@@ -135,9 +135,9 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	u = slices.DeleteFunc(u, func(v string) bool {
 		return backsOff && (strings.HasPrefix(v, "terminated") || strings.HasSuffix(v, "BackOff"))
 	})
-	if d.onlyInTheEnd(upstream, wherry) {
+	if uEnd, wEnd, only := d.inTheEnd(upstream, wherry); only {
 		aspect += " while the pod ends"
-		u, w = d.inTheEnd(upstream, wherry)
+		u, w = uEnd, wEnd
 		if len(u)+len(w) == 0 || d.endIsTaken(about, u, w) {
 			return
 		}
@@ -201,7 +201,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 			d.add(aspect+", observedGeneration, deleted after its end: only upstream's is the new one", about+", "+k, u, w)
 			continue
 		}
-		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.toldBefore(about, w) {
+		if k == "state" && strings.HasPrefix(u, "terminated ContainerStatusUnknown ") && d.toldBefore(strings.TrimPrefix(about, "last status of "), w) {
 			d.add(aspect+", state: upstream says ContainerStatusUnknown of an end that it had told, Wherry keeps that end", about+", "+k, u, w)
 			continue
 		}

@@ -367,7 +367,8 @@ func Document() string {
 compares the requests to the runtime (with their whole configuration), the statuses that the API server saw, and the events. What
 passes in the API in less than two seconds and times within five seconds are not compared: upstream's kubelet looks at its
 containers once a second. Upstream's kubelet may be late by half of a back-off, which it draws upon it. What follows a start that is late by decision
-is late too, and is not compared in that case. What hangs on a moment is not compared: how a container ended that was started in the last
+is late too, and is not compared in that case. Some lines of the table part the lives of a pod for good, such as what Wherry does while
+upstream's kubelet waits for a hook: of a case that shows one, and differs, nothing else is compared but its configuration. What hangs on a moment is not compared: how a container ended that was started in the last
 five seconds of its pod or ended by itself in them, commands of probes that the end of their container cut short,
 and events of a pod that has more of a type than a client writes at once (25). A difference counts when the case shows it twice. Cases in which upstream's kubelet tells
 the API of a container more than six seconds late tell of the machine and are left out; more than two of a hundred fail the run. A difference that is not in this table fails the run,
@@ -395,6 +396,5 @@ const undecided = `
 The table is not whole: of a hundred lives about six still show something that is neither mended nor decided, most of them one of
 a kind, and many of them two things that happen within a second of each other. What is known: a resize of a container that waits in its
 back-off starts it at once with upstream's kubelet, and does not here; whether the last status of the mirror of a removed static pod is
-Pending, Running or Failed; how long a stop still takes that
-a restart of the agent interrupts. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
+Pending, Running or Failed; how long a stop still takes that a restart of the agent interrupts. ` + "`make differential`" + ` prints all there is, each with a case that shows it, and fails as long as there are any.
 `

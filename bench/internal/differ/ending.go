@@ -10,29 +10,31 @@ import (
 
 // How a pod ends, and what comes after.
 
-// before are the spans that began before the pod's end did.
-func (t *Trace) before(spans []span) []span {
+// part splits spans into those that began before the pod's end did, and the others.
+func (t *Trace) part(spans []span) (before, after []span) {
 	ends := t.ends()
-	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return !s.since.Before(ends) })
-}
-
-// onlyInTheEnd says that two sequences differ in nothing that began before the pod's end.
-func (d *differ) onlyInTheEnd(upstream, wherry []span) bool {
-	u, _ := apart(d.upstream.lasting(d.upstream.before(upstream)), values(wherry))
-	w, _ := apart(d.wherry.lasting(d.wherry.before(wherry)), values(upstream))
-	return len(u)+len(w) == 0
-}
-
-// inTheEnd are the values that only one side had after the pod's end had begun, each on its own.
-func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string) {
-	late := func(t *Trace, spans []span) []string {
-		return t.lasting(slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.since.Before(t.ends()) }))
+	for _, s := range spans {
+		if s.since.Before(ends) {
+			before = append(before, s)
+		} else {
+			after = append(after, s)
+		}
 	}
-	u, w = late(d.upstream, upstream), late(d.wherry, wherry)
-	only := func(a, b []string) []string {
+	return before, after
+}
+
+// inTheEnd says whether two sequences differ in nothing that began before the pod's end, and returns the values that only one side
+// had after that, each on its own.
+func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
+	uBefore, uAfter := d.upstream.part(upstream)
+	wBefore, wAfter := d.wherry.part(wherry)
+	uMore, _ := apart(d.upstream.lasting(uBefore), values(wherry))
+	wMore, _ := apart(d.wherry.lasting(wBefore), values(upstream))
+	u, w = d.upstream.lasting(uAfter), d.wherry.lasting(wAfter)
+	without := func(a, b []string) []string {
 		return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })
 	}
-	return only(u, w), only(w, u)
+	return without(u, w), without(w, u), len(uMore)+len(wMore) == 0
 }
 
 // ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
@@ -97,8 +99,7 @@ func (d *differ) after(such func(Act) bool) bool {
 }
 
 // toldBefore says that upstream's kubelet had told the API of the same end of that container.
-func (d *differ) toldBefore(about, state string) bool {
-	name := strings.TrimPrefix(about, "last status of ")
+func (d *differ) toldBefore(name, state string) bool {
 	fields := strings.Fields(state)
 	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.states(name), func(s span) bool {
 		told := strings.Fields(s.value)
@@ -112,5 +113,5 @@ func (d *differ) endIsTaken(about string, u, w []string) bool {
 	unknown := func(v string) bool {
 		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " ContainerStatusUnknown ")
 	}
-	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore("last status of "+name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
+	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
 }

@@ -25,23 +25,16 @@ func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 }
 
 // lastEndsItself says that the newest instance of a container was asked to end about when it ended by itself.
-func (d *differ) lastEndsItself(name string) bool {
+func (d *differ) lastEndsItself(name string) bool { return d.someEndsItself(name, true) }
+
+// everEndsItself says that an instance of the container was asked to end about when it ended by itself.
+func (d *differ) everEndsItself(name string) bool { return d.someEndsItself(name, false) }
+
+func (d *differ) someEndsItself(name string, newest bool) bool {
 	for _, t := range []*Trace{d.upstream, d.wherry} {
 		all := t.instances(name)
 		for attempt, in := range all {
-			if all[attempt+1] == nil && d.endsItself(name, attempt, in) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// everEndsItself says that an instance of the container was asked to end about when it ended by itself.
-func (d *differ) everEndsItself(name string) bool {
-	for _, t := range []*Trace{d.upstream, d.wherry} {
-		for attempt, in := range t.instances(name) {
-			if d.endsItself(name, attempt, in) {
+			if (!newest || all[attempt+1] == nil) && d.endsItself(name, attempt, in) {
 				return true
 			}
 		}
@@ -53,18 +46,18 @@ func (d *differ) everEndsItself(name string) bool {
 // just been started when the pod ended, or of a command that the end of its container cut short.
 func (d *differ) hangsOnAMoment(k string, u, w Event) bool {
 	cut := func(e Event) bool { return strings.Contains(e.Message, "errored and resulted in unknown state: ") }
+	atTheEnd := d.upstream.startsLast() || d.wherry.startsLast()
 	switch strings.Fields(k)[1] {
 	case "Unhealthy":
-		return cut(u) || cut(w) || d.upstream.startsLast() || d.wherry.startsLast()
+		return atTheEnd || cut(u) || cut(w)
 	case "Created", "Started", "Pulled":
-		return d.upstream.startsLast() || d.wherry.startsLast()
+		return atTheEnd
 	case "Killing":
-	default:
-		return false
+		return atTheEnd || slices.ContainsFunc(d.c.containers(), func(name string) bool {
+			return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
+		})
 	}
-	return d.upstream.startsLast() || d.wherry.startsLast() || slices.ContainsFunc(d.c.containers(), func(name string) bool {
-		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
-	})
+	return false
 }
 
 // startsLast says that a container was started shortly before the pod's end. How it ended hangs on a moment.
