@@ -23,7 +23,7 @@ func (w *world) healthOf(id string) *health {
 func probed(p *v1.Pod) []*v1.Container {
 	var out []*v1.Container
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; decide.IsSidecar(c) {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
 			out = append(out, c)
 		}
 	}
@@ -203,7 +203,7 @@ func (w *world) ended(c *pod.Container, r *record) {
 	}
 	spec := w.spec(c.Name)
 	init := w.pod != nil && slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
-	if changed || !w.sandboxRight() || (init && c.ExitCode == 0 && !decide.IsSidecar(spec)) {
+	if changed || !w.sandboxRight() || (init && c.ExitCode == 0 && !pod.IsSidecar(spec)) {
 		r.ends = 0
 	}
 	if spec != nil && !w.terminal {
@@ -257,7 +257,7 @@ func (w *world) checkAgain(c *pod.Container) {
 	case ephemeral(w.pod, c.Name):
 		w.breaks(invEphemeral, "ephemeral container %s runs again", c.Name)
 	case w.again:
-	case init && decide.IsSidecar(spec):
+	case init && pod.IsSidecar(spec):
 	case init && r.upIn == c.SandboxID && !w.vanished:
 		w.breaks(invInitOnce, "init container %s runs again", c.Name)
 	case init && w.vanished:

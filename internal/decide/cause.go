@@ -39,7 +39,7 @@ func (t *turn) killFor(cause pod.Cause, inst *pod.Container, why pod.Why) {
 // ephemeral containers never start again.
 func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
 	spec := pod.SpecOf(t.in.Pod, inst.Name)
-	if spec == nil || t.isEphemeral(inst.Name) || t.isInit(spec) && !IsSidecar(spec) ||
+	if spec == nil || t.isEphemeral(inst.Name) || t.isInit(spec) && !pod.IsSidecar(spec) ||
 		t.in.Observed.Newest(inst.Name).ID != inst.ID || !overrides(cause, &t.in.Pod.Spec, spec) {
 		return
 	}

@@ -171,7 +171,7 @@ func (w *world) start(id string) {
 // up notes that a sidecar counts as started.
 func (w *world) up(c *pod.Container) {
 	spec := w.spec(c.Name)
-	if spec == nil || !decide.IsSidecar(spec) {
+	if spec == nil || !pod.IsSidecar(spec) {
 		return
 	}
 	if h := w.healthOf(c.ID); spec.StartupProbe == nil || (h != nil && h.started) {
@@ -224,7 +224,7 @@ func (w *world) exit(c *pod.Container, code int32) {
 	ran := c.State == pod.StateRunning || c.State == pod.StateUnknown
 	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, w.now
 	r := w.record(c.Name)
-	if code == 0 && !slices.ContainsFunc(w.pod0().Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name && decide.IsSidecar(&s) }) {
+	if code == 0 && !slices.ContainsFunc(w.pod0().Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name && pod.IsSidecar(&s) }) {
 		r.upIn = c.SandboxID
 	}
 	if w.strict && ran {

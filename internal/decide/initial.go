@@ -24,7 +24,7 @@ func (t *turn) inits() bool {
 	for i := range t.in.Pod.Spec.InitContainers {
 		c := &t.in.Pod.Spec.InitContainers[i]
 		inst := t.instance(c.Name)
-		if IsSidecar(c) {
+		if pod.IsSidecar(c) {
 			s := t.drive(c, inst, WhyInit, false)
 			if !initialized && (s != stepUp || !t.started(c, inst)) {
 				t.wait(WhySidecarFirst)

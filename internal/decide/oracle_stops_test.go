@@ -78,7 +78,7 @@ func (w *world) mayEnd() bool {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		r := w.record(c.Name)
-		done = done || (r.ran && r.ended && r.code != 0 && !decide.IsSidecar(c) && !mayRunAgain(&p.Spec, c, r.code))
+		done = done || (r.ran && r.ended && r.code != 0 && !pod.IsSidecar(c) && !mayRunAgain(&p.Spec, c, r.code))
 	}
 	if p.Spec.RestartPolicy == v1.RestartPolicyNever && !w.sandboxRight() { // nothing of it may run again elsewhere
 		done = done || slices.ContainsFunc(w.records, func(r record) bool { return r.tried >= 0 })
@@ -262,7 +262,7 @@ func right(sandboxes []pod.Sandbox) bool {
 // checkLast holds the order in which an ending pod's containers are told to end.
 func (w *world) checkLast(in *decide.Input, a pod.Action) {
 	rank := func(name string) int {
-		return slices.IndexFunc(in.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && decide.IsSidecar(&c) })
+		return slices.IndexFunc(in.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && pod.IsSidecar(&c) })
 	}
 	mine := rank(a.Container)
 	if mine < 0 {

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // scope is one pod and what may happen to it.
@@ -38,7 +38,7 @@ func (sc *scope) first(b brain) *world {
 	}
 	for _, c := range probed(w.pod) {
 		w.hashes[c.Name] = c.Image
-		w.polite[c.Name] = sc.polite && !decide.IsSidecar(c)
+		w.polite[c.Name] = sc.polite && !pod.IsSidecar(c)
 		w.sized = w.sized || len(c.Resources.Limits) > 0
 	}
 	w.mem.Admitted = !sc.unadmitted

@@ -65,9 +65,3 @@ func MatchingRule(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
 	}
 	return nil
 }
-
-// IsSidecar reports whether an init container is a sidecar: one that keeps running beside the main containers
-// ("init containers with an Always restart policy").
-func IsSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}

@@ -74,7 +74,7 @@ func TestIsSidecar(t *testing.T) {
 	t.Parallel()
 	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
 	for policy, want := range map[*v1.ContainerRestartPolicy]bool{nil: false, &always: true, &never: false} {
-		if got := decide.IsSidecar(&v1.Container{RestartPolicy: policy}); got != want {
+		if got := pod.IsSidecar(&v1.Container{RestartPolicy: policy}); got != want {
 			t.Errorf("policy %v: %v", policy, got)
 		}
 	}

@@ -140,7 +140,7 @@ func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, dif
 	default:
 		have = cm.Size.Shown(inst.Actual)
 	}
-	if have == want || t.isInit(c) && !IsSidecar(c) && resizeRestarts(c, have, want) {
+	if have == want || t.isInit(c) && !pod.IsSidecar(c) && resizeRestarts(c, have, want) {
 		return pod.Size{}, false
 	}
 	return have, true

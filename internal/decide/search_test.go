@@ -302,7 +302,7 @@ func (n *node) friendly(plan *decide.Plan) bool {
 
 // completes reports whether a container is an init container that is no sidecar.
 func (w *world) completes(name string) bool {
-	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !decide.IsSidecar(&c) })
+	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !pod.IsSidecar(&c) })
 }
 
 // missed says what keeps a pod at rest from its wanted end.

@@ -94,7 +94,7 @@ func running(containers ...v1.Container) *moment {
 	}}
 	for _, c := range containers {
 		c.Image = "img"
-		if decide.IsSidecar(&c) || c.Name == "init" {
+		if pod.IsSidecar(&c) || c.Name == "init" {
 			m.Pod.Spec.InitContainers = append(m.Pod.Spec.InitContainers, c)
 		} else {
 			m.Pod.Spec.Containers = append(m.Pod.Spec.Containers, c)

@@ -38,7 +38,8 @@ func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// IsSidecar reports whether an init container is a sidecar: one that keeps running beside the main containers.
+// IsSidecar reports whether an init container is a sidecar: one that keeps running beside the main containers
+// ("init containers with an Always restart policy").
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/decide"
+	"github.com/wherry-node/wherry/internal/pod"
 )
 
 // Reasons of conditions, as the field has them.
@@ -83,7 +84,7 @@ func (d *derivation) wasInitialized() bool {
 		}
 	}
 	spec := &d.Pod.Spec.InitContainers[n-1]
-	if decide.IsSidecar(spec) {
+	if pod.IsSidecar(spec) {
 		return d.sidecarWasUp(spec)
 	}
 	if old := find(d.Old.InitContainerStatuses, spec.Name); old != nil {
@@ -120,7 +121,7 @@ func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
 	for i := range d.Pod.Spec.InitContainers {
 		spec := &d.Pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, spec.Name)
-		if done := st.Ready || (decide.IsSidecar(spec) && st.Started != nil && *st.Started); !done {
+		if done := st.Ready || (pod.IsSidecar(spec) && st.Started != nil && *st.Started); !done {
 			open = append(open, spec.Name)
 		}
 	}
@@ -148,7 +149,7 @@ func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
 	var unready []string
 	for i := range d.Pod.Spec.InitContainers {
 		spec := &d.Pod.Spec.InitContainers[i]
-		if decide.IsSidecar(spec) && !find(s.InitContainerStatuses, spec.Name).Ready {
+		if pod.IsSidecar(spec) && !find(s.InitContainerStatuses, spec.Name).Ready {
 			unready = append(unready, spec.Name)
 		}
 	}

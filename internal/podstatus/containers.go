@@ -266,7 +266,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 		d.restartedAll(&st)
 	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // it waited to start (again); its attempt is used up
 		st.RestartCount++
-	case kind == roleInit && !decide.IsSidecar(c) && d.anyMainMade():
+	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 			Reason:  ReasonCompleted,
 			Message: "the runtime holds it no more; it must have completed, since the main containers were made after it",
@@ -327,7 +327,7 @@ func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
 	final := false // the API server lets nobody leave this end
 	if st.State.Terminated != nil {
 		code := st.State.Terminated.ExitCode
-		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !decide.IsSidecar(c)) {
+		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !pod.IsSidecar(c)) {
 			return
 		}
 		final = !decide.MayRestart(&d.Pod.Spec, c, code)
@@ -385,7 +385,7 @@ func startedReady(x *subject, st *v1.ContainerStatus) {
 			ready = started && ((cm.ProbedID == inst.ID && cm.Ready) || (same && old.Ready))
 		}
 	}
-	if x.kind == roleInit && !decide.IsSidecar(c) {
+	if x.kind == roleInit && !pod.IsSidecar(c) {
 		ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
 	}
 	st.Started, st.Ready = &started, ready

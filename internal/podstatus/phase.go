@@ -91,7 +91,7 @@ func (d *derivation) tally(s *v1.PodStatus) tally {
 	for i := range d.Pod.Spec.InitContainers {
 		c := &d.Pod.Spec.InitContainers[i]
 		st := find(s.InitContainerStatuses, c.Name)
-		if decide.IsSidecar(c) {
+		if pod.IsSidecar(c) {
 			t.sidecar(st)
 		} else {
 			t.init(&d.Pod.Spec, c, st)

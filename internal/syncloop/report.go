@@ -71,18 +71,24 @@ func NewReport(cfg ReportConfig) *Report {
 	return &Report{cfg: cfg, pods: map[types.UID]*reported{}}
 }
 
+// of returns what was last reported of the pod of a turn, in this life or in the one before. It is called with the lock held.
+func (r *Report) of(t *podworker.Turn) *reported {
+	if rep := r.pods[t.Ref.UID]; rep != nil {
+		return rep
+	}
+	if t.Pod != nil {
+		if left, ok := r.left.take(t.Ref.UID, t.Now); ok {
+			r.pods[t.Ref.UID] = left
+			return left
+		}
+	}
+	return &reported{}
+}
+
 // Turn derives the pod's status from a turn and passes it to the Writer.
 func (r *Report) Turn(t *podworker.Turn) {
 	r.mu.Lock()
-	rep := r.pods[t.Ref.UID]
-	if rep == nil && t.Pod != nil {
-		if left, ok := r.left.take(t.Ref.UID, t.Now); ok {
-			rep, r.pods[t.Ref.UID] = left, left
-		}
-	}
-	if rep == nil {
-		rep = &reported{}
-	}
+	rep := r.of(t)
 	old := rep.status
 	r.mu.Unlock()
 	if t = rep.whole(t); t.Pod == nil {
