@@ -70,7 +70,7 @@ race: ## the tests of the root module under the race detector, but for the real 
 	CGO_ENABLED=1 go test -race -short -timeout 60m ./agent/... ./internal/... ./cmd/...
 
 # Programs are what deadcode begins at, the examples too; a String method is for people, and reached by printing.
-SUPPORT := simkube/... simcri/... agenttest fuzzfill plant archtest
+SUPPORT := sim/... proof/...
 lint: ## gofmt, vet, staticcheck, and nothing that no program uses
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
 	@for m in $(MODULES); do (echo "vet $$m"; cd $$m && go vet ./...) || exit 1; done
@@ -89,19 +89,19 @@ fuzz: ## every fuzz test for FUZZTIME (default 20s)
 	  echo "fuzz $$(dirname $$file) $${f#func }"; go test ./$$(dirname $$file) -run '^$$' -fuzz "^$${f#func }$$" -fuzztime $(FUZZTIME) || exit 1; done
 
 sim: ## SEEDS (1000) seeded runs of a whole agent with faults and kills, each from SEED (1) on; SEEDS=1 SEED=n repeats one
-	GOGC=400 go test ./internal/agenttest -run '^TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -seed $(or $(SEED),1) -v | grep -v -e '^ *=== ' -e '^ *--- PASS'; exit $${PIPESTATUS[0]}
+	GOGC=400 go test ./internal/proof/agenttest -run '^TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -seed $(or $(SEED),1) -v | grep -v -e '^ *=== ' -e '^ *--- PASS'; exit $${PIPESTATUS[0]}
 
 long: ## N (100000) pods of all kinds through one agent, in virtual time: what it holds does not grow
-	go test ./internal/agenttest -run '^TestPodsAreForgotten$$' -count=1 -timeout 0 -pods $(or $(N),100000) -v
+	go test ./internal/proof/agenttest -run '^TestPodsAreForgotten$$' -count=1 -timeout 0 -pods $(or $(N),100000) -v
 
 many: ## 100 agents in one process, 10 pods each, over the simulated runtime, on a control plane of their own
 	@$(MAKE) --no-print-directory dev && $(DEV) build wherry-controlplane && $(DEV) with-plane -- go run ./examples/many --kubeconfig {kubeconfig}
 
 prove: ## the exhaustive search over a pod's life with its large budgets (long)
-	go test ./internal/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'
+	go test ./internal/core/decide -run 'TestSearch|TestPlanted' -deep -timeout 4h -v | grep -vE '^=== |^ *--- PASS'
 
-mutate: ## change one thing at a time in internal/decide and see whether its tests notice (10 minutes)
-	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/decide -known ../internal/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|Memory|MemoryCopies|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox|PhaseNames)$$;^FuzzDecide$$;^TestSearch$$'
+mutate: ## change one thing at a time in internal/core/decide and see whether its tests notice (10 minutes)
+	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/core/decide -known ../internal/core/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|Memory|MemoryCopies|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox|PhaseNames)$$;^FuzzDecide$$;^TestSearch$$'
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
 	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'

@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/pleg"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podset"
-	"github.com/wherry-node/wherry/internal/server"
-	"github.com/wherry-node/wherry/internal/syncloop"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/pleg"
+	"github.com/wherry-node/wherry/internal/edge/podset"
+	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
 // podView is what the node's API shows of its pods.

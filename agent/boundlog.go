@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // boundedLog bounds what is logged: an error may hold all that a command or a runtime said.

@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/wherry-node/wherry/internal/event"
-	"github.com/wherry-node/wherry/internal/kubeclient"
-	"github.com/wherry-node/wherry/internal/mirror"
-	"github.com/wherry-node/wherry/internal/objects"
-	"github.com/wherry-node/wherry/internal/status"
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/event"
+	"github.com/wherry-node/wherry/internal/edge/mirror"
+	"github.com/wherry-node/wherry/internal/edge/objects"
+	"github.com/wherry-node/wherry/internal/edge/status"
 )
 
 // clients reach the API server. All are nil where there is none.

@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // Version is what a node reports as its kubelet's version unless Config says otherwise.
@@ -77,7 +77,7 @@ type Config struct {
 	// found out by measuring. Those of the machine when zero.
 	Processors int
 	// WorkShares are the shares of what waits when the machine has more to do than that, by class ("vital", "first",
-	// "periodic", "removal", "statistics", "rotation"): see internal/work. Nil: the defaults.
+	// "periodic", "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
 	WorkShares map[string]float64
 	// Flags are shown at /flagz.
 	Flags map[string]string

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/server"
-	"github.com/wherry-node/wherry/internal/source"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
 // pushes reports whether pods can be pushed to this agent.

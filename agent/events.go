@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/wherry-node/wherry/internal/event"
-	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
 // events records events on pods and on the node. Unless it is open they are dropped: the timeline has them. Without an API

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/wherry-node/wherry/internal/podworker"
-	"github.com/wherry-node/wherry/internal/timeline"
+	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
 // explanation is the answer of /explain: why a pod is where it is.

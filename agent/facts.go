@@ -11,15 +11,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/admit"
-	"github.com/wherry-node/wherry/internal/cgroup"
-	"github.com/wherry-node/wherry/internal/crispec"
-	"github.com/wherry-node/wherry/internal/decide"
-	"github.com/wherry-node/wherry/internal/nodefacts"
-	"github.com/wherry-node/wherry/internal/nodestatus"
-	"github.com/wherry-node/wherry/internal/perform"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/pressure"
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/node/nodefacts"
+	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
 // nodeSettings translates configuration for package nodestatus.

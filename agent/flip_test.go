@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/wherry-node/wherry/agent"
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/launch"
+	"github.com/wherry-node/wherry/internal/cli/launch"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // flips are two configurations for each field that works, which differ in this field alone. $DIR is a directory with

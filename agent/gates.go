@@ -5,11 +5,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/admit"
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podstatus"
-	"github.com/wherry-node/wherry/internal/source"
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/podstatus"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
 // podGates are the feature gates that stand for fields of a pod, each with what takes its fields out. A pod that comes from

@@ -9,11 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/wherry-node/wherry/internal/admit"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podset"
-	"github.com/wherry-node/wherry/internal/podstatus"
-	"github.com/wherry-node/wherry/internal/source"
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/podstatus"
+	"github.com/wherry-node/wherry/internal/edge/podset"
+	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
 // taken is a place for pods that remembers the last.

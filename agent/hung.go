@@ -6,8 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/pleg"
-	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/pleg"
 )
 
 // EventInspectionHangs is the event on the node when the runtime does not answer for some pods.

@@ -9,10 +9,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/image"
-	"github.com/wherry-node/wherry/internal/pullaccess"
-	"github.com/wherry-node/wherry/internal/pullrecord"
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/image"
+	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 )
 
 // pacedImages pulls no more often than registryPullQPS and registryBurst allow; a pull beyond that waits its turn.

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
 	"k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )

@@ -3,9 +3,9 @@ package agent
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/wherry-node/wherry/internal/logrotate"
-	"github.com/wherry-node/wherry/internal/perform"
-	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/logrotate"
+	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
 // logRotator keeps container logs within bounds; nil where there are none, or where "containerLogMaxSize" is negative.

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/checkpoint"
-	"github.com/wherry-node/wherry/internal/hostfs"
-	"github.com/wherry-node/wherry/internal/nodefacts"
-	"github.com/wherry-node/wherry/internal/nodestatus"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podworker"
-	"github.com/wherry-node/wherry/internal/volume"
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/checkpoint"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/nodefacts"
+	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
 // Machine is the host of a node: the one that the process runs on, or one that does not exist.

@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/wherry-node/wherry/internal/cgroup"
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/hostfs"
-	"github.com/wherry-node/wherry/internal/pleg"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/stats"
-	"github.com/wherry-node/wherry/internal/syncloop"
-	"github.com/wherry-node/wherry/internal/volume"
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/pleg"
+	"github.com/wherry-node/wherry/internal/edge/stats"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
 // observed is what runs, for those who measure it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wherry-node/wherry/internal/stats"
+	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
 // A /proc that could not be read when the agent began does not leave the metrics without the machine for good.

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/cri"
-	"github.com/wherry-node/wherry/internal/firewall"
-	"github.com/wherry-node/wherry/internal/identity"
-	"github.com/wherry-node/wherry/internal/socket"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+	"github.com/wherry-node/wherry/internal/edge/firewall"
+	"github.com/wherry-node/wherry/internal/edge/identity"
+	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
 // opened is what Run opened by itself, as Config says, beside what the caller gave it in Deps.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // oomScoreAdj and maxOpenFiles are the process's own. It is that of the tests here, whose values are put back.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/wherry-node/wherry/internal/kubeclient"
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
 // ownNode follows the node's own object, so that a status need not begin with a request: one watch instead of a GET each 10 s.

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/server"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
 // buildServer wires the node's HTTPS API, where a listener wants it.

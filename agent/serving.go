@@ -11,9 +11,9 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/wherry-node/wherry/internal/identity"
-	"github.com/wherry-node/wherry/internal/kubeclient"
-	"github.com/wherry-node/wherry/internal/server"
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+	"github.com/wherry-node/wherry/internal/edge/identity"
+	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
 // openServing gets the certificate of the HTTPS API.

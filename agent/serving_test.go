@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // A request made of --node-ip alone would lack the node's name, and another would follow as soon as there is a Node. The

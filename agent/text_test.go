@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/wherry-node/wherry/internal/event"
-	"github.com/wherry-node/wherry/internal/pod"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
 // hostile is what a hook, a probe or a runtime may say: 16 MiB of binary.

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podworker"
-	"github.com/wherry-node/wherry/internal/probe"
-	"github.com/wherry-node/wherry/internal/server"
-	"github.com/wherry-node/wherry/internal/stats"
-	"github.com/wherry-node/wherry/internal/timeline"
-	"github.com/wherry-node/wherry/internal/work"
+	"github.com/wherry-node/wherry/internal/base/work"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/edge/probe"
+	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/edge/stats"
+	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
 // Here stands which of the node's own work is of which class: all of it meets in one work.Scheduler, which is the agent's own.

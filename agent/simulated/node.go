@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/wherry-node/wherry/agent"
-	"github.com/wherry-node/wherry/internal/nodefacts"
-	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/node/nodefacts"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
 // Config says what a simulated node is like. The zero value is a machine with 100 CPUs, 32 GiB of memory and 1 TiB of storage,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
 // newCRI serves the simulated runtime by itself.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/wherry-node/wherry/internal/identity"
+	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
 // csrFlags are the options of wherry csr.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // The units' command lines, with what kubeadm and an administrator put into the variables, are ones that the agent takes.

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/launch"
+	"github.com/wherry-node/wherry/internal/cli/launch"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// newKubelet is the node agent. Its flags are parsed by internal/config alone: flags have to be read twice, before and
+// newKubelet is the node agent. Its flags are parsed by internal/edge/config alone: flags have to be read twice, before and
 // after the files that they name.
 func newKubelet() *cobra.Command {
 	return &cobra.Command{

@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/podctl"
+	"github.com/wherry-node/wherry/internal/cli/podctl"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 func main() {

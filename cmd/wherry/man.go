@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/wherry-node/wherry/internal/config"
-	"github.com/wherry-node/wherry/internal/manpage"
+	"github.com/wherry-node/wherry/internal/cli/manpage"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // newMan writes the manual pages. They are made from the commands, so they are those of this very program.

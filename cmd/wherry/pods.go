@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/wherry-node/wherry/internal/podctl"
+	"github.com/wherry-node/wherry/internal/cli/podctl"
 )
 
 // newPodCommands are those that speak with an agent over its socket.

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/wherry-node/wherry/internal/podctl"
+	"github.com/wherry-node/wherry/internal/cli/podctl"
 )
 
 func newRun() *cobra.Command {

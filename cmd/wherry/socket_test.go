@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // A node of a cluster has a control socket only where somebody asks for it, and none lies where pods may see it.

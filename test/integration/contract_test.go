@@ -6,9 +6,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wherry-node/wherry/internal/cri"
-	"github.com/wherry-node/wherry/internal/simcri/cricontract"
-	"github.com/wherry-node/wherry/internal/simkube/kubecontract"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+	"github.com/wherry-node/wherry/internal/sim/simcri/cricontract"
+	"github.com/wherry-node/wherry/internal/sim/simkube/kubecontract"
 )
 
 // The simulated API server is held to what this one, the real one, does; so is this one: a case that it does not pass

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wherry-node/wherry/internal/cri"
+	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
 // eyes watch a node's containers through CRI and its pods through the API, and write down what should not be.

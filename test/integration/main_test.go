@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/wherry-node/wherry/internal/config"
+	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
 // prefix begins the name of every directory and cgroup that a run makes; the process id follows.

@@ -19,15 +19,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	critest "k8s.io/cri-api/pkg/apis/testing"
 
-	"github.com/wherry-node/wherry/internal/cgroup"
-	"github.com/wherry-node/wherry/internal/cri"
-	"github.com/wherry-node/wherry/internal/crispec"
-	"github.com/wherry-node/wherry/internal/hostfs"
-	"github.com/wherry-node/wherry/internal/image"
-	"github.com/wherry-node/wherry/internal/perform"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/userns"
-	"github.com/wherry-node/wherry/internal/volume"
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+	"github.com/wherry-node/wherry/internal/edge/image"
+	"github.com/wherry-node/wherry/internal/edge/userns"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
 // ErrNoVolume is a pod with a volume that cannot be made, for what it asks for is not there: no agent tells a runtime of it.

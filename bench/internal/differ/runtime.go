@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
 // Call is a request of an agent to its runtime that changes something, or that runs a command in a container.

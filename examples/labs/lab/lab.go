@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/wherry-node/wherry/internal/simkube"
+	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
 // Main parses the flags and runs a lab until Ctrl-C.

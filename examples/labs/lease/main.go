@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/handtools"
+	"github.com/wherry-node/wherry/internal/cli/handtools"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/handtools"
+	"github.com/wherry-node/wherry/internal/cli/handtools"
 )
 
 // said keeps what the lab prints, and ends the lab when it has said enough.

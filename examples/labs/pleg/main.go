@@ -19,10 +19,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/cri"
-	"github.com/wherry-node/wherry/internal/pleg"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/simcri"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+	"github.com/wherry-node/wherry/internal/edge/pleg"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
 func main() {

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podset"
-	"github.com/wherry-node/wherry/internal/source"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/podset"
+	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
 func main() {

@@ -23,12 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/admit"
-	"github.com/wherry-node/wherry/internal/checkpoint"
-	"github.com/wherry-node/wherry/internal/crispec"
-	"github.com/wherry-node/wherry/internal/decide"
-	"github.com/wherry-node/wherry/internal/pod"
-	"github.com/wherry-node/wherry/internal/podworker"
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/checkpoint"
+	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
 func main() {

@@ -21,7 +21,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/examples/labs/lab"
-	"github.com/wherry-node/wherry/internal/timeline"
+	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
 func main() {

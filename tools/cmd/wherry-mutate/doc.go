@@ -4,7 +4,7 @@
 // All mutants are compiled into one test binary, behind a number in the environment: a mutant costs a run of the tests and
 // no compilation. Nothing in the tree is written: the changed files reach the compiler by go's -overlay.
 //
-//	wherry-mutate -dir .. -pkg ./internal/decide -known internal/decide/testdata/mutants.txt
+//	wherry-mutate -dir .. -pkg ./internal/core/decide -known internal/core/decide/testdata/mutants.txt
 //
 // A mutant is named by file, function, what was changed and which one of its kind it is in that function, so that names
 // outlive edits elsewhere. The file of known survivors gives each a reason ("NAME: reason"); a survivor that is not in it,

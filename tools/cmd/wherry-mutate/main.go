@@ -33,7 +33,7 @@ func main() {
 	var c config
 	var stages string
 	flag.StringVar(&c.dir, "dir", ".", "root of the module")
-	flag.StringVar(&c.pkg, "pkg", "./internal/decide", "the package to change and whose tests to run")
+	flag.StringVar(&c.pkg, "pkg", "./internal/core/decide", "the package to change and whose tests to run")
 	flag.StringVar(&c.known, "known", "", "file of known survivors: NAME: reason")
 	flag.StringVar(&c.only, "only", "", "only mutants whose name contains this")
 	flag.StringVar(&stages, "run", "^TestScripts$;^TestSearch$", "regular expressions of tests, run one after another, quick ones first")

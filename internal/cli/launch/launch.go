@@ -1,0 +1,152 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/agent/simulated"
+	"github.com/wherry-node/wherry/internal/edge/config"
+)
+
+// settleAfter is when a node that was started is at rest. Its start leaves garbage (certificates, lists, the node's first status),
+// and a heap below 4 MiB, which is what a quiet node has, is collected each two minutes only and given back later still.
+const settleAfter = 20 * time.Second
+
+// Kubelet builds a node from its configuration and runs it until ctx ends. level is that of log, where it may be set
+// (enableDebugFlagsHandler); nil: it may not.
+func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *slog.LevelVar) error {
+	klog.SetSlogLogger(log) // what Kubernetes' libraries log; klog is one per process
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("read host name: %w", err)
+	}
+	c, err := AgentConfig(cfg, hostname)
+	if err != nil {
+		return err
+	}
+	deps := agent.Deps{Machine: agent.RealMachine()}
+	run := func(ctx context.Context, a *agent.Agent) error { return a.Run(ctx) }
+	if cfg.Simulated != nil {
+		n := simulatedNode(&cfg, log)
+		defer n.Close()
+		deps, run = n.Deps(), withStreams(n)
+	}
+	deps.Log, deps.ProcessMetrics = log, true
+	if level != nil {
+		deps.SetVerbosity = func(value string) error { return config.SetVerbosity(level, value) }
+	}
+	a, err := agent.New(c, deps)
+	if err != nil {
+		return err
+	}
+	defer time.AfterFunc(settleAfter, debug.FreeOSMemory).Stop()
+	return run(ctx, a)
+}
+
+// AgentConfig is the agent's configuration as flags and files say it, on a machine of that name.
+func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
+	name, err := cfg.NodeName(hostname)
+	if err != nil {
+		return agent.Config{}, err
+	}
+	if cfg.HostnameOverride != "" {
+		hostname = name
+	}
+	c := agent.Config{
+		NodeName: name, Hostname: hostname, Kubelet: cfg.Kubelet, RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
+		CloudProvider: cfg.CloudProvider, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
+		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
+		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
+		Owner: cfg.Owner, ManageHost: cfg.Simulated == nil, Server: serverLimits(&cfg.Wherry.Server),
+	}
+	if m := int(cfg.MaxDeadContainers); m >= 0 {
+		c.MaxDeadContainers = &m
+	}
+	if cfg.Simulated != nil {
+		c.Kubelet.MaxPods = cfg.Simulated.Pods
+	}
+	c.ControlSocket, c.ControlSocketOptional = controlSocket(&cfg)
+	return c, nil
+}
+
+// controlSocket is where the control socket is. The usual one, where nobody asked for it, may be missing.
+func controlSocket(cfg *config.Config) (path string, optional bool) {
+	path, asked := cfg.ControlSocket()
+	switch {
+	case path == "" || cfg.Simulated != nil && !asked && !cfg.Standalone():
+		return "", false
+	case !asked && os.Geteuid() != 0: // the usual directory is root's
+		return filepath.Join(cfg.RootDir, "wherry.sock"), true
+	}
+	return path, !asked
+}
+
+func serverLimits(s *config.WherryServer) agent.ServerLimits {
+	return agent.ServerLimits{
+		StreamingByGet: s.StreamingByGet == config.StreamingAsUpstream, ReviewQPS: float32(s.ReviewQPS), ReviewBurst: s.ReviewBurst,
+		WaitingReviews: s.MaxWaitingReviews, UnknownConnections: s.MaxUnknownConnections,
+	}
+}
+
+// logLinks is where log collectors look for the logs of all containers, wherever podLogsDir is. The agent that wherry run
+// starts and a node without containers make no links.
+func logLinks(cfg *config.Config) string {
+	if cfg.Simulated != nil || cfg.Owner != "" {
+		return ""
+	}
+	return "/var/log/containers"
+}
+
+// simulatedNode is a runtime in memory and a machine that does not exist. Its address is one of this host's where --node-ip says
+// so, so that the API server reaches the node's own API.
+func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
+	s := cfg.Simulated
+	sim := simulated.Config{
+		CPUs: int(s.CPU.Value()), Memory: s.Memory, Logs: filepath.Clean(cfg.Kubelet.PodLogsDir) != systemLogs, Log: log,
+	}
+	for _, ip := range cfg.NodeIPs {
+		if !ip.IsUnspecified() {
+			sim.Address = ip
+			break
+		}
+	}
+	if !sim.Address.IsValid() {
+		// The host's own address: an API server does not proxy to a loopback one. Without any, loopback it is.
+		sim.Address = simulated.HostAddress()
+	}
+	log.Info("simulated node: pods are kept in memory and nothing runs", "cpus", sim.CPUs, "memory", sim.Memory.String(), "pods", s.Pods)
+	return simulated.New(sim)
+}
+
+// systemLogs is where a real node's logs go: a simulated one writes there only what it is told to.
+const systemLogs = "/var/log/pods"
+
+// withStreams runs an agent and lets exec, attach and port-forward reach the simulated containers.
+func withStreams(n *simulated.Node) func(context.Context, *agent.Agent) error {
+	return func(ctx context.Context, a *agent.Agent) error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("listen for streams of the simulated runtime: %w", err)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		streams := make(chan error, 1)
+		go func() {
+			defer cancel()
+			streams <- n.ServeStreams(ctx, l)
+		}()
+		err = a.Run(ctx)
+		cancel()
+		return errors.Join(err, <-streams)
+	}
+}

@@ -1,0 +1,36 @@
+package launch
+
+import (
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/edge/config"
+)
+
+// Log collectors look in /var/log/containers, wherever podLogsDir is.
+func TestLinksOfContainerLogs(t *testing.T) {
+	t.Parallel()
+	own, err := (&Own{Runtime: "unix:///nowhere", Root: t.TempDir(), Socket: "/nowhere"}).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, _, err := config.Load([]string{"--hostname-override=a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved.Kubelet.PodLogsDir = "/data/logs"
+	simulated := moved
+	simulated.Simulated = &config.SimulatedNode{}
+	for _, c := range []struct {
+		name string
+		cfg  config.Config
+		want string
+	}{{"another podLogsDir", moved, "/var/log/containers"}, {"wherry run", own, ""}, {"a simulated node", simulated, ""}} {
+		a, err := AgentConfig(c.cfg, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.LogLinkDir; got != c.want {
+			t.Errorf("%s: links in %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/ptr"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Own is the agent that wherry run starts where none listens.
+type Own struct {
+	// Socket, Root and Runtime have defaults (Complete).
+	Socket, Root, Runtime string
+	// CgroupRoot is the control group of its pods; NodeName is the host's where it is empty.
+	CgroupRoot, NodeName string
+	// Verbosity of its log on standard error; 0: a file in Root.
+	Verbosity int
+}
+
+// Complete fills in what was not said, and finds a container runtime that answers.
+func (o *Own) Complete(ctx context.Context) error {
+	if o.Socket == "" {
+		if o.Socket = os.Getenv("WHERRY_SOCKET"); o.Socket == "" {
+			o.Socket = OwnSocket()
+		}
+	}
+	if o.Root == "" {
+		if o.Root = "/var/lib/wherry"; os.Geteuid() != 0 {
+			o.Root = userDir()
+		}
+	}
+	var err error
+	o.Runtime, err = findRuntime(ctx, o.Runtime)
+	return err
+}
+
+// usualRuntimes are where container runtimes listen.
+func usualRuntimes() []string {
+	return []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock"}
+}
+
+// findRuntime chooses a runtime that answers, and says what is in the way where none does.
+func findRuntime(ctx context.Context, asked string) (string, error) {
+	if strings.HasPrefix(asked, "simulated://") {
+		return asked, nil
+	}
+	endpoints := []string{asked}
+	if asked == "" {
+		endpoints = nil
+		for _, path := range usualRuntimes() {
+			if _, err := os.Stat(path); err == nil {
+				endpoints = append(endpoints, "unix://"+path)
+			}
+		}
+	}
+	var errs []error
+	for _, e := range endpoints {
+		err := askRuntime(ctx, e)
+		if err == nil {
+			return e, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return "", fmt.Errorf("no container runtime found: none of %s is there: install containerd or CRI-O, name one with --container-runtime-endpoint, or try simulated://",
+			strings.Join(usualRuntimes(), ", "))
+	}
+	return "", errors.Join(errs...)
+}
+
+func askRuntime(ctx context.Context, endpoint string) error {
+	conn, err := cri.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	r, _ := cri.Services(conn, conn)
+	_, err = r.Version(ctx, &runtimeapi.VersionRequest{})
+	switch {
+	case err == nil:
+		return nil
+	case status.Code(err) == codes.Unimplemented:
+		return fmt.Errorf("container runtime at %s does not serve pods (CRI): take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart it", endpoint)
+	case strings.Contains(err.Error(), "permission denied"):
+		return fmt.Errorf("container runtime at %s may not be used by this user: run this as root (sudo)", endpoint)
+	}
+	return fmt.Errorf("container runtime at %s does not answer: is it running? %s", endpoint, status.Convert(err).Message())
+}
+
+// config is that of a node for one person: it takes no ports, evicts nothing, and keeps all that it has in one directory
+// and one control group, under a name of its own at the runtime, so that it does not meet a kubelet on the same machine.
+func (o *Own) config() (config.Config, error) {
+	args := []string{
+		"--container-runtime-endpoint=" + o.Runtime, "--root-dir=" + o.Root, "--cert-dir=" + filepath.Join(o.Root, "pki"),
+		"--push-socket=" + o.Socket, "--enable-server=false", "--healthz-port=0", "--cgroup-root=" + o.CgroupRoot,
+		"--cgroups-per-qos=false", "--enforce-node-allocatable=", "--make-iptables-util-chains=false", "--fail-swap-on=false", "--v=" + strconv.Itoa(o.Verbosity),
+		"--eviction-hard=memory.available<0%,nodefs.available<0%,imagefs.available<0%,nodefs.inodesFree<0%",
+	}
+	if o.NodeName != "" {
+		args = append(args, "--hostname-override="+o.NodeName)
+	}
+	cfg, _, err := config.Load(args)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Owner = "wherry run in " + o.Root
+	k := &cfg.Kubelet
+	k.PodLogsDir = filepath.Join(o.Root, "logs")
+	k.FailCgroupV1 = ptr.To(false)
+	k.ResolverConfig = ptr.To(resolvConf())
+	k.OOMScoreAdj = nil // the agent of a person is no more important than what else they run
+	return cfg, nil
+}
+
+// resolvConf is the file that names servers which pods can reach too: systemd-resolved's own listens on the host's
+// loopback only.
+func resolvConf() string {
+	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
+	text, err := os.ReadFile(usual)
+	if err == nil && strings.Contains(string(text), "nameserver 127.0.0.53") {
+		if _, err := os.Stat(resolved); err == nil {
+			return resolved
+		}
+	}
+	return usual
+}
+
+// Running is an agent in this process.
+type Running struct {
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when it has
+	err    error         // valid then
+}
+
+// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when answers says that its socket answers.
+func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*Running, error) {
+	root, err := filepath.Abs(o.Root)
+	if err == nil {
+		err = os.MkdirAll(root, 0o750)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the agent's directory: %w", err)
+	}
+	o.Root = root
+	cfg, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	log, logFile, err := o.log(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &Running{cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(r.ended)
+		defer func() { _ = logFile.Close() }()
+		r.err = Kubelet(inner, cfg, log, nil)
+	}()
+	for {
+		if answers(ctx) {
+			return r, nil
+		}
+		select {
+		case <-r.ended:
+			cancel()
+			if r.err == nil {
+				r.err = errors.New("it ended by itself")
+			}
+			return nil, fmt.Errorf("start an agent: %w", r.err)
+		default:
+		}
+		select {
+		case <-ctx.Done():
+			r.Stop()
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// log is a file in the agent's directory, or our own output where somebody wants to see more.
+func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
+	if o.Verbosity > 0 {
+		return cfg.NewLogger(os.Stderr), nil, nil
+	}
+	f, err := os.OpenFile(filepath.Join(o.Root, "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the agent's log: %w", err)
+	}
+	return cfg.NewLogger(f), f, nil
+}
+
+// Ended is closed when the agent has ended; Err is why.
+func (r *Running) Ended() <-chan struct{} { return r.ended }
+
+// Err is why the agent ended; valid once Ended is closed.
+func (r *Running) Err() error { return r.err }
+
+// Stop ends the agent and waits for its end. Its pods run on.
+func (r *Running) Stop() {
+	r.cancel()
+	<-r.ended
+}
+
+// Forget removes what an agent leaves that has no pods any more: its directory, where it was the usual one, with the mount
+// that it is, and its control group.
+func (o *Own) Forget() {
+	pushed, _ := os.ReadDir(filepath.Join(o.Root, "pushed"))
+	pods, _ := os.ReadDir(filepath.Join(o.Root, "pods"))
+	if len(pushed)+len(pods) > 0 || strings.HasPrefix(o.Runtime, "simulated://") {
+		return
+	}
+	_ = hostfs.Host{}.TakeBackShared(o.Root)
+	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log"} {
+		_ = os.Remove(filepath.Join(o.Root, name)) // only what is empty
+	}
+	_ = os.Remove(o.Root)
+	_ = os.Remove(filepath.Dir(o.Socket))
+	name := strings.Trim(o.CgroupRoot, "/")
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	for _, g := range append(groups, "/sys/fs/cgroup/"+name, "/sys/fs/cgroup/"+name+".slice") {
+		_ = os.Remove(g) // a group that has processes or groups stays
+	}
+}
+
+// OwnSocket is where wherry run listens.
+func OwnSocket() string {
+	if os.Geteuid() == 0 {
+		return config.SystemSocket
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "wherry.sock")
+	}
+	return filepath.Join(userDir(), "wherry.sock")
+}
+
+// userDir is where somebody who is not root keeps the state of their node.
+func userDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "wherry")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "."
+	}
+	return filepath.Join(home, ".local", "share", "wherry")
+}

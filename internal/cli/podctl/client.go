@@ -1,0 +1,273 @@
+package podctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/remotecommand"
+	spdyclient "k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/edge/source"
+)
+
+// client speaks with the agent behind a control socket.
+type client struct {
+	socket    string
+	http      *http.Client
+	transport *http.Transport
+}
+
+// openClient finds an agent: on the socket that was asked for, or on one of the usual ones.
+func openClient(ctx context.Context, asked string) (*client, error) {
+	socket, err := findSocket(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(socket), nil
+}
+
+func newClient(socket string) *client {
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	return &client{socket: socket, http: &http.Client{Transport: t}, transport: t}
+}
+
+// answerError is an answer that is not a success.
+type answerError struct {
+	status int
+	text   string
+}
+
+func (e *answerError) Error() string { return e.text }
+
+func isNotFound(err error) bool {
+	var a *answerError
+	return errors.As(err, &a) && a.status == http.StatusNotFound
+}
+
+// do sends a request and returns the body of a success.
+func (c *client) do(ctx context.Context, method, path string, query url.Values, body []byte) (io.ReadCloser, error) {
+	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return nil, noAgent{c.socket}
+		}
+		return nil, fmt.Errorf("ask the agent at %s: %w", c.socket, errors.Unwrap(err))
+	}
+	if resp.StatusCode < 300 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if resp.StatusCode == http.StatusUnauthorized {
+		return nil, &answerError{resp.StatusCode, "the agent at " + c.socket + " refuses this process: only root and the agent's user may use it, and not from a container (its log says why)"}
+	}
+	return nil, &answerError{resp.StatusCode, refusal(text)}
+}
+
+// refusal is the text of an answer that is not a success.
+func refusal(body []byte) string {
+	var a source.PushAnswer
+	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
+		var lines []string
+		for _, e := range a.Errors {
+			lines = append(lines, e.Message)
+		}
+		return strings.Join(lines, "\n")
+	}
+	return strings.TrimSpace(string(body))
+}
+
+func (c *client) ask(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
+	r, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if into == nil {
+		_, err = io.Copy(io.Discard, r)
+	} else {
+		err = json.NewDecoder(r).Decode(into)
+	}
+	if err != nil {
+		return fmt.Errorf("read the agent's answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+func (c *client) pods(ctx context.Context) ([]v1.Pod, error) {
+	var l v1.PodList
+	err := c.askList(ctx, &l) // in a statement of its own: Go does not say which operand of a return is read first
+	return l.Items, err
+}
+
+func (c *client) askList(ctx context.Context, l *v1.PodList) error {
+	return c.ask(ctx, http.MethodGet, "/pods", nil, nil, l)
+}
+
+// pod returns one pod; isNotFound once nothing of it is left.
+func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	var p v1.Pod
+	return &p, c.ask(ctx, http.MethodGet, "/pods/"+namespace+"/"+name, nil, nil, &p)
+}
+
+func (c *client) push(ctx context.Context, name string, manifest []byte) (source.PushAnswer, error) {
+	var a source.PushAnswer
+	err := c.ask(ctx, http.MethodPost, "/pods", url.Values{"name": {name}}, manifest, &a)
+	return a, err
+}
+
+// end stops a pod, or removes it.
+func (c *client) end(ctx context.Context, p *v1.Pod, grace *int64, remove bool) error {
+	query := url.Values{}
+	if grace != nil {
+		query.Set("gracePeriodSeconds", strconv.FormatInt(*grace, 10))
+	}
+	path := "/pods/" + p.Namespace + "/" + p.Name
+	if remove {
+		return c.ask(ctx, http.MethodDelete, path, query, nil, nil)
+	}
+	return c.ask(ctx, http.MethodPost, path+"/stop", query, nil, nil)
+}
+
+// logs returns a container's log. It is for the caller to close.
+func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query url.Values) (io.ReadCloser, error) {
+	return c.do(ctx, http.MethodGet, "/containerLogs/"+p.Namespace+"/"+p.Name+"/"+container, query, nil)
+}
+
+// events returns the events after a place in their order, and the place of the next; wait is how long one is waited for.
+func (c *client) events(ctx context.Context, after string, wait time.Duration) ([]v1.Event, string, error) {
+	query := url.Values{}
+	if after != "" {
+		query.Set("after", after)
+		query.Set("wait", strconv.Itoa(int(wait.Seconds())))
+	}
+	var l v1.EventList
+	err := c.ask(ctx, http.MethodGet, "/events", query, nil, &l)
+	if isNotFound(err) {
+		err = errors.New("this node's events are in its API server: kubectl get events")
+	}
+	return l.Items, l.ResourceVersion, err
+}
+
+// explanation is the answer of /explain.
+type explanation struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	UID       string            `json:"uid"`
+	Dropped   int               `json:"dropped,omitempty"`
+	Records   []timeline.Record `json:"records"`
+	// Inspection is what keeps the node from knowing what runs of the pod.
+	Inspection string `json:"inspection,omitempty"`
+}
+
+func (c *client) explain(ctx context.Context, p *v1.Pod) (explanation, error) {
+	var e explanation
+	err := c.ask(ctx, http.MethodGet, "/explain/"+p.Namespace+"/"+p.Name, nil, nil, &e)
+	return e, err
+}
+
+// stream runs a command in a container, or attaches to it.
+func (c *client) stream(ctx context.Context, path string, query url.Values, o remotecommand.StreamOptions) error {
+	set := func(name string, on bool) {
+		if on {
+			query.Set(name, "1")
+		}
+	}
+	set("input", o.Stdin != nil)
+	set("output", o.Stdout != nil)
+	set("error", o.Stderr != nil && !o.Tty)
+	set("tty", o.Tty)
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: c.transport})
+	if err != nil {
+		return err
+	}
+	u := &url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	x, err := remotecommand.NewSPDYExecutorForTransports(rt, spdyclient.NewUpgraderForStreaming(rt), http.MethodPost, u)
+	if err != nil {
+		return err
+	}
+	return x.StreamWithContext(ctx, o)
+}
+
+// find returns the pod that a user means by NAME, NAMESPACE/NAME or pod/NAME, with or without the node's name at its end.
+// Without a namespace it may be in any, where only one has it.
+func (c *client) find(ctx context.Context, namespace, arg string) (*v1.Pod, error) {
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return findPod(pods, namespace, arg)
+}
+
+func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
+	name := strings.TrimPrefix(strings.TrimPrefix(arg, "pods/"), "pod/")
+	if ns, n, ok := strings.Cut(name, "/"); ok {
+		namespace, name = ns, n
+	}
+	var found []*v1.Pod
+	for i := range pods {
+		p := &pods[i]
+		if namespace != "" && p.Namespace != namespace {
+			continue
+		}
+		if p.Name == name || p.Name == name+"-"+p.Spec.NodeName {
+			found = append(found, p)
+		}
+	}
+	switch len(found) {
+	case 0:
+		var names []string
+		for i := range pods {
+			names = append(names, pods[i].Namespace+"/"+pods[i].Name)
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("pod %q is not on this node, which has none", arg)
+		}
+		return nil, fmt.Errorf("pod %q is not on this node; it has %s", arg, shortList(names))
+	case 1:
+		return found[0], nil
+	}
+	for _, p := range found {
+		if p.Namespace == v1.NamespaceDefault {
+			return p, nil
+		}
+	}
+	var names []string
+	for _, p := range found {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	return nil, fmt.Errorf("pod %q may be %s: say which with -n", arg, strings.Join(names, " or "))
+}
+
+// shortList names a few of many.
+func shortList(names []string) string {
+	const few = 8
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}

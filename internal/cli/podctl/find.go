@@ -1,0 +1,54 @@
+package podctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/wherry-node/wherry/internal/cli/launch"
+	"github.com/wherry-node/wherry/internal/edge/config"
+)
+
+// findSocket is the socket that an agent listens on: the one that was asked for, or the first of the usual ones that
+// answers.
+func findSocket(ctx context.Context, asked string) (string, error) {
+	if asked == "" {
+		asked = os.Getenv("WHERRY_SOCKET")
+	}
+	candidates := []string{asked}
+	if asked == "" {
+		candidates = []string{launch.OwnSocket()}
+		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // agents with a --root-dir of their own
+		for _, path := range others {
+			if path != candidates[0] {
+				candidates = append(candidates, path)
+			}
+		}
+	}
+	var refused error
+	for _, path := range candidates {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err == nil {
+			_ = conn.Close()
+			return path, nil
+		}
+		if errors.Is(err, os.ErrPermission) {
+			refused = fmt.Errorf("the agent's socket %s belongs to somebody else: run this as its owner (sudo)", path)
+		}
+	}
+	if refused != nil {
+		return "", refused
+	}
+	return "", noAgent{candidates[0]}
+}
+
+// noAgent: nobody listens.
+type noAgent struct{ socket string }
+
+func (e noAgent) Error() string {
+	return fmt.Sprintf("no agent listens on %s: start one with \"wherry run\" or \"wherry kubelet\", or name its socket with --socket; "+
+		"a node of a cluster has one only with --push-socket=%s or controlSocket.enabled: true in its --wherry-config", e.socket, config.SystemSocket)
+}

@@ -1,0 +1,61 @@
+package podctl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/edge/socket"
+)
+
+// The socket on which an agent listens is found; where none does, the error says what to do.
+func TestFindSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "wherry.sock")
+	l, err := socket.Listen(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := findSocket(t.Context(), path); err != nil || got != path {
+		t.Errorf("found %q, %v", got, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	var none noAgent
+	if _, err := findSocket(t.Context(), path); !errors.As(err, &none) || !strings.Contains(err.Error(), "no agent listens on "+path+": start one with \"wherry run\" or \"wherry kubelet\"") {
+		t.Errorf("without an agent: %v", err)
+	}
+}
+
+// What is wrong with manifests is said with file and line before anything is done.
+func TestReadManifests(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml":       "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n",
+		"b.json":       `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"},"data":{"k":"v"}}`,
+		".hidden.yaml": "nonsense",
+		"README.md":    "nonsense",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := readManifests([]string{dir, "-"}, strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec: {containers: [{name: c, image: i}]}\n"))
+	if err != nil || m.pods != 2 || strings.Count(string(m.all), "\n---\n") != 2 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: c\n    imagee: i\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readManifests([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), bad+":7: document 1, Pod default/a: spec.containers[0].imagee") {
+		t.Errorf("a bad one: %v", err)
+	}
+	if _, err := readManifests([]string{filepath.Join(dir, "absent")}, nil); err == nil {
+		t.Error("an absent one is no error")
+	}
+}

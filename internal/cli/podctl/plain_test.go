@@ -1,0 +1,106 @@
+package podctl
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/timeline"
+)
+
+// hostile is what a container may write into a message, and what a terminal must not get.
+const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u2028"
+
+// unsafe reports what in a text still controls a terminal.
+func unsafe(s string) string {
+	for _, r := range s {
+		if r != '\n' && r != '\t' && isControl(r) {
+			return string(r)
+		}
+	}
+	if !utf8.ValidString(s) {
+		return "bytes that are no UTF-8"
+	}
+	return ""
+}
+
+// No command passes on what a container, a tenant or a runtime wrote to control the terminal of whoever looks.
+func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	p := shownPod("web", func(p *v1.Pod) {
+		p.Name, p.Namespace, p.Status.Reason, p.Status.PodIP = hostile, hostile, hostile, hostile
+		p.Spec.Containers[0].Image = hostile
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: hostile, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1, Reason: hostile, Message: hostile}}}}
+	})
+	event := v1.Event{
+		InvolvedObject: v1.ObjectReference{Kind: hostile, Name: hostile, FieldPath: "spec.containers{" + hostile + "}"}, Type: hostile,
+		Reason: hostile, Message: hostile, LastTimestamp: metav1.Time{Time: now}, Count: 1,
+	}
+	for name, write := range map[string]func(b *bytes.Buffer) error{
+		"ps":      func(b *bytes.Buffer) error { return writePods(b, []v1.Pod{p}, now, true) },
+		"ps name": func(b *bytes.Buffer) error { return printPods(b, b, []v1.Pod{p}, "name") },
+		"ps json": func(b *bytes.Buffer) error { return printPods(b, b, []v1.Pod{p}, "json") },
+		"ps yaml": func(b *bytes.Buffer) error { return printPods(b, b, []v1.Pod{p}, "yaml") },
+		"events":  func(b *bytes.Buffer) error { return writeEvents(b, []v1.Event{event}, now, true) },
+		"explain": func(b *bytes.Buffer) error {
+			return writeExplanation(b, explanation{Records: []timeline.Record{{At: now, What: hostile, Why: hostile, Error: hostile}}})
+		},
+		"run": func(b *bytes.Buffer) error {
+			r := &runner{Run: &Run{}, say: newLineWriter(b), seen: map[string]string{}}
+			r.sayPod(&p)
+			r.progress("pod/%s %s: %s", p.Name, event.Reason, event.Message)
+			return nil
+		},
+		"error": func(b *bytes.Buffer) error { SayError(b, &answerError{500, hostile}); return nil },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if bad := unsafe(b.String()); bad != "" {
+			t.Errorf("%s passes on %q: %q", name, bad, b.String())
+		}
+		if !strings.Contains(b.String(), "title") || strings.Contains(b.String(), "\nfake row") && name != "error" {
+			t.Errorf("%s: the text is gone, or makes a row of its own: %q", name, b.String())
+		}
+	}
+	if got := plain("späte Grüße 日本"); got != "späte Grüße 日本" {
+		t.Errorf("what is no control character is changed: %q", got)
+	}
+}
+
+// Logs keep their colours on a terminal, and nothing else that controls it, whatever pieces they come in.
+func TestLogsOnATerminal(t *testing.T) {
+	t.Parallel()
+	text := "\x1b[1;31mred\x1b[0m ü\r\n" + hostile + "\x1b[" + strings.Repeat("1", 100) + "m\tend\n"
+	for piece := 1; piece < 9; piece++ {
+		var b bytes.Buffer
+		w := &terminalWriter{w: &b}
+		for rest := []byte(text); len(rest) > 0; {
+			n := min(piece, len(rest))
+			if m, err := w.Write(rest[:n]); err != nil || m != n {
+				t.Fatal(m, err)
+			}
+			rest = rest[n:]
+		}
+		got := b.String()
+		coloured, rest, _ := strings.Cut(got, "\r\n")
+		if coloured != "\x1b[1;31mred\x1b[0m ü" || !strings.HasSuffix(got, "\tend\n") {
+			t.Errorf("in pieces of %d: %q", piece, got)
+		}
+		rest = strings.ReplaceAll(rest, "\r\n", "\n") // an end of a line in any place is one
+		if bad := unsafe(rest); bad != "" {
+			t.Errorf("in pieces of %d: passes on %q: %q", piece, bad, rest)
+		}
+	}
+	var b bytes.Buffer
+	if plainTerminal(&b) != &b {
+		t.Error("what is no terminal does not get what the container wrote")
+	}
+}

@@ -1,0 +1,237 @@
+package podctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/cli/launch"
+	"github.com/wherry-node/wherry/internal/edge/source"
+)
+
+// Run runs the pods of manifests on this machine, without a cluster: on the agent that listens, or on one that it starts.
+type Run struct {
+	// Files are manifests, directories of them, or "-" for standard input.
+	Files []string
+	// Agent is one that is started.
+	Agent launch.Own
+	// Detach: push to an agent that runs, and end; with Wait, when all pods are ready or have run to their end.
+	Detach, Wait bool
+	// Keep leaves the pods running at the end.
+	Keep bool
+	// Quiet says nothing of progress; NoLogs shows nothing of what containers write.
+	Quiet, NoLogs bool
+	// Timeout: fail when the pods are not ready, or at their end, in this time; 0: wait on.
+	Timeout time.Duration
+	// Grace is as that of Stop.
+	Grace int64
+}
+
+// runner is one wherry run.
+type runner struct {
+	*Run
+	client  *client
+	mine    *launch.Running // nil: the agent is somebody else's
+	say     *lineWriter     // progress
+	out     *lineWriter     // what containers write
+	pods    []source.Pushed
+	several bool              // pods were given
+	seen    map[string]string // what was last said of each pod
+	events  string            // up to where they have been said
+	logs    sync.WaitGroup
+}
+
+// Run pushes the manifests, and shows what their pods do and write, to the end. The exit code of a container is an ExitStatus.
+func (o *Run) Run(ctx context.Context, s Streams) error {
+	m, err := readManifests(o.Files, s.In)
+	if err != nil {
+		return err
+	}
+	r := &runner{Run: o, say: newLineWriter(s.Err), out: newLineWriter(plainTerminal(s.Out)), seen: map[string]string{}}
+	for _, note := range m.notes {
+		r.progress("%s", note)
+	}
+	if err := r.open(ctx, m); err != nil {
+		return err
+	}
+	if r.mine != nil {
+		defer r.Agent.Forget()
+		defer r.mine.Stop()
+	}
+	r.sayEvents(ctx) // what was before is no news
+	if err := r.push(ctx, m); err != nil {
+		return err
+	}
+	if o.Detach && !o.Wait {
+		return nil
+	}
+	if len(r.pods) == 0 {
+		if r.mine == nil {
+			return nil
+		}
+		return r.serve(ctx)
+	}
+	code, err := r.follow(ctx)
+	if o.Detach {
+		if err == nil && code != 0 {
+			err = ExitStatus(code)
+		}
+		return err
+	}
+	if cleanErr := r.cleanUp(ctx); err == nil || ctx.Err() != nil {
+		err = cleanErr
+	}
+	if err == nil && code != 0 {
+		return ExitStatus(code)
+	}
+	return err
+}
+
+func (r *runner) progress(format string, args ...any) {
+	if !r.Quiet {
+		r.say.printf("%s", plain(fmt.Sprintf(format, args...)))
+	}
+}
+
+// open finds an agent, or starts one.
+func (r *runner) open(ctx context.Context, m *manifests) error {
+	socket, err := findSocket(ctx, r.Agent.Socket)
+	var none noAgent
+	switch {
+	case err == nil:
+		r.client = newClient(socket)
+		if r.Agent.Runtime != "" || r.Agent.Root != "" {
+			r.progress("An agent listens on %s: --container-runtime-endpoint and --root-dir are its own.", socket)
+		}
+		return nil
+	case !errors.As(err, &none):
+		return err
+	case r.Detach:
+		return fmt.Errorf("--detach: %w", err)
+	case m.pods == 0 && len(m.all) > 0:
+		return fmt.Errorf("there is no Pod among the manifests, and %w", err)
+	}
+	a := &r.Agent
+	if err := a.Complete(ctx); err != nil {
+		return err
+	}
+	r.client = newClient(a.Socket)
+	r.mine, err = a.Start(ctx, func(ctx context.Context) bool {
+		_, err := r.client.pods(ctx)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	r.progress("Agent started on %s, socket %s.", a.Runtime, a.Socket)
+	return nil
+}
+
+// push hands the manifests over and says what became of them.
+func (r *runner) push(ctx context.Context, m *manifests) error {
+	if len(m.all) == 0 {
+		return nil
+	}
+	for {
+		answer, err := r.client.push(ctx, "manifest", m.all)
+		var a *answerError
+		if errors.As(err, &a) && a.status == 503 { // it has not read its directory yet
+			if err := sleep(ctx, pollEvery); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, p := range answer.Items {
+			name := strings.ToLower(p.Kind) + "/" + p.Name
+			if r.Detach && !r.Quiet {
+				r.out.printf("%s %s", name, p.Result)
+			} else {
+				r.progress("%s %s", name, p.Result)
+			}
+			if p.Kind == "Pod" {
+				r.pods = append(r.pods, p)
+			}
+		}
+		r.several = len(r.pods) > 1
+		return nil
+	}
+}
+
+// serve keeps the agent running for the pods that earlier ones have left.
+func (r *runner) serve(ctx context.Context) error {
+	pods, err := r.client.pods(ctx)
+	if err != nil || len(pods) == 0 && len(r.Files) > 0 {
+		return err
+	}
+	r.progress("Looking after %d pods. Ctrl-C ends the agent; the pods run on.", len(pods))
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-r.mine.Ended():
+		return r.mine.Err()
+	}
+}
+
+// cleanUp ends what this command began, unless it is to be kept. It goes on when ctx has ended.
+func (r *runner) cleanUp(ctx context.Context) error {
+	if r.Keep {
+		for _, p := range r.pods {
+			r.progress("pod/%s runs on", p.Name)
+		}
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	var pods []*v1.Pod
+	for _, p := range r.pods {
+		if p.Result == source.PushUnchanged && r.mine == nil {
+			r.progress("pod/%s was here before and runs on", p.Name)
+			continue
+		}
+		now, err := r.client.pod(ctx, p.Namespace, p.Name)
+		if err != nil || now.UID != p.UID {
+			continue // somebody has removed or replaced it
+		}
+		if runsAny(now) {
+			r.progress("pod/%s stopping (up to %ds; Ctrl-C again leaves that to the next agent)", p.Name, graceOf(now, r.Grace))
+		}
+		if err := r.client.end(ctx, now, graceArg(r.Grace), true); err != nil {
+			return err
+		}
+		pods = append(pods, now)
+	}
+	for _, p := range pods {
+		for {
+			_, err := r.client.pod(ctx, p.Namespace, p.Name)
+			if isNotFound(err) {
+				r.progress("pod/%s removed", p.Name)
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if err := sleep(ctx, pollEvery); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// graceOf is how long a pod may take to end.
+func graceOf(p *v1.Pod, asked int64) int64 {
+	if asked >= 0 {
+		return asked
+	}
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
+		return *s
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}

@@ -1,0 +1,71 @@
+package podctl
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// followLogs shows what the containers of our pods write, from instance to instance, until ctx ends.
+func (r *runner) followLogs(ctx context.Context) {
+	for _, p := range r.pods {
+		r.logs.Go(func() {
+			uid := p.UID
+			began := map[string]string{} // container: the instance whose log is being shown
+			var streams sync.WaitGroup
+			defer streams.Wait()
+			for {
+				now, err := r.client.pod(ctx, p.Namespace, p.Name)
+				if err == nil && now.UID != uid { // replaced, or what is left of it
+					uid, began = now.UID, map[string]string{}
+				}
+				if err == nil {
+					for s := range pod.BaseStatuses(&now.Status) {
+						if s.ContainerID == "" || began[s.Name] == s.ContainerID || s.State.Waiting != nil {
+							continue
+						}
+						began[s.Name] = s.ContainerID
+						streams.Go(func() { r.showLog(ctx, now, s.Name) })
+					}
+					if done, _ := completed(now); done {
+						return
+					}
+				}
+				if sleep(ctx, pollEvery) != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
+	body, err := r.client.logs(ctx, p, container, url.Values{"follow": {"true"}})
+	if err != nil {
+		return // it has been replaced meanwhile
+	}
+	defer body.Close()
+	prefix := "[" + container + "] "
+	switch n := len(p.Spec.Containers) + len(p.Spec.InitContainers); {
+	case r.several:
+		prefix = "[" + p.Name + "/" + container + "] "
+	case n == 1:
+		prefix = ""
+	}
+	_ = r.out.copy(prefix, body) // it ends with its container, or with us
+}
+
+// drainTime is how long the last lines of containers that have ended may take.
+const drainTime = 30 * time.Second
+
+// drainLogs lets the logs of containers that have all ended come to their end.
+func (r *runner) drainLogs(stop context.CancelFunc) {
+	late := time.AfterFunc(drainTime, stop)
+	defer late.Stop()
+	r.logs.Wait()
+}

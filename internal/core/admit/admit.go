@@ -1,0 +1,198 @@
+package admit
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// The reasons of a refusal, as they stand in status.reason of the pod. Resources that do not suffice have
+// ReasonOutOf and the resource's name: OutOfcpu, OutOfmemory, OutOfpods, OutOfexample.com/gpu.
+const (
+	ReasonOutOf                 = "OutOf"
+	ReasonEvicted               = "Evicted"
+	ReasonSysctl                = "SysctlForbidden"
+	ReasonNodeInfo              = "InvalidNodeInfo"
+	ReasonOSLabel               = "PodOSSelectorNodeLabelDoesNotMatch"
+	ReasonOS                    = "PodOSNotSupported"
+	ReasonGroupsPolicy          = "SupplementalGroupsPolicyNotSupported"
+	ReasonNodeAffinity          = "NodeAffinity"
+	ReasonNodeName              = "NodeName"
+	ReasonNodePorts             = "NodePorts"
+	ReasonTaint                 = "TaintToleration"
+	ReasonAppArmor              = "AppArmor"
+	ReasonUnexpected            = "UnexpectedAdmissionError"
+	messagePredicate            = "Predicate %s failed: %s"
+	descriptionAffinity         = "node(s) didn't match Pod's node affinity/selector"
+	descriptionName             = "node(s) didn't match the requested node name"
+	descriptionPorts            = "node(s) didn't have free ports for the requested pod ports"
+	descriptionTaint            = "node(s) had taints that the pod didn't tolerate"
+	descriptionAppArmor         = "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+	descriptionAppArmorNoName   = "Cannot enforce AppArmor: invalid empty AppArmor profile name of container %s"
+	descriptionUnableToMakeRoom = "Unexpected error while attempting to recover from admission failure: " +
+		"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %s"
+)
+
+// Input is what an admission depends on.
+type Input struct {
+	Pod *v1.Pod
+	// Others are the pods that the node has admitted and that are not terminal, without Pod. Resources count as
+	// their spec says: the caller passes allocated resources where a resize is under way.
+	Others []*v1.Pod
+	// Node as last known: labels, taints, allocatable, features. Nil: the node is not known, nothing is admitted.
+	Node *v1.Node
+	// AllowedUnsafeSysctls is KubeletConfiguration.allowedUnsafeSysctls; a pattern ends in *.
+	AllowedUnsafeSysctls []string
+	// Kernel is the kernel release ("6.1.0-18-amd64"): some sysctls are safe from some version on. Empty: none of
+	// these is.
+	Kernel string
+	// Pressure are the node's pressure conditions that are true now.
+	Pressure []v1.NodeConditionType
+	// AppArmor is whether the kernel enforces AppArmor profiles.
+	AppArmor bool
+	// OS is the node's operating system; empty means this program's.
+	OS string
+}
+
+// Result is the answer. Exactly one of three: OK; refused for good, with Reason and Message; or not yet: the pods
+// in Preempt have to end first, with the reason Preempting, after which the caller asks again. Reason and Message
+// then say what is short.
+type Result struct {
+	OK      bool
+	Reason  string
+	Message string
+	Preempt []*v1.Pod
+}
+
+// ByNode reports whether the answer is a no that follows from what the Node says in the API: its labels, its taints, what it
+// has to give, what its runtime can do. A Node that is older than the pod's binding may say it wrongly.
+func (r Result) ByNode() bool {
+	switch r.Reason {
+	case ReasonNodeAffinity, ReasonTaint, ReasonGroupsPolicy, ReasonNodeInfo, ReasonUnexpected:
+		return !r.OK
+	}
+	return !r.OK && strings.HasPrefix(r.Reason, ReasonOutOf)
+}
+
+func refuse(reason, format string, args ...any) Result {
+	return Result{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Admit decides about one pod.
+func Admit(in Input) Result {
+	if in.OS == "" {
+		in.OS = runtime.GOOS
+	}
+	if r, bad := in.pressure(); bad {
+		return r
+	}
+	if r, bad := in.sysctls(); bad {
+		return r
+	}
+	if in.Node == nil {
+		return refuse(ReasonNodeInfo, "Kubelet cannot get node info.")
+	}
+	if r, bad := in.beyondPreemption(); bad {
+		return r
+	}
+	short := Shortages(in.Pod, in.Others, in.Node)
+	failed := in.predicates()
+	critical := crispec.IsCritical(in.Pod)
+	switch {
+	case len(short) > 0 && !(critical && len(failed) > 0):
+		if critical {
+			return in.makeRoom(short)
+		}
+		return refuse(short[0].Reason(), "%s", short[0])
+	case len(failed) > 0:
+		return failed[0]
+	}
+	if r, bad := in.apparmor(); bad {
+		return r
+	}
+	return Result{OK: true}
+}
+
+// pressure keeps pods off a node that is evicting: under memory pressure those without requests, under any other
+// all but critical ones.
+func (in *Input) pressure() (Result, bool) {
+	if len(in.Pressure) == 0 || crispec.IsCritical(in.Pod) {
+		return Result{}, false
+	}
+	if len(in.Pressure) == 1 && in.Pressure[0] == v1.NodeMemoryPressure {
+		taint := v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if crispec.QOS(in.Pod) != v1.PodQOSBestEffort || tolerated(in.Pod, &taint) {
+			return Result{}, false
+		}
+	}
+	return refuse(ReasonEvicted, "The node had condition: %v. ", in.Pressure), true
+}
+
+// tolerated reports whether a pod tolerates a taint: a toleration of the taint's key and effect, each empty for
+// all, that says Exists, or says the taint's value. (The operators that compare numbers are alpha, and off.)
+func tolerated(p *v1.Pod, taint *v1.Taint) bool {
+	for i := range p.Spec.Tolerations {
+		t := &p.Spec.Tolerations[i]
+		if (t.Effect != "" && t.Effect != taint.Effect) || (t.Key != "" && t.Key != taint.Key) {
+			continue
+		}
+		switch t.Operator {
+		case "", v1.TolerationOpEqual:
+			if t.Value == taint.Value {
+				return true
+			}
+		case v1.TolerationOpExists:
+			return true
+		}
+	}
+	return false
+}
+
+// beyondPreemption are the checks that ending other pods cannot help.
+func (in *Input) beyondPreemption() (Result, bool) {
+	if want, ok := in.Pod.Labels[v1.LabelOSStable]; ok && want != in.OS {
+		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"), true
+	}
+	if o := in.Pod.Spec.OS; o != nil && string(o.Name) != in.OS {
+		return refuse(ReasonOS, "Failed to admit pod as the OS field doesn't match node OS"), true
+	}
+	sc := in.Pod.Spec.SecurityContext
+	if sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict {
+		f := in.Node.Status.Features
+		if f == nil || f.SupplementalGroupsPolicy == nil || !*f.SupplementalGroupsPolicy {
+			return refuse(ReasonGroupsPolicy, "SupplementalGroupsPolicy=%s is not supported in this node",
+				v1.SupplementalGroupsPolicyStrict), true
+		}
+	}
+	return Result{}, false
+}
+
+// apparmor refuses a profile that nothing would enforce.
+func (in *Input) apparmor() (Result, bool) {
+	sc := in.Pod.Spec.SecurityContext
+	required := sc != nil && sc.AppArmorProfile != nil && sc.AppArmorProfile.Type != v1.AppArmorProfileTypeUnconfined
+	nameless := ""
+	for c := range crispec.Containers(in.Pod) {
+		a := crispec.AppArmor(in.Pod, c)
+		if a == nil || a.Type == v1.AppArmorProfileTypeUnconfined {
+			continue
+		}
+		required = true
+		if a.Type == v1.AppArmorProfileTypeLocalhost && (a.LocalhostProfile == nil || strings.TrimSpace(*a.LocalhostProfile) == "") {
+			nameless = c.Name
+		}
+	}
+	switch {
+	case !required:
+		return Result{}, false
+	case !in.AppArmor:
+		return refuse(ReasonAppArmor, descriptionAppArmor), true
+	case nameless != "":
+		return refuse(ReasonAppArmor, descriptionAppArmorNoName, nameless), true
+	}
+	return Result{}, false
+}

@@ -1,0 +1,231 @@
+package crispec
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// The limits of resolvers, as Kubernetes states them for pods.
+const (
+	maxNameservers = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+)
+
+// Warning is something that a user should see as an event; the configuration still works.
+type Warning struct {
+	Reason  string // of the event
+	Message string
+	Node    string // what the node's own event says, which comes beside it; "": the node gets none
+}
+
+// DNSInput is what a pod's resolver configuration depends on.
+type DNSInput struct {
+	Pod           *v1.Pod
+	ClusterDNS    []string
+	ClusterDomain string
+	// Host is the node's resolver configuration (ParseResolvConf of the file that resolvConf names); nil when
+	// resolvConf is empty: no DNS lookups from the host's view.
+	Host *runtimeapi.DNSConfig
+	// NodeIPs tell which loopback families exist, for Host nil.
+	NodeIPs []string
+}
+
+// DNS is the resolver configuration of a pod by its dnsPolicy and dnsConfig. What exceeds the limits is cut off
+// and warned of. A ClusterFirst pod on a node without a cluster DNS gets the Default policy, with a warning.
+func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
+	var warnings []Warning
+	c := &runtimeapi.DNSConfig{}
+	switch in.policy() {
+	case v1.DNSNone:
+	case v1.DNSDefault:
+		in.fromHost(c)
+	default:
+		if len(in.ClusterDNS) == 0 {
+			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+				v1.DNSClusterFirst, v1.DNSDefault)
+			if !pod.IsStatic(in.Pod) { // a node's own pods miss nothing where there is no cluster
+				who := fmt.Sprintf("%s_%s(%s)", in.Pod.Name, in.Pod.Namespace, in.Pod.UID)
+				warnings = append(warnings, Warning{Reason: "MissingClusterDNS", Node: text, Message: fmt.Sprintf("pod: %q. %s", who, text)})
+			}
+			in.fromHost(c)
+			break
+		}
+		c.Servers = append(c.Servers, in.ClusterDNS...)
+		if d := in.ClusterDomain; d != "" {
+			c.Searches = append(c.Searches, in.Pod.Namespace+".svc."+d, "svc."+d, d)
+		}
+		c.Searches = unique(append(c.Searches, in.Host.GetSearches()...))
+		c.Options = []string{"ndots:5"}
+	}
+	if extra := in.Pod.Spec.DNSConfig; extra != nil {
+		c.Servers = unique(append(c.Servers, extra.Nameservers...))
+		c.Searches = unique(append(c.Searches, extra.Searches...))
+		c.Options = mergeOptions(c.Options, extra.Options)
+	}
+	return c, append(warnings, fitLimits(c)...)
+}
+
+func (in *DNSInput) policy() v1.DNSPolicy {
+	switch p := in.Pod.Spec.DNSPolicy; p {
+	case v1.DNSNone, v1.DNSDefault:
+		return p
+	case v1.DNSClusterFirstWithHostNet:
+		return v1.DNSClusterFirst
+	default: // ClusterFirst, and what no API server has defaulted
+		if in.Pod.Spec.HostNetwork {
+			return v1.DNSDefault
+		}
+		return v1.DNSClusterFirst
+	}
+}
+
+func (in *DNSInput) fromHost(c *runtimeapi.DNSConfig) {
+	if in.Host != nil {
+		c.Servers = append(c.Servers, in.Host.Servers...)
+		c.Searches = append(c.Searches, in.Host.Searches...)
+		c.Options = append(c.Options, in.Host.Options...)
+		return
+	}
+	// An empty list would make the runtime use the host's resolv.conf: name the loopback instead.
+	for _, s := range in.NodeIPs {
+		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() && !ip.Is4In6() {
+			c.Servers = append(c.Servers, "::1")
+		} else {
+			c.Servers = append(c.Servers, "127.0.0.1")
+		}
+	}
+	if len(c.Servers) == 0 {
+		c.Servers = []string{"127.0.0.1"}
+	}
+	c.Searches = []string{"."}
+}
+
+// mergeOptions overrides options by name and keeps their order.
+func mergeOptions(have []string, extra []v1.PodDNSConfigOption) []string {
+	for _, o := range extra {
+		text := o.Name
+		if o.Value != nil && *o.Value != "" {
+			text += ":" + *o.Value
+		}
+		have = setOption(have, text)
+	}
+	return have
+}
+
+func setOption(have []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	for i, h := range have {
+		if n, _, _ := strings.Cut(h, ":"); n == name {
+			have[i] = option
+			return have
+		}
+	}
+	return append(have, option)
+}
+
+func fitLimits(c *runtimeapi.DNSConfig) []Warning {
+	var warnings []Warning
+	if len(c.Servers) > maxNameservers {
+		c.Servers = c.Servers[:maxNameservers]
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, " +
+			"some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.Servers, " ")})
+	}
+	// Some resolvers abort on a search path of more than 255 characters. An entry that is longer than
+	// a DNS subdomain is not a valid name.
+	var kept []string
+	chars := 0
+	for i, s := range c.Searches {
+		if i == maxSearches {
+			break
+		}
+		if len(s) > validation.DNS1123SubdomainMaxLength {
+			continue
+		}
+		if len(kept) > 0 {
+			chars++
+		}
+		chars += len(s)
+		if chars > maxSearchChars {
+			break
+		}
+		kept = append(kept, s)
+	}
+	if len(kept) < len(c.Searches) {
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, " +
+			"some search paths have been omitted, the applied search line is: " + strings.Join(kept, " ")})
+	}
+	c.Searches = kept
+	return warnings
+}
+
+func unique(in []string) []string {
+	seen := map[string]bool{}
+	out := in[:0:0]
+	for _, s := range in {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// ParseResolvConf reads a resolv.conf: nameservers add up, the last search line counts, the last value of an
+// option counts.
+func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
+	c := &runtimeapi.DNSConfig{}
+	for i, line := range strings.Split(string(data), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0][0] == '#' || fields[0][0] == ';' {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			if len(fields) < 2 {
+				return nil, fmt.Errorf("resolv.conf line %d: nameserver without an address", i+1)
+			}
+			c.Servers = append(c.Servers, fields[1])
+		case "search":
+			c.Searches = nil
+			for _, s := range fields[1:] {
+				if s != "." {
+					c.Searches = append(c.Searches, strings.TrimSuffix(s, "."))
+				}
+			}
+		case "options":
+			for _, o := range fields[1:] {
+				c.Options = setOption(c.Options, o)
+			}
+		}
+	}
+	return c, nil
+}
+
+// ResolvConfWarning is what the node is told of a resolver configuration that leaves too little of itself to pods, or "":
+// beside the search list of a node come those of the cluster, and "some resolvers" take no more than so many.
+func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
+	domains := maxSearches
+	if clusterDomain != "" {
+		domains -= 3 // a namespace's, the services', the cluster's
+	}
+	if len(c.Searches) > domains {
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, domains)
+	}
+	for _, s := range c.Searches {
+		if len(s) > validation.DNS1123SubdomainMaxLength {
+			return fmt.Sprintf("Resolv.conf file %q contains a search path which length is more than allowed %d chars!", path, validation.DNS1123SubdomainMaxLength)
+		}
+	}
+	if len(strings.Join(c.Searches, " ")) > maxSearchChars {
+		return fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", path, maxSearchChars)
+	}
+	return ""
+}

@@ -1,0 +1,47 @@
+package crispec
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// DefaultLogRoot is where logs of pods lie: KubeletConfiguration.podLogsDir.
+const DefaultLogRoot = "/var/log/pods"
+
+// LogDir is a pod's log directory: <root>/<namespace>_<name>_<uid>.
+func LogDir(root string, p *v1.Pod) string { return LogDirOf(root, pod.RefOf(p)) }
+
+// LogDirOf is LogDir of a pod whose object is gone.
+func LogDirOf(root string, ref pod.Ref) string {
+	return path.Join(root, ref.Namespace+"_"+ref.Name+"_"+string(ref.UID))
+}
+
+// LogName is a container's log file within the pod's log directory: <container>/<attempt>.log.
+func LogName(container string, attempt uint32) string {
+	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
+}
+
+// LogDepth is how many names at the end of a log's path a container could make, with /var/log or a part of it as a volume:
+// pod directory, container directory, file. The directory above them is the node's.
+const LogDepth = 3
+
+// LogPath is the whole path of one attempt's log.
+func LogPath(root string, p *v1.Pod, container string, attempt uint32) string {
+	return path.Join(LogDir(root, p), LogName(container, attempt))
+}
+
+// ParseLogAttempt reads the attempt out of a log file's base name: 3.log, and what rotation makes of it
+// (3.log.20261121-120000, also with .gz).
+func ParseLogAttempt(base string) (attempt uint32, ok bool) {
+	number, rest, found := strings.Cut(base, ".")
+	if !found || (rest != "log" && !strings.HasPrefix(rest, "log.")) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	return uint32(n), err == nil
+}

@@ -1,0 +1,271 @@
+package decide_test
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/podstatus"
+)
+
+func (w *world) healthOf(id string) *health {
+	for i := range w.health {
+		if w.health[i].id == id {
+			return &w.health[i]
+		}
+	}
+	return nil
+}
+
+// probed lists the containers of the spec that probes and hooks can belong to.
+func probed(p *v1.Pod) []*v1.Container {
+	var out []*v1.Container
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
+			out = append(out, c)
+		}
+	}
+	for i := range p.Spec.Containers {
+		out = append(out, &p.Spec.Containers[i])
+	}
+	return out
+}
+
+// probe takes what the probes found into memory, as the sync loop does at the begin of a turn: nothing before the
+// postStart hook is done, and what the API says of this very container until it has been probed.
+func (w *world) probe() {
+	if w.pod == nil {
+		return
+	}
+	for _, c := range probed(w.pod) {
+		inst := w.observed.Newest(c.Name)
+		if inst == nil || inst.State != pod.StateRunning {
+			continue
+		}
+		cm := w.mem.Ensure(c.Name)
+		var before *v1.ContainerStatus
+		if st := statusNamed(&w.pod.Status, c.Name); cm.ProbedID != inst.ID && st != nil && decide.SameContainer(st.ContainerID, inst.ID) {
+			before = st
+		}
+		if !decide.PostStartDone(c, cm, inst) && (before == nil || before.Started == nil || !*before.Started) {
+			continue
+		}
+		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
+			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, true, true, false
+			continue
+		}
+		h := w.healthOf(inst.ID)
+		if h == nil {
+			w.health = append(w.health, health{id: inst.ID})
+			h = &w.health[len(w.health)-1]
+			h.started = c.StartupProbe == nil || (before != nil && before.Started != nil && *before.Started)
+			h.ready = h.started && (c.ReadinessProbe == nil || (before != nil && before.Ready))
+		}
+		cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, h.started, h.ready, h.sick
+	}
+}
+
+func statusNamed(s *v1.PodStatus, name string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// report derives the status, holds its invariants and makes it what the API shows.
+func (w *world) report(plan *decide.Plan) {
+	if w.pod == nil {
+		w.told = nil
+		return
+	}
+	old := w.told
+	if old == nil {
+		old = &w.pod.Status
+	}
+	st := w.brain.derive(podstatus.Input{
+		Pod: w.pod, Old: w.told, Observed: &w.observed, Memory: &w.mem, Plan: plan, RuntimeName: "sim", Now: w.now,
+	})
+	w.checkTaken(&w.pod.Status, &st)
+	if terminalPhase(old.Phase) && st.Phase != old.Phase {
+		w.breaks(invTerminal, "terminal phase %s becomes %s", old.Phase, st.Phase)
+	}
+	if terminalPhase(st.Phase) && w.anyAlive() {
+		w.breaks(invFinalStatus, "phase %s is reported while a container lives", st.Phase)
+	}
+	for i := range old.ContainerStatuses {
+		if was, is := old.ContainerStatuses[i], st.ContainerStatuses[i]; is.RestartCount < was.RestartCount {
+			w.breaks(invCounts, "restart count of %s falls from %d to %d", is.Name, was.RestartCount, is.RestartCount)
+		}
+	}
+	if w.mem.Finished && plan.Phase >= decide.PhaseStopped && !terminalPhase(st.Phase) {
+		w.breaks(invTruth, "a finished pod is reported as %s", st.Phase)
+	}
+	w.told = &st
+	p := *w.pod
+	p.Status = st
+	w.pod = &p
+	if w.want != nil {
+		w.want = &p
+	}
+}
+
+// checkTaken holds a status against the one rule of the API server's that depends on what it was told before: a container
+// that has terminated stays so, unless its restart policy starts it again after that code.
+func (w *world) checkTaken(was, is *v1.PodStatus) {
+	for _, c := range append(slices.Clone(w.pod.Spec.InitContainers), w.pod.Spec.Containers...) {
+		for _, r := range c.RestartPolicyRules {
+			if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+				return
+			}
+		}
+	}
+	for _, lists := range [][2][]v1.ContainerStatus{
+		{was.InitContainerStatuses, is.InitContainerStatuses}, {was.ContainerStatuses, is.ContainerStatuses},
+		{was.EphemeralContainerStatuses, is.EphemeralContainerStatuses},
+	} {
+		for i := range min(len(lists[0]), len(lists[1])) {
+			before, now := &lists[0][i], &lists[1][i]
+			if before.State.Terminated == nil || now.State.Terminated != nil {
+				continue
+			}
+			if ephemeral(w.pod, now.Name) || !mayRunAgain(&w.pod.Spec, w.spec(now.Name), before.State.Terminated.ExitCode) {
+				w.breaks(invRefused, "%s has terminated with %d and is reported as waiting or running", now.Name, before.State.Terminated.ExitCode)
+			}
+		}
+	}
+}
+
+// die ends the agent. Of what was in flight, done says what reached the runtime; half of a start is a container that was
+// created. Nothing but the checkpoint, the API and the runtime is left.
+func (w *world) die(done func(i int) string) {
+	flights := w.flights
+	w.flights = nil
+	for i, f := range flights {
+		switch done(i) {
+		case "done":
+			if f.action.Op != pod.OpPullImage && f.action.Op != pod.OpPreStop && f.action.Op != pod.OpPostStart {
+				w.apply(f)
+			}
+		case "half":
+			w.create(f)
+		}
+	}
+	w.mem, w.told, w.health, w.down = w.saved.Clone(), nil, nil, true
+	for i := range w.records {
+		w.records[i].reserved = -1
+	}
+	for i := range w.fates {
+		// What a probe or a hook had found is found again; a hook whose end nobody kept runs again.
+		f := &w.fates[i]
+		f.hooked, f.postStarted = 0, 0
+		f.reason, f.doomed = f.reason || f.doomed, false
+		if c := w.byID(f.id); c != nil {
+			f.hookDone = false
+		}
+	}
+}
+
+// rise begins the next agent. A cold one knows no pod before its sources have answered.
+func (w *world) rise(cold bool) {
+	w.down = false
+	w.pod, w.node.SourcesReady = w.want, true
+	if cold {
+		w.pod, w.node.SourcesReady = nil, false
+	}
+	if w.mem.StartTime.IsZero() {
+		w.mem.StartTime = epoch
+	}
+	w.inspect()
+}
+
+// answer has all sources tell what they want.
+func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
+
+// ended keeps the books of a container that has ended.
+func (w *world) ended(c *pod.Container, r *record) {
+	newest := w.newest(c.Name)
+	if newest == nil || newest.ID != c.ID {
+		return
+	}
+	f := w.fate(c.ID)
+	r.ended, r.code, r.at = true, c.ExitCode, w.now
+	changed := w.hashes[c.Name] != "" && c.SpecHash != "" && c.SpecHash != w.hashes[c.Name]
+	r.replaced = f.owed
+	r.ends++
+	if f.resized {
+		r.ends-- // that is no crash
+	}
+	spec := w.spec(c.Name)
+	init := w.pod != nil && slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
+	if changed || !w.sandboxRight() || (init && c.ExitCode == 0 && !pod.IsSidecar(spec)) {
+		r.ends = 0
+	}
+	if spec != nil && !w.terminal {
+		for _, rule := range spec.RestartPolicyRules {
+			if rule.Action == v1.ContainerRestartRuleActionRestartAllContainers && slices.Contains(rule.ExitCodes.Values, c.ExitCode) {
+				w.condemn()
+			}
+		}
+	}
+}
+
+// condemn: a rule restarts all containers; each that exists now has to make room for another.
+func (w *world) condemn() {
+	w.again = true
+	for i := range w.flights {
+		w.flights[i].condemned = true
+	}
+	for i := range w.containers {
+		if c := &w.containers[i]; w.spec(c.Name) != nil && !ephemeral(w.pod, c.Name) {
+			w.fate(c.ID).condemned = true
+		}
+	}
+}
+
+func ephemeral(p *v1.Pod, name string) bool {
+	return p != nil && slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
+}
+
+// beginsAgain: the agent has taken up that all containers restart: order is held anew.
+func (w *world) beginsAgain() {
+	w.initialized = ""
+	for i := range w.records {
+		if r := &w.records[i]; r.name != "" && !ephemeral(w.pod, r.name) {
+			r.upIn, r.ran, r.ends = "", false, 0
+		}
+	}
+}
+
+// checkAgain holds that a container that ran before may run again, and not too soon.
+func (w *world) checkAgain(c *pod.Container) {
+	r := w.record(c.Name)
+	spec := w.spec(c.Name)
+	if w.pod == nil || spec == nil || !r.ran {
+		return
+	}
+	init := slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
+	if init && r.sandbox != c.SandboxID {
+		r.ends = 0 // what ended in another sandbox may never have been looked at
+	}
+	switch {
+	case ephemeral(w.pod, c.Name):
+		w.breaks(invEphemeral, "ephemeral container %s runs again", c.Name)
+	case w.again:
+	case init && pod.IsSidecar(spec):
+	case init && r.upIn == c.SandboxID && !w.vanished:
+		w.breaks(invInitOnce, "init container %s runs again", c.Name)
+	case init && w.vanished:
+	case init && r.sandbox != c.SandboxID: // all run again in a new sandbox
+	case r.ended && !r.replaced && !mayRunAgain(&w.pod.Spec, spec, r.code):
+		w.breaks(invPolicy, "%s ended with %d and runs again", c.Name, r.code)
+	}
+	if r.ended && r.ends > 1 && !w.vanished && !w.again && w.now.Before(r.at.Add(w.pol.BackOffInitial)) {
+		w.breaks(invBackOff, "%s ended %s ago for the %dth time and runs again", c.Name, w.now.Sub(r.at), r.ends)
+	}
+}

@@ -1,0 +1,63 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// next doubles a wait within bounds.
+func next(delay, initial, most time.Duration) time.Duration {
+	return min(max(2*delay, initial), most)
+}
+
+// crashUntil is when a container that ended may start again. The first end since it ran well has no wait;
+// then 10 s, doubled up to the bound ("after the initial crash Kubernetes applies an exponential backoff delay").
+// A changed definition owes nothing for the ends of the one before it.
+func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
+	switch {
+	case t.changed(c):
+		t.plan.Crashes = append(t.plan.Crashes, Crash{Name: c.Name, ID: c.ID})
+		return time.Time{}
+	case cm.CrashedID == c.ID:
+		return cm.CrashUntil
+	}
+	if cause, replaced := cm.replaced(c.ID); replaced && !crash(cause) {
+		return time.Time{}
+	}
+	pol := t.in.Policy
+	from := c.FinishedAt
+	if from.IsZero() || from.After(t.in.Now) { // the runtime does not say, or the clock went back
+		from = t.in.Now
+	}
+	delay := min(cm.CrashDelay, pol.BackOffMax)
+	if !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= pol.BackOffReset {
+		delay = 0
+	}
+	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
+	t.plan.Crashes = append(t.plan.Crashes, crash)
+	return crash.Until
+}
+
+// due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.
+func (t *turn) due(op pod.Op, id string) bool {
+	for i := range t.in.Memory.Retry {
+		r := &t.in.Memory.Retry[i]
+		if r.Op == op && r.ID == id && t.in.Now.Before(r.Until) {
+			t.wake(r.Until)
+			t.wait(WhyBackOff)
+			return false
+		}
+	}
+	return true
+}
+
+// passed reports whether a moment has come, and otherwise wakes the pod when it comes.
+func (t *turn) passed(at time.Time) bool {
+	if t.in.Now.Before(at) {
+		t.wake(at)
+		t.wait(WhyBackOff)
+		return false
+	}
+	return true
+}

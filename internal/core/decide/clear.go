@@ -1,0 +1,147 @@
+package decide
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+const restartAllAction = v1.ContainerRestartRuleActionRestartAllContainers
+
+// clear removes everything of a pod that no source has: dead containers, sandboxes, directories. Nothing of it
+// runs when this is called.
+func (t *turn) clear() {
+	t.plan.Phase = PhaseClearing
+	o := t.in.Observed
+	for i := range o.Containers {
+		t.remove(pod.OpRemoveContainer, o.Containers[i].Name, o.Containers[i].ID, WhyNothingRemembers)
+	}
+	if len(o.Containers) > 0 {
+		return
+	}
+	for i := range o.Sandboxes {
+		t.remove(pod.OpRemoveSandbox, "", o.Sandboxes[i].ID, WhyNothingRemembers)
+	}
+	if len(o.Sandboxes) > 0 || len(t.in.InFlight) > 0 {
+		return
+	}
+	if t.in.Memory.Forgotten {
+		t.plan.Phase = PhaseGone
+		t.plan.Why = WhyGone
+		return
+	}
+	if t.due(pod.OpForget, "") {
+		t.begin(pod.Action{Op: pod.OpForget, Why: WhyNothingRemembers})
+	}
+}
+
+func (t *turn) remove(op pod.Op, name, id string, why pod.Why) {
+	if t.due(op, id) {
+		t.begin(pod.Action{Op: op, Container: name, ID: id, Why: why})
+	}
+}
+
+// prune removes dead attempts beyond those kept for their logs, and sandboxes that nothing is left in. The
+// newest attempt of a container is always kept: it says whether the container has to run again.
+func (t *turn) prune() {
+	if t.stale {
+		return
+	}
+	o := t.in.Observed
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		newer, dead := t.newer(i)
+		if newer == 0 || t.alive(c) {
+			continue
+		}
+		limit := t.in.Policy.DeadContainersPerContainer
+		switch {
+		case slices.Contains(t.in.Node.Excess, c.ID):
+			t.remove(pod.OpRemoveContainer, c.Name, c.ID, WhyExcess)
+		case c.State != pod.StateCreated && (limit < 0 || dead < limit):
+		case t.in.Now.Before(c.FinishedAt.Add(t.in.Policy.DeadContainerAge)):
+			t.wake(c.FinishedAt.Add(t.in.Policy.DeadContainerAge))
+		default:
+			t.remove(pod.OpRemoveContainer, c.Name, c.ID, WhyOldAttempt)
+		}
+	}
+	for i := 1; i < len(o.Sandboxes); i++ {
+		if sb := &o.Sandboxes[i]; !sb.Ready && !t.inhabited(sb.ID) {
+			t.remove(pod.OpRemoveSandbox, "", sb.ID, WhyOldSandbox)
+		}
+	}
+}
+
+// newer counts the attempts of the same container that come before index i, and the dead ones among them but the newest: that
+// is no old one, and while it waits to run again the one before it is its last state.
+func (t *turn) newer(i int) (all, dead int) {
+	o := t.in.Observed
+	for j := range i {
+		if o.Containers[j].Name == o.Containers[i].Name {
+			if all > 0 && o.Containers[j].State == pod.StateExited {
+				dead++
+			}
+			all++
+		}
+	}
+	return all, dead
+}
+
+func (t *turn) inhabited(sandbox string) bool {
+	for i := range t.in.Observed.Containers {
+		if t.in.Observed.Containers[i].SandboxID == sandbox {
+			return true
+		}
+	}
+	return false
+}
+
+// restartAll carries out the RestartAllContainers rule: every container is stopped and removed, in the same
+// sandbox, and then begins again ("The configured terminationGracePeriodSeconds is not respected, and any configured
+// preStop hooks are not executed"). It reports whether that is going on.
+func (t *turn) restartAll() bool {
+	if !t.in.Memory.RestartingAll && !t.restartAllTriggered() {
+		return false
+	}
+	if t.sandbox == nil { // a new sandbox begins everything again anyway
+		t.plan.RestartingAll = false
+		return false
+	}
+	t.plan.RestartingAll = true
+	if t.stopAlive(WhyRestartAll, true) || t.busy(pod.OpStartContainer) || t.stale {
+		return true
+	}
+	left := false
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if t.isEphemeral(c.Name) {
+			continue
+		}
+		left = true
+		t.remove(pod.OpRemoveContainer, c.Name, c.ID, WhyRestartAll)
+	}
+	t.plan.RestartingAll = left
+	return left
+}
+
+// restartAllTriggered reports whether a container of this sandbox ended with a rule that restarts all.
+func (t *turn) restartAllTriggered() bool {
+	triggered := false
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if c.State != pod.StateExited || !t.inSandbox(c) || t.in.Observed.Newest(c.Name) != c {
+			continue
+		}
+		spec := pod.SpecOf(t.in.Pod, c.Name)
+		if spec == nil {
+			continue
+		}
+		if r := MatchingRule(spec, c.ExitCode); r != nil && r.Action == restartAllAction {
+			t.crashUntil(c, t.memory(c.Name))
+			triggered = true
+		}
+	}
+	return triggered
+}

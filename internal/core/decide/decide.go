@@ -1,0 +1,171 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Decide says what to do now. It reads everything and writes nothing; at rest it allocates nothing.
+func Decide(in *Input) Plan {
+	t := turn{in: in, stale: in.Stale}
+	t.plan.RestartingAll = in.Memory.RestartingAll
+	if why := t.end(); why != "" {
+		t.terminate(why)
+		return t.plan
+	}
+	if in.Pod == nil { // unwanted, but not yet to be touched
+		return t.plan
+	}
+	t.active()
+	return t.plan
+}
+
+// turn is one decision in the making.
+type turn struct {
+	in      *Input
+	plan    Plan
+	stale   bool
+	ending  bool         // the whole pod ends: nothing may start
+	sandbox *pod.Sandbox // the one containers may run in, or nil
+	none    ContainerMemory
+	waiting pod.Why // the first reason why something that is due has not begun
+}
+
+// active drives a pod that should run.
+func (t *turn) active() {
+	in := t.in
+	if !in.Memory.Admitted && len(in.Observed.Sandboxes) == 0 {
+		t.plan.Why = WhyNotAdmitted
+		return
+	}
+	t.wake(t.deadline())
+	t.cancelDeadHooks()
+	t.ensureSetUp()
+	t.ensureSandbox()
+	switch {
+	case t.plan.Why == WhyNetwork:
+	case t.restartAll():
+	default:
+		t.stopStrays()
+		t.containers()
+		t.resize()
+		t.prune()
+	}
+	t.sayWhy()
+}
+
+// sayWhy gives the plan its one line.
+func (t *turn) sayWhy() {
+	switch {
+	case t.plan.Why != "":
+	case len(t.plan.Do) > 0:
+		t.plan.Why = t.plan.Do[0].Why
+	case t.in.Node.Predecessor:
+		t.plan.Why = WhyPredecessor
+	case len(t.in.InFlight) > 0:
+		t.plan.Why = WhyWaiting
+	case t.waiting != "":
+		t.plan.Why = t.waiting
+	case t.stale:
+		t.plan.Why = WhyInspect
+	default:
+		t.plan.Why = WhyRunning
+	}
+}
+
+// begin plans an action unless it is in flight or may not begin now.
+func (t *turn) begin(a pod.Action) {
+	if a.Op.Starts() && (t.stale || t.in.Node.Predecessor) {
+		return
+	}
+	key := a.Key()
+	for _, f := range t.in.InFlight {
+		if f.Key() == key {
+			return
+		}
+	}
+	t.plan.Do = append(t.plan.Do, a)
+}
+
+// cancel cuts an in-flight action short. It may be said again each turn until the outcome is there.
+func (t *turn) cancel(a pod.Action, why pod.Why) {
+	a.Why = why
+	t.plan.Cancel = append(t.plan.Cancel, a)
+}
+
+// wake asks for a turn at a moment that has not come yet.
+func (t *turn) wake(at time.Time) {
+	if !at.After(t.in.Now) {
+		return
+	}
+	if t.plan.WakeAt.IsZero() || at.Before(t.plan.WakeAt) {
+		t.plan.WakeAt = at
+	}
+}
+
+// wait notes why something that is due has not begun.
+func (t *turn) wait(why pod.Why) {
+	if t.waiting == "" {
+		t.waiting = why
+	}
+}
+
+// memory is what is remembered of a container; never nil, never to be written.
+func (t *turn) memory(name string) *ContainerMemory {
+	if cm := t.in.Memory.Container(name); cm != nil {
+		return cm
+	}
+	return &t.none
+}
+
+// busy reports whether any action of this kind is in flight.
+func (t *turn) busy(op pod.Op) bool {
+	for i := range t.in.InFlight {
+		if t.in.InFlight[i].Op == op {
+			return true
+		}
+	}
+	return false
+}
+
+// busyName reports whether an action of this kind is in flight for a container name.
+func (t *turn) busyName(op pod.Op, name string) bool {
+	for i := range t.in.InFlight {
+		if t.in.InFlight[i].Op == op && t.in.InFlight[i].Container == name {
+			return true
+		}
+	}
+	return false
+}
+
+// busyID returns the action of this kind that is in flight for an ID, or nil.
+func (t *turn) busyID(op pod.Op, id string) *pod.Action {
+	for i := range t.in.InFlight {
+		if t.in.InFlight[i].Op == op && t.in.InFlight[i].ID == id {
+			return &t.in.InFlight[i]
+		}
+	}
+	return nil
+}
+
+// alive reports whether a container has to be stopped before anything may take its place. One of unknown state
+// counts as dead after a stop that succeeded: the runtime promised that it is gone.
+func (t *turn) alive(c *pod.Container) bool {
+	if c.State == pod.StateUnknown {
+		cm := t.memory(c.Name)
+		return cm.StopID != c.ID || !cm.Stopped
+	}
+	return c.State == pod.StateRunning
+}
+
+// aliveNamed reports whether any instance of a container is alive.
+func (t *turn) aliveNamed(name string) bool {
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if c.Name == name && t.alive(c) {
+			return true
+		}
+	}
+	return false
+}

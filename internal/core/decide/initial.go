@@ -1,0 +1,123 @@
+package decide
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// containers drives all containers of the pod: ephemeral ones at any time, init containers in order, then the
+// main ones.
+func (t *turn) containers() {
+	t.ephemeral()
+	if t.inits() {
+		t.mains()
+	}
+}
+
+// inits drives the init containers and reports whether the main containers may run ("each init container must
+// complete successfully before the next one starts"; a sidecar must have started).
+func (t *turn) inits() bool {
+	initialized := t.initialized()
+	for i := range t.in.Pod.Spec.InitContainers {
+		c := &t.in.Pod.Spec.InitContainers[i]
+		inst := t.instance(c.Name)
+		if pod.IsSidecar(c) {
+			s := t.drive(c, inst, WhyInit, false)
+			if !initialized && (s != stepUp || !t.started(c, inst)) {
+				t.wait(WhySidecarFirst)
+				return false
+			}
+			continue
+		}
+		if initialized || t.laterInit(i) {
+			continue
+		}
+		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
+			continue // done, whatever the restart policy
+		}
+		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks; a new image waits
+			t.wait(WhyInitFirst)
+			return false
+		}
+		// Also one that has failed for good lets nothing come after it, until the pod is found to have failed.
+		t.drive(c, inst, WhyInit, false)
+		return false
+	}
+	return true
+}
+
+// instance is the newest attempt of an init container in the sandbox of now: in a new sandbox all run again.
+func (t *turn) instance(name string) *pod.Container {
+	inst := t.in.Observed.Newest(name)
+	if inst == nil || !t.inSandbox(inst) {
+		return nil
+	}
+	return inst
+}
+
+// initialized reports whether a main container was made in this sandbox: all init containers had completed then.
+func (t *turn) initialized() bool {
+	for i := range t.in.Pod.Spec.Containers {
+		inst := t.in.Observed.Newest(t.in.Pod.Spec.Containers[i].Name)
+		if inst != nil && t.inSandbox(inst) {
+			return true
+		}
+	}
+	return false
+}
+
+// laterInit reports whether an init container after i was made in this sandbox: i had completed then, though
+// the runtime holds it no more.
+func (t *turn) laterInit(i int) bool {
+	for _, c := range t.in.Pod.Spec.InitContainers[i+1:] {
+		if t.instance(c.Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// started reports whether a sidecar that runs lets the next container begin: its startup probe has succeeded, or it has
+// none.
+func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
+	return Started(c, t.memory(c.Name), inst) || t.wasStarted(c.Name, inst)
+}
+
+// wasStarted reports whether the API status says so of this very container: "a restart is a first turn".
+func (t *turn) wasStarted(name string, inst *pod.Container) bool {
+	st := statusOf(&t.in.Pod.Status, name)
+	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)
+}
+
+// SameContainer reports whether an API container ID ("containerd://abc") means this container of the runtime.
+func SameContainer(apiID, id string) bool {
+	_, bare, ok := strings.Cut(apiID, "://")
+	return ok && bare == id
+}
+
+// Started reports whether a running container counts as started: its postStart hook is done and its startup
+// probe, where it has one, has succeeded.
+func Started(c *v1.Container, cm *ContainerMemory, inst *pod.Container) bool {
+	if cm == nil {
+		cm = &ContainerMemory{}
+	}
+	if c.StartupProbe != nil {
+		return cm.ProbedID == inst.ID && cm.Started
+	}
+	return PostStartDone(c, cm, inst)
+}
+
+// PostStartDone reports whether a container has no postStart hook left to run. Probes begin after it.
+func PostStartDone(c *v1.Container, cm *ContainerMemory, inst *pod.Container) bool {
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return true
+	}
+	if cm == nil {
+		return false
+	}
+	// Who was reported as started has had its hook: the checkpoint may be lost, the API status is not.
+	return (cm.PostStartedID == inst.ID && !cm.PostStartFailed) || (cm.ProbedID == inst.ID && cm.Started)
+}

@@ -1,0 +1,158 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// mains drives the main containers, all at once; one with a postStart hook holds those after it until the hook
+// is done or cannot be waited for.
+func (t *turn) mains() {
+	hold := false
+	for i := range t.in.Pod.Spec.Containers {
+		c := &t.in.Pod.Spec.Containers[i]
+		inst := t.in.Observed.Newest(c.Name)
+		why := WhyNeverStarted
+		if inst == nil {
+			if code, lost := t.lost(c.Name); lost {
+				if !MayRestart(&t.in.Pod.Spec, c, code) {
+					continue
+				}
+				why = WhyLost
+			}
+		}
+		s := t.drive(c, inst, why, hold)
+		if s == stepBusy && c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+			hold = true
+		}
+	}
+}
+
+// ephemeral starts each ephemeral container once ("they will never be automatically restarted").
+func (t *turn) ephemeral() {
+	for i := range t.in.Pod.Spec.EphemeralContainers {
+		c := (*v1.Container)(&t.in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		inst := t.in.Observed.Newest(c.Name)
+		if inst == nil {
+			if _, lost := t.lost(c.Name); !lost && t.sandbox != nil {
+				t.drive(c, nil, WhyEphemeral, false)
+			}
+			continue
+		}
+		if inst.State == pod.StateCreated {
+			t.drive(c, inst, WhyEphemeral, false)
+		}
+	}
+}
+
+// lost finds a container that the API status knows to have run and the runtime knows no more (its state was
+// wiped, or someone removed it). It counts as ended: with the code that was reported, else as killed.
+func (t *turn) lost(name string) (exit int32, lost bool) {
+	st := statusOf(&t.in.Pod.Status, name)
+	switch {
+	case st == nil || t.in.Memory.RestartedAll || NeverMade(&t.in.Pod.Status, st):
+	case st.State.Terminated != nil:
+		return st.State.Terminated.ExitCode, true
+	case st.State.Running != nil:
+		return 137, true
+	case st.LastTerminationState.Terminated != nil:
+		return st.LastTerminationState.Terminated.ExitCode, true
+	}
+	return
+}
+
+// ReasonStatusUnknown is the reason of an end that nobody saw.
+const ReasonStatusUnknown = "ContainerStatusUnknown"
+
+// NeverMade reports whether a status tells of the end of a container that was never made: a pod that ends says so of those
+// that had not started. A static pod whose manifest comes back begins anew with such a status in its mirror.
+func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
+	end := st.State.Terminated
+	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == "" &&
+		s.Phase != v1.PodFailed && s.Phase != v1.PodSucceeded
+}
+
+// finished says why no container of the pod will ever run again, or nothing.
+func (t *turn) finished() pod.Why {
+	if t.in.Memory.Finished {
+		return WhyFinished
+	}
+	// An old inspection may miss what was just started.
+	if t.stale || t.busy(pod.OpStartContainer) {
+		return ""
+	}
+	sb, _ := JudgeSandbox(t.in.Pod, t.in.Observed)
+	t.sandbox = sb
+	defer func() { t.sandbox = nil }()
+	if (t.in.Memory.RestartingAll && sb != nil) || t.restartAllTriggered() {
+		return ""
+	}
+	if t.initFailed() {
+		return WhyInitFailed
+	}
+	if t.mainsEnded() {
+		return WhyFinished
+	}
+	if sb == nil && len(t.in.Observed.Sandboxes) > 0 && !t.mayReplaceSandbox() {
+		return WhyCannotRestart
+	}
+	return ""
+}
+
+// mainsEnded reports whether every main container has ended for good. (The API allows no pod without any.)
+func (t *turn) mainsEnded() bool {
+	if len(t.in.Pod.Spec.Containers) == 0 {
+		return false
+	}
+	for i := range t.in.Pod.Spec.Containers {
+		c := &t.in.Pod.Spec.Containers[i]
+		inst := t.in.Observed.Newest(c.Name)
+		if inst == nil {
+			code, lost := t.lost(c.Name)
+			if !lost || MayRestart(&t.in.Pod.Spec, c, code) {
+				return false
+			}
+			continue
+		}
+		if inst.State == pod.StateCreated || t.alive(inst) ||
+			StartsAgain(&t.in.Pod.Spec, c, t.memory(c.Name), inst.ID, exitCode(inst)) {
+			return false
+		}
+	}
+	return true
+}
+
+// initFailed reports whether an init container failed for good ("if the Pod has a restartPolicy of Never, and an init
+// container fails during startup of that Pod, Kubernetes treats the overall Pod as failed").
+func (t *turn) initFailed() bool {
+	if t.initialized() {
+		return false
+	}
+	for i := range t.in.Pod.Spec.InitContainers {
+		c := &t.in.Pod.Spec.InitContainers[i]
+		inst := t.in.Observed.Newest(c.Name)
+		if inst == nil || t.alive(inst) {
+			continue
+		}
+		if code := exitCode(inst); code != 0 && !MayRestart(&t.in.Pod.Spec, c, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not
+// once anything of it has run.
+func (t *turn) mayReplaceSandbox() bool {
+	spec := &t.in.Pod.Spec
+	if spec.RestartPolicy != v1.RestartPolicyNever || len(t.in.Observed.Containers) == 0 {
+		return true
+	}
+	for i := range spec.Containers {
+		if rp := spec.Containers[i].RestartPolicy; rp != nil && *rp != v1.ContainerRestartPolicyNever {
+			return true
+		}
+	}
+	return false
+}

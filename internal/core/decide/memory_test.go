@@ -1,0 +1,358 @@
+package decide_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// nonzero prints the fields of a struct that say something; times as seconds from the epoch.
+func nonzero(b *strings.Builder, indent string, v reflect.Value) {
+	for i := range v.NumField() {
+		f, name := v.Field(i), v.Type().Field(i).Name
+		if f.IsZero() {
+			continue
+		}
+		switch x := f.Interface().(type) {
+		case time.Time:
+			fmt.Fprintf(b, "%s%s: +%s\n", indent, name, x.Sub(epoch))
+			continue
+		case *decide.Stop:
+			fmt.Fprintf(b, "%s%s:\n", indent, name)
+			nonzero(b, indent+"  ", f.Elem())
+			continue
+		case *pod.Allocation:
+			fmt.Fprintf(b, "%s%s: of %d containers\n", indent, name, len(x.Containers))
+			continue
+		case *time.Duration:
+			fmt.Fprintf(b, "%s%s: %s\n", indent, name, *x)
+			continue
+		}
+		if f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct {
+			for j := range f.Len() {
+				fmt.Fprintf(b, "%s%s:\n", indent, name)
+				nonzero(b, indent+"  ", f.Index(j))
+			}
+			continue
+		}
+		fmt.Fprintf(b, "%s%s: %v\n", indent, name, f.Interface())
+	}
+}
+
+// TestMemory: what outcomes and plans leave in memory, in testdata/memory.txt: one outcome or plan after another.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for _, tt := range memoryCases() {
+		m, pol := decide.Memory{}, decide.DefaultPolicy()
+		fmt.Fprintf(&b, "# %s\n", tt.name)
+		for i, o := range tt.outcomes {
+			if o.Ended.IsZero() {
+				o.Began, o.Ended = epoch.Add(time.Duration(10*i)*time.Second), epoch.Add(time.Duration(10*i+1)*time.Second)
+			}
+			if decide.Note(&m, tt.pod, o, &pol) {
+				fmt.Fprintln(&b, "  to be kept")
+			}
+		}
+		for _, p := range tt.plans {
+			kept := decide.Remember(&m, &p)
+			again := decide.Remember(&m, &p)
+			fmt.Fprintf(&b, "  to be kept: %v\n", kept)
+			if again {
+				t.Errorf("%s: remembered twice", tt.name)
+			}
+		}
+		if tt.then != nil {
+			tt.then(&m)
+		}
+		nonzero(&b, "    ", reflect.ValueOf(m))
+	}
+	golden(t, "testdata/memory.txt", b.String())
+}
+
+type memoryCase struct {
+	name     string
+	pod      *v1.Pod
+	outcomes []pod.Outcome
+	plans    []decide.Plan
+	then     func(m *decide.Memory)
+}
+
+func memoryCases() []memoryCase {
+	bad := errors.New("it failed")
+	app := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Image: "img"}}}}
+	other := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "app", Image: "img2"}}}}
+	ok := func(op pod.Op, id string) pod.Outcome { return pod.Outcome{Action: pod.Action{Op: op, ID: id}} }
+	failed := func(op pod.Op, id string) pod.Outcome {
+		return pod.Outcome{Action: pod.Action{Op: op, ID: id}, Err: bad, Reason: "Reason", Message: "message"}
+	}
+	of := func(op pod.Op, id string, change func(*pod.Outcome)) pod.Outcome {
+		o := pod.Outcome{Action: pod.Action{Op: op, Container: "app", ID: id, Attempt: 3}}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	fails := func(o *pod.Outcome) { o.Err = bad }
+	says := func(o *pod.Outcome) { o.Err, o.Reason, o.Message = bad, "ErrImagePull", "not found" }
+	unknown := func(o *pod.Outcome) { o.Err, o.Unknown = bad, true }
+	canceled := func(o *pod.Outcome) { o.Err, o.Canceled = bad, true }
+	made := func(o *pod.Outcome) { o.ID = "app-3" }
+	madeNotStarted := func(o *pod.Outcome) { o.ID, o.Err = "app-3", bad }
+	hour := func(o *pod.Outcome) { o.Began, o.Ended = epoch.Add(time.Hour), epoch.Add(time.Hour+time.Second) }
+	grace := 5 * time.Second
+	cases := []memoryCase{
+		{name: "set up", outcomes: []pod.Outcome{ok(pod.OpSetUp, "")}},
+		{name: "set-up failed", outcomes: []pod.Outcome{ok(pod.OpSetUp, ""), failed(pod.OpSetUp, "")}},
+		{name: "set-up failed twice", outcomes: []pod.Outcome{failed(pod.OpSetUp, ""), failed(pod.OpSetUp, "")}},
+		{name: "set-up failed and then did not", outcomes: []pod.Outcome{failed(pod.OpSetUp, ""), ok(pod.OpSetUp, "")}},
+		{name: "set-up unknown", outcomes: []pod.Outcome{{Action: pod.Action{Op: pod.OpSetUp}, Unknown: true}}},
+		{name: "set up after torn down", outcomes: []pod.Outcome{ok(pod.OpTearDown, ""), ok(pod.OpSetUp, "")}},
+		{name: "torn down", outcomes: []pod.Outcome{ok(pod.OpSetUp, ""), ok(pod.OpTearDown, "")}},
+		{name: "tear-down failed", outcomes: []pod.Outcome{ok(pod.OpSetUp, ""), failed(pod.OpTearDown, "")}},
+		{name: "forgotten", outcomes: []pod.Outcome{ok(pod.OpForget, "")}},
+		{name: "forget failed", outcomes: []pod.Outcome{failed(pod.OpForget, "")}},
+		{name: "a sandbox", outcomes: []pod.Outcome{{Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 2}, ID: "sb"}}},
+		{name: "a sandbox failed", outcomes: []pod.Outcome{{Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 2}, Err: bad}}},
+		{name: "a sandbox failed half way", outcomes: []pod.Outcome{{Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 2}, Err: bad, ID: "sb"}}},
+		{name: "a sandbox unknown", outcomes: []pod.Outcome{{Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 2}, Err: bad, Unknown: true}}},
+		{name: "a sandbox of a lower attempt", outcomes: []pod.Outcome{{Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 2}}, {Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 1}}}},
+		{name: "a sandbox an hour after another", outcomes: []pod.Outcome{
+			{Action: pod.Action{Op: pod.OpRunSandbox}}, {Action: pod.Action{Op: pod.OpRunSandbox, Attempt: 1}, Began: epoch.Add(time.Hour), Ended: epoch.Add(time.Hour)}}},
+		{name: "a sandbox stopped", outcomes: []pod.Outcome{ok(pod.OpStopSandbox, "sb"), ok(pod.OpStopSandbox, "sb"), ok(pod.OpStopSandbox, "sb2")}},
+		{name: "a sandbox not stopped", outcomes: []pod.Outcome{failed(pod.OpStopSandbox, "sb")}},
+		{name: "a sandbox stopped and removed", outcomes: []pod.Outcome{ok(pod.OpStopSandbox, "sb"), ok(pod.OpStopSandbox, "sb2"), ok(pod.OpRemoveSandbox, "sb")}},
+		{name: "a sandbox stopped and not removed", outcomes: []pod.Outcome{ok(pod.OpStopSandbox, "sb"), failed(pod.OpRemoveSandbox, "sb")}},
+		{name: "a container removed", outcomes: []pod.Outcome{ok(pod.OpRemoveContainer, "c")}},
+		{name: "old waits are dropped", outcomes: []pod.Outcome{failed(pod.OpTearDown, ""), failed(pod.OpRemoveContainer, "c"), func() pod.Outcome { o := failed(pod.OpSetUp, ""); hour(&o); return o }()}},
+		{name: "pulled", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", func(o *pod.Outcome) { o.ID = "sha256:1" })}},
+		{name: "not pulled", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}},
+		{name: "not pulled, without a word", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", fails)}},
+		{name: "not pulled twice", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says), of(pod.OpPullImage, "", says)}},
+		{name: "not pulled, and no spec", outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}},
+		{name: "pulled at last", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says), of(pod.OpPullImage, "", nil)}},
+		{name: "pulled, waits for another reason", pod: app, outcomes: []pod.Outcome{of(pod.OpStartContainer, "", fails), of(pod.OpPullImage, "", nil)}},
+		{name: "a pull cancelled", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says), of(pod.OpPullImage, "", canceled)}},
+		{name: "started", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}},
+		{name: "started again after a failure", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", madeNotStarted), of(pod.OpStartContainer, "", made)}},
+		{name: "not created", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", fails)}},
+		{name: "not created twice", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", fails), of(pod.OpStartContainer, "", fails)}},
+		{name: "created and not started", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", madeNotStarted)}},
+		{name: "adopted and not started", outcomes: []pod.Outcome{of(pod.OpStartContainer, "app-3", fails)}},
+		{name: "a start unknown", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", unknown)}},
+		{name: "a start of one created unknown", outcomes: []pod.Outcome{of(pod.OpStartContainer, "app-3", unknown)}},
+		{name: "a lower attempt", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made), of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.Action.Attempt, o.ID = 1, "app-1" })}},
+		{name: "the image is asked for again", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", nil), of(pod.OpStartContainer, "", made)}},
+		{name: "postStart", outcomes: []pod.Outcome{of(pod.OpPostStart, "app-3", nil)}},
+		{name: "postStart failed", outcomes: []pod.Outcome{of(pod.OpPostStart, "app-3", fails)}},
+		{name: "postStart cancelled", outcomes: []pod.Outcome{of(pod.OpPostStart, "app-3", canceled)}},
+		{name: "preStop", outcomes: []pod.Outcome{of(pod.OpPreStop, "app-3", nil)}},
+		{name: "preStop, and the clock went back", outcomes: []pod.Outcome{of(pod.OpPreStop, "app-3", func(o *pod.Outcome) { o.Began, o.Ended = epoch.Add(time.Minute), epoch.Add(time.Second) })}},
+		{name: "stopped", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", nil)}},
+		{name: "not stopped", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", fails)}},
+		{name: "a stop unknown", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", func(o *pod.Outcome) { o.Unknown = true })}},
+		{name: "stopped, then not", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", nil), of(pod.OpStopContainer, "app-3", fails)}},
+		{name: "another stopped", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", nil), of(pod.OpStopContainer, "app-3", nil), of(pod.OpStopContainer, "app-4", fails)}},
+		{name: "the newest outcome counts", outcomes: []pod.Outcome{of(pod.OpStopContainer, "app-3", func(o *pod.Outcome) { hour(o) }), of(pod.OpStopContainer, "app-3", nil)}},
+	}
+	size, big := pod.Size{CPURequest: 100}, pod.Size{CPURequest: 200}
+	sized := func(size pod.Size, o pod.Outcome) pod.Outcome { o.Action.Size = size; return o }
+	resize := func(container, id string, change func(*pod.Outcome)) pod.Outcome {
+		o := pod.Outcome{Action: pod.Action{Op: pod.OpResize, Container: container, ID: id, Size: size}}
+		if change != nil {
+			change(&o)
+		}
+		return o
+	}
+	resized := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
+	cases = append(cases,
+		memoryCase{name: "the image of before is not that of now", pod: other, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}, then: func(m *decide.Memory) {
+			pol := decide.DefaultPolicy()
+			decide.Note(m, app, of(pod.OpPullImage, "", nil), &pol)
+			decide.Note(m, other, of(pod.OpPullImage, "", says), &pol)
+		}},
+		memoryCase{name: "another image than the container's, for another reason", pod: app, outcomes: []pod.Outcome{of(pod.OpPullImage, "", func(o *pod.Outcome) {
+			o.Err, o.Reason, o.ID = bad, "ErrImageNeverPull", "volume-image"
+		})}},
+		memoryCase{name: "started, and nobody says which", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", nil)}},
+		memoryCase{name: "a start unknown, without an error", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.Unknown = true })}},
+		memoryCase{name: "probed before the outcome of its start came", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}, then: func(m *decide.Memory) {
+			m.Containers[0].Started, m.Containers[0].Ready = true, true
+			pol := decide.DefaultPolicy()
+			decide.Note(m, nil, of(pod.OpStartContainer, "", made), &pol)
+		}},
+		memoryCase{name: "the one before was probed", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}, then: func(m *decide.Memory) {
+			m.Containers[0].Started, m.Containers[0].Ready = true, true
+			pol := decide.DefaultPolicy()
+			decide.Note(m, nil, of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.ID = "app-4" }), &pol)
+			decide.Note(m, nil, of(pod.OpStartContainer, "", nil), &pol)
+		}},
+		memoryCase{name: "started with a size", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "", made))}},
+		memoryCase{name: "a created one has the size that its maker gave it", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "app-3", made))}},
+		memoryCase{name: "not created, no size", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "", fails))}},
+		memoryCase{name: "a group", outcomes: []pod.Outcome{sized(size, ok(pod.OpSetUp, "")), sized(size, ok(pod.OpSetUp, "")), sized(big, ok(pod.OpSetUp, ""))}},
+		memoryCase{name: "a group made again", outcomes: []pod.Outcome{sized(size, ok(pod.OpSetUp, "")), ok(pod.OpTearDown, ""), sized(size, ok(pod.OpSetUp, ""))}},
+		memoryCase{name: "a group without a size", outcomes: []pod.Outcome{sized(size, ok(pod.OpSetUp, "")), ok(pod.OpSetUp, "")}},
+		memoryCase{name: "a group resized", outcomes: []pod.Outcome{resize("", "", nil)}},
+		memoryCase{name: "a container resized", outcomes: []pod.Outcome{resize("app", "app-3", nil)}},
+		memoryCase{name: "a resize unknown", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", func(o *pod.Outcome) { o.Unknown = true })}},
+		memoryCase{name: "a resize cancelled", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", canceled)}},
+		memoryCase{name: "a resize failed, and no spec", outcomes: []pod.Outcome{resize("app", "app-3", fails)}},
+		memoryCase{name: "a resize failed", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", fails), resize("app", "app-3", fails)}},
+		memoryCase{name: "a resize failed for another reason", pod: resized, outcomes: []pod.Outcome{resize("app", "app-3", fails), resize("app", "app-3", says)}},
+		memoryCase{name: "a resize in progress failed", outcomes: []pod.Outcome{resize("app", "app-3", nil)}, then: func(m *decide.Memory) {
+			m.Resize = decide.Resize{InProgress: true, Generation: 3, Since: epoch}
+			pol := decide.DefaultPolicy()
+			o := resize("app", "app-3", fails)
+			o.Ended = epoch.Add(time.Minute)
+			decide.Note(m, resized, o, &pol)
+			o.Ended = epoch.Add(time.Hour)
+			decide.Note(m, resized, o, &pol)
+		}},
+	)
+	plans := []memoryCase{
+		{name: "resized, and nothing was in progress", plans: []decide.Plan{{Resized: true}}},
+		{name: "an end without any grace", plans: []decide.Plan{{Ending: true, StopBegan: epoch.Add(time.Second)}}},
+		{name: "a plan with nothing to remember", plans: []decide.Plan{{}}},
+		{name: "the pod's own deadline", plans: []decide.Plan{{Stop: &decide.Stop{Reason: "DeadlineExceeded", Since: epoch}}}},
+		{name: "the first reason counts", plans: []decide.Plan{{Stop: &decide.Stop{Reason: "DeadlineExceeded"}}, {Stop: &decide.Stop{Reason: "Other"}}}},
+		{name: "an end", plans: []decide.Plan{{Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}}},
+		{name: "an end with less grace", plans: []decide.Plan{
+			{Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}, {Ending: true, StopBegan: epoch.Add(time.Second), StopGrace: time.Second}}},
+		{name: "no end", plans: []decide.Plan{{StopBegan: epoch.Add(time.Second), StopGrace: 30 * time.Second}}},
+		{name: "ended to start again", plans: []decide.Plan{{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseChanged}}}}},
+		{name: "ended to start again, for another cause", plans: []decide.Plan{
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseChanged}}}}},
+		{name: "ended to start again, said twice", plans: []decide.Plan{
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}},
+			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}}}},
+		{name: "told to end alone", plans: []decide.Plan{{Ends: []decide.End{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness, Began: epoch.Add(time.Second), Grace: time.Minute}}}}},
+		{name: "told to end alone, and the next instance too", plans: []decide.Plan{
+			{Ends: []decide.End{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness, Began: epoch.Add(time.Second), Grace: time.Minute}}},
+			{Ends: []decide.End{{Name: "app", ID: "app-4", Began: epoch.Add(2 * time.Second), Grace: time.Second}}}}},
+		{name: "what decides is not what people read", plans: []decide.Plan{{Do: []pod.Action{{Op: pod.OpStopContainer, Container: "app", ID: "app-3", Why: decide.WhyChanged}}}}},
+		{name: "finished", plans: []decide.Plan{{Finished: true}, {}}},
+		{name: "orphaned", plans: []decide.Plan{{Orphaned: true}, {}}},
+		{name: "restarting all", plans: []decide.Plan{{RestartingAll: true}}},
+		{name: "restarted all", plans: []decide.Plan{{RestartingAll: true}, {}}},
+		{name: "an end of a container", plans: []decide.Plan{{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: time.Minute}}}}},
+		{name: "the ends of two", plans: []decide.Plan{
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: time.Minute}}},
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: time.Minute}, {Name: "job", ID: "job-1", Until: epoch.Add(time.Second)}}}}},
+		{name: "the same end, later", plans: []decide.Plan{
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: time.Minute}}},
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(2 * time.Second), Next: time.Minute}}}}},
+		{name: "the same end, with another wait", plans: []decide.Plan{
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: time.Minute}}},
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: 2 * time.Minute}}}}},
+		{name: "the same times of another", plans: []decide.Plan{
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-3", Until: epoch.Add(time.Second), Next: time.Minute}}},
+			{Crashes: []decide.Crash{{Name: "app", ID: "app-4", Until: epoch.Add(time.Second), Next: time.Minute}}}}},
+	}
+	full := func(m *decide.Memory) { *m = fullMemory(grace) }
+	return append(append(cases, plans...),
+		memoryCase{name: "refreshed", outcomes: []pod.Outcome{ok(pod.OpSetUp, ""), failed(pod.OpTearDown, ""), of(pod.OpStartContainer, "", fails), failed(pod.OpSetUp, "")},
+			then: func(m *decide.Memory) { m.SetUp = true; m.Refresh() }},
+		memoryCase{name: "another image owes nothing", pod: other, outcomes: []pod.Outcome{of(pod.OpPullImage, "", says)}, then: func(m *decide.Memory) {
+			pol := decide.DefaultPolicy()
+			pol.PullBackOffInitial = time.Second
+			o := of(pod.OpPullImage, "", says)
+			o.Ended = epoch.Add(time.Minute)
+			decide.Note(m, app, o, &pol)
+		}},
+		memoryCase{name: "what a checkpoint keeps", then: func(m *decide.Memory) { full(m); *m = m.Kept() }},
+	)
+}
+
+// fullMemory has a value in every field.
+func fullMemory(grace time.Duration) decide.Memory {
+	m := decide.Memory{Containers: []decide.ContainerMemory{{}}, Retry: []decide.Retry{{}}, Ends: []decide.End{{}}, Stop: &decide.Stop{}}
+	var fill func(v reflect.Value)
+	fill = func(v reflect.Value) {
+		for i := range v.NumField() {
+			n := 0 // a number of the field's own, whatever stands beside it
+			for _, b := range []byte(v.Type().Field(i).Name) {
+				n = (n*31 + int(b)) % 9973
+			}
+			switch f := v.Field(i); x := f.Addr().Interface().(type) {
+			case *bool:
+				*x = true
+			case *string:
+				*x = v.Type().Field(i).Name
+			case *time.Time:
+				*x = epoch.Add(time.Duration(n) * time.Second)
+			case *time.Duration:
+				*x = time.Duration(n) * time.Second
+			case *uint32:
+				*x = uint32(n)
+			case *uint16:
+				*x = uint16(n)
+			case *pod.Kind:
+				*x = pod.KindEphemeral
+			case *pod.Op:
+				*x = pod.OpSetUp
+			case *[]string:
+				*x = []string{"a"}
+			case **time.Duration:
+				*x = &grace
+			case **decide.Stop:
+				fill(f.Elem())
+			case *[]decide.Retry:
+				fill(f.Index(0))
+			case *pod.Cause:
+				*x = pod.CauseLiveness
+			case *[]decide.End:
+				fill(f.Index(0))
+			case *[]decide.ContainerMemory:
+				fill(f.Index(0))
+			case **pod.Allocation:
+				*x = &pod.Allocation{Containers: make([]pod.NamedResources, 3)}
+			case *decide.Resize, *pod.Size:
+				fill(f)
+			case *int64:
+				*x = int64(n)
+			}
+		}
+	}
+	fill(reflect.ValueOf(&m).Elem())
+	return m
+}
+
+// TestMemoryCopies: a clone, and what is kept, share nothing with what they were made from.
+func TestMemoryCopies(t *testing.T) {
+	t.Parallel()
+	m := fullMemory(time.Second)
+	clone, kept := m.Clone(), m.Kept()
+	if diff := cmp.Diff(m, clone); diff != "" {
+		t.Errorf("a clone is not the same: %s", diff)
+	}
+	var before strings.Builder
+	nonzero(&before, "", reflect.ValueOf(clone))
+	nonzero(&before, "", reflect.ValueOf(kept))
+	*m.Stop.Grace, m.Stop.Reason = time.Hour, "changed"
+	m.Retry[0].ID, m.Containers[0].Name, m.StoppedSandboxes[0], m.Ends[0].ID = "changed", "changed", "changed", "changed"
+	var after strings.Builder
+	nonzero(&after, "", reflect.ValueOf(clone))
+	nonzero(&after, "", reflect.ValueOf(kept))
+	if before.String() != after.String() {
+		t.Errorf("a copy changed with its original:\n%s", cmp.Diff(before.String(), after.String()))
+	}
+	var none decide.Memory
+	if c := none.Clone(); c.Stop != nil || none.Kept().Stop != nil {
+		t.Error("a reason to stop out of nothing")
+	}
+	if none.Ensure("a") != none.Container("a") || none.Container("b") != nil || none.Ensure("b") == none.Ensure("a") {
+		t.Error("the memory of a container is not found again")
+	}
+}

@@ -1,0 +1,222 @@
+package decide
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Note folds the outcome of an action into memory, and reports whether anything that a checkpoint keeps has changed. p may
+// be nil.
+func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
+	switch o.Action.Op {
+	case pod.OpSetUp:
+		m.SetUp = o.Err == nil && !o.Unknown
+		m.TornDown = false
+		m.noteRetry(o, pol, m.SetUp)
+		// The group comes first: it has its size also where volumes are missing, but that cannot be told apart.
+		kept = m.SetUp && m.noteGroup(o.Action.Size)
+	case pod.OpTearDown:
+		m.TornDown = o.Err == nil
+		if m.TornDown {
+			m.SetUp, m.GroupSized = false, false
+		}
+		m.noteRetry(o, pol, m.TornDown)
+	case pod.OpForget:
+		m.Forgotten = o.Err == nil
+		m.noteRetry(o, pol, m.Forgotten)
+	case pod.OpRunSandbox:
+		m.noteSandbox(o, pol)
+	case pod.OpStopSandbox:
+		if o.Err == nil && !slices.Contains(m.StoppedSandboxes, o.Action.ID) {
+			m.StoppedSandboxes = append(m.StoppedSandboxes, o.Action.ID)
+		}
+		// Also after a success: a sandbox that stays ready is not stopped again at once.
+		m.noteRetry(o, pol, false)
+	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
+		if o.Err == nil {
+			m.StoppedSandboxes = slices.DeleteFunc(m.StoppedSandboxes, func(id string) bool { return id == o.Action.ID })
+			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.ID == o.Action.ID })
+		}
+		m.noteRetry(o, pol, false)
+	case pod.OpPullImage:
+		cm := m.Ensure(o.Action.Container)
+		cm.Stand(p)
+		cm.notePull(p, o, pol)
+	case pod.OpStartContainer:
+		cm := m.Ensure(o.Action.Container)
+		cm.Stand(p)
+		cm.noteStart(o, pol)
+		if o.Err == nil && !o.Unknown { // those before it have ended
+			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.Name == o.Action.Container })
+		}
+		if o.ID != "" && o.Action.ID == "" { // one that was found created has the size that its maker gave it
+			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
+		}
+	case pod.OpPostStart:
+		kept = m.Ensure(o.Action.Container).notePostStart(o)
+	case pod.OpPreStop:
+		m.Ensure(o.Action.Container).PreStoppedID, kept = o.Action.ID, true
+	case pod.OpStopContainer:
+		m.Ensure(o.Action.Container).noteStop(o, pol)
+	case pod.OpResize:
+		kept = m.noteResize(p, o, pol)
+	case pod.OpNone:
+	}
+	if o.Action.Op.TouchesRuntime() && o.Ended.After(m.LastOutcome) {
+		m.LastOutcome = o.Ended
+	}
+	return kept
+}
+
+// noteRetry sets, or on success drops, the wait before the same verb on the same thing.
+func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
+	// Waits long over say nothing any more: what they were for is gone.
+	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
+		same := r.Op == o.Action.Op && r.ID == o.Action.ID
+		return (same && ok) || (!same && o.Ended.Sub(r.Until) > pol.RetryMax)
+	})
+	if ok {
+		return
+	}
+	for i := range m.Retry {
+		if r := &m.Retry[i]; r.Op == o.Action.Op && r.ID == o.Action.ID {
+			r.again(o, next(r.Delay, pol.RetryInitial, pol.RetryMax))
+			return
+		}
+	}
+	m.Retry = append(m.Retry, Retry{Op: o.Action.Op, ID: o.Action.ID})
+	m.Retry[len(m.Retry)-1].again(o, pol.RetryInitial)
+}
+
+func (r *Retry) again(o pod.Outcome, delay time.Duration) {
+	r.Delay, r.Until, r.Reason, r.Message = delay, o.Ended.Add(delay), o.Reason, o.Message
+	if r.Message == "" && o.Err != nil {
+		r.Message = o.Err.Error()
+	}
+}
+
+// noteSandbox: also a sandbox that was made sets a wait, so that one that dies at once is not made again and
+// again without pause. It is forgotten once a sandbox has lived longer than the longest wait.
+func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
+	if o.Err == nil || o.Unknown || o.ID != "" {
+		m.SandboxAttempt, m.SandboxAttemptKnown = max(m.SandboxAttempt, o.Action.Attempt), true
+	}
+	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
+		return r.Op == pod.OpRunSandbox && o.Began.Sub(r.Until) > pol.RetryMax
+	})
+	m.noteRetry(o, pol, false)
+}
+
+// Stand remembers where in its pod's spec a container stands.
+func (cm *ContainerMemory) Stand(p *v1.Pod) {
+	if kind, place, ok := pod.KindOf(p, cm.Name); ok {
+		cm.Kind, cm.Place = kind, uint16(min(place, math.MaxUint16))
+	}
+}
+
+func (cm *ContainerMemory) notePull(p *v1.Pod, o pod.Outcome, pol *Policy) {
+	if o.Canceled {
+		return
+	}
+	image := ""
+	if c := pod.SpecOf(p, cm.Name); c != nil {
+		image = c.Image
+	}
+	if cm.PulledImage != image {
+		cm.PullDelay = 0
+	}
+	cm.PulledImage = image
+	if o.Err == nil {
+		cm.Pulled, cm.ImageRef = true, o.ID
+		cm.PullDelay, cm.PullUntil, cm.PullFailed = 0, time.Time{}, ""
+		if PullReason(cm.WaitingReason) {
+			cm.WaitingReason, cm.WaitingMessage = "", ""
+		}
+		return
+	}
+	cm.Pulled = false
+	if cm.PullFailed = o.ID; o.ID == "" {
+		cm.PullFailed = image
+	}
+	cm.PullDelay = next(cm.PullDelay, pol.PullBackOffInitial, pol.PullBackOffMax)
+	cm.PullUntil = o.Ended.Add(cm.PullDelay)
+	cm.waiting(o, "ErrImagePull")
+}
+
+// PullReason reports whether a waiting reason is about the image.
+func PullReason(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable",
+		"SignatureValidationFailed":
+		return true
+	}
+	return false
+}
+
+// PullBacksOff reports whether a pull error is shown as ImagePullBackOff while it waits.
+func PullBacksOff(reason string) bool {
+	return reason == "ErrImagePull" || reason == "RegistryUnavailable" || reason == "SignatureValidationFailed"
+}
+
+func (cm *ContainerMemory) waiting(o pod.Outcome, fallback string) {
+	cm.WaitingReason, cm.WaitingMessage = o.Reason, o.Message
+	if cm.WaitingReason == "" {
+		cm.WaitingReason = fallback
+	}
+	if cm.WaitingMessage == "" && o.Err != nil {
+		cm.WaitingMessage = o.Err.Error()
+	}
+}
+
+func (cm *ContainerMemory) noteStart(o pod.Outcome, pol *Policy) {
+	if o.Err == nil || o.Unknown || o.ID != "" || o.Action.ID != "" {
+		cm.HighestAttempt, cm.AttemptKnown = max(cm.HighestAttempt, o.Action.Attempt), true
+	}
+	cm.Pulled = false // the next start asks for its image again, as the pull policy says
+	if o.Err == nil && !o.Unknown {
+		cm.WaitingReason, cm.WaitingMessage = "", ""
+		cm.StartDelay, cm.StartUntil, cm.StartFailedID = 0, time.Time{}, ""
+		if id := o.ID; id != "" && cm.ProbedID != id {
+			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy, cm.UnhealthyMessage = id, false, false, false, ""
+		}
+		return
+	}
+	cm.StartDelay = next(cm.StartDelay, pol.RetryInitial, pol.RetryMax)
+	cm.StartUntil = o.Ended.Add(cm.StartDelay)
+	fallback := "CreateContainerError"
+	if !o.Unknown {
+		if id := o.ID; id != "" {
+			cm.StartFailedID, fallback = id, "RunContainerError"
+		} else if o.Action.ID != "" {
+			cm.StartFailedID, fallback = o.Action.ID, "RunContainerError"
+		}
+	}
+	cm.waiting(o, fallback)
+}
+
+func (cm *ContainerMemory) notePostStart(o pod.Outcome) (kept bool) {
+	if o.Canceled {
+		return false
+	}
+	cm.PostStartedID, cm.PostStartFailed = o.Action.ID, o.Err != nil
+	if o.Err != nil {
+		cm.waiting(o, "PostStartHookError")
+	}
+	return true
+}
+
+func (cm *ContainerMemory) noteStop(o pod.Outcome, pol *Policy) {
+	id := o.Action.ID
+	if cm.StopID != id {
+		cm.StopDelay, cm.Stopped = 0, false
+	}
+	cm.StopID = id
+	cm.Stopped = cm.Stopped || (o.Err == nil && !o.Unknown)
+	cm.StopDelay = next(cm.StopDelay, pol.RetryInitial, pol.RetryMax)
+	cm.StopUntil = o.Ended.Add(cm.StopDelay)
+}

@@ -1,0 +1,277 @@
+package decide_test
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// checkStops holds, from what really happened, that what a plan stops has a reason, in its order, with its time.
+func (w *world) checkStops(in *decide.Input, plan *decide.Plan) {
+	if in.Pod == nil && !in.Node.SourcesReady && !w.orphaned && len(plan.Do) > 0 {
+		w.breaks(invSources, "%v before every source has answered", plan.Do[0])
+	}
+	w.orphaned = w.orphaned || (in.Pod == nil && in.Node.SourcesReady)
+	if plan.Ending {
+		w.checkEnd(plan)
+	}
+	if !plan.Ending && in.Pod != nil && !right(in.Observed.Sandboxes) {
+		w.joinsTheEnd(in.Observed.Containers)
+	}
+	for _, a := range plan.Do {
+		switch a.Op {
+		case pod.OpPostStart:
+			f := w.fate(a.ID)
+			if f.postStarted++; f.postStarted > 1 {
+				w.breaks(invPostStart, "%v for the second time", a)
+			}
+		case pod.OpPreStop, pod.OpStopContainer:
+			w.checkStop(in, plan, a)
+		default:
+		}
+	}
+}
+
+// checkEnd holds that the pod has a reason to end, and keeps the clock of its grace period.
+func (w *world) checkEnd(plan *decide.Plan) {
+	if w.endBegan.IsZero() {
+		w.endBegan, w.asked = w.now, time.Duration(1<<62)
+		if !w.mayEnd() {
+			w.breaks(invNeedless, "the pod ends (%s)", plan.Why)
+		}
+	}
+	if w.pod == nil {
+		return
+	}
+	asked := decide.DefaultGrace
+	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		asked = time.Duration(*s) * time.Second
+	}
+	if s := w.pod.DeletionGracePeriodSeconds; s != nil {
+		asked = time.Duration(*s) * time.Second
+	}
+	if s := w.mem.Stop; s != nil && s.Grace != nil {
+		asked = min(asked, *s.Grace)
+	}
+	w.asked = min(w.asked, max(asked, time.Second)) // to end at once is to have one second
+}
+
+// mayEnd reports whether there is a reason for the whole pod to end.
+func (w *world) mayEnd() bool {
+	p := w.pod
+	if p == nil || w.orphaned || p.DeletionTimestamp != nil || w.evicted || terminalPhase(p.Status.Phase) {
+		return true
+	}
+	if ads := p.Spec.ActiveDeadlineSeconds; ads != nil && !w.now.Before(epoch.Add(time.Duration(*ads)*time.Second)) {
+		return true
+	}
+	done := len(p.Spec.Containers) > 0
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		r := w.record(c.Name)
+		done = done && r.ran && r.ended && !r.replaced && !mayRunAgain(&p.Spec, c, r.code)
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		r := w.record(c.Name)
+		done = done || (r.ran && r.ended && r.code != 0 && !pod.IsSidecar(c) && !mayRunAgain(&p.Spec, c, r.code))
+	}
+	if p.Spec.RestartPolicy == v1.RestartPolicyNever && !w.sandboxRight() { // nothing of it may run again elsewhere
+		done = done || slices.ContainsFunc(w.records, func(r record) bool { return r.tried >= 0 })
+	}
+	return done
+}
+
+func terminalPhase(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// mayRunAgain is the restart policy, said a second time and otherwise: container rules, container policy, pod policy.
+func mayRunAgain(spec *v1.PodSpec, c *v1.Container, code int32) bool {
+	policy := string(spec.RestartPolicy)
+	if c.RestartPolicy != nil {
+		policy = string(*c.RestartPolicy)
+		for _, rule := range c.RestartPolicyRules {
+			listed := slices.Contains(rule.ExitCodes.Values, code)
+			if listed == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+				return true
+			}
+		}
+	}
+	return policy == "Always" || (policy == "OnFailure" && code != 0)
+}
+
+// checkStop holds one stop, or hook before a stop, against what happened.
+func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
+	c, f := w.byID(a.ID), w.fate(a.ID)
+	if c == nil {
+		return
+	}
+	if !plan.Ending && !f.reason && !w.mayStop(c, f) {
+		w.breaks(invNeedless, "%v", a)
+	}
+	f.reason = true
+	f.owed = f.owed || (!plan.Ending && !f.condemned && w.owesStart(c))
+	f.resized = f.resized || a.Why == decide.WhyResizeRestart
+	if !plan.Ending && !f.condemned {
+		w.beginsToEnd(c, f)
+	}
+	until := w.stopsBy(in, plan, c, f)
+	left := until.Sub(in.Now)
+	if a.Op == pod.OpPreStop {
+		if f.hooked++; f.hooked > 1 {
+			w.breaks(invPreStop, "%v for the second time", a)
+		}
+		if a.Grace > left {
+			w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
+		}
+		if a.Grace < left {
+			w.breaks(invLeastGrace, "%v has less than the %s that are left", a, left)
+		}
+		return
+	}
+	if c.PreStop && left > 0 && !f.hookDone && !f.termed && in.Observed.ByID(a.ID).State == pod.StateRunning {
+		w.breaks(invPreStop, "%v before its hook", a)
+	}
+	f.termed = true
+	switch {
+	case a.Grace < left:
+		w.breaks(invLeastGrace, "%v has less than the %s that are left", a, left)
+	case a.Grace > max(left, w.pol.MinGrace):
+		w.breaks(invMostGrace, "%v has more than the %s that are left", a, left)
+	case plan.Ending && left > 0 && in.Pod != nil:
+		w.checkLast(in, a)
+	}
+}
+
+// stopsBy is when a container's time is over, from what was asked and when its end began.
+func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f *fate) time.Time {
+	if plan.Ending {
+		grace := w.asked
+		switch {
+		case in.Pod == nil && c.Grace >= 0:
+			grace = min(grace, max(c.Grace, time.Second))
+		case in.Pod == nil:
+			grace = min(grace, decide.DefaultGrace)
+		}
+		return w.endBegan.Add(grace)
+	}
+	if f.condemned { // a rule restarts all: that takes no time
+		return in.Now
+	}
+	return f.killBegan.Add(f.killGrace)
+}
+
+// beginsToEnd starts the clock of a container that is told to end while its pod goes on: all that live in a sandbox that is not
+// right begin together, though sidecars wait for their turn.
+func (w *world) beginsToEnd(c *pod.Container, f *fate) {
+	if f.killBegan.IsZero() {
+		f.killBegan, f.killGrace = w.now, w.aloneGrace(c)
+	}
+	if w.sandboxRight() {
+		return
+	}
+	for i := range w.containers {
+		o := &w.containers[i]
+		if x := w.fate(o.ID); o.Alive() && x.killBegan.IsZero() {
+			x.killBegan, x.killGrace = w.now, w.aloneGrace(o)
+		}
+	}
+}
+
+// joinsTheEnd starts the clock of a container that comes to run while others of its sandbox, which is not right, end already: as
+// theirs began when they were told, its begins when it is seen.
+func (w *world) joinsTheEnd(seen []pod.Container) {
+	ends := func(c pod.Container) bool { return !w.fate(c.ID).killBegan.IsZero() }
+	if !slices.ContainsFunc(seen, ends) {
+		return
+	}
+	for i := range seen {
+		if x := w.fate(seen[i].ID); seen[i].Alive() && x.killBegan.IsZero() {
+			x.killBegan, x.killGrace = w.now, w.aloneGrace(&seen[i])
+		}
+	}
+}
+
+// aloneGrace is the grace period of a probe that failed, where that has one, else the pod's.
+func (w *world) aloneGrace(c *pod.Container) time.Duration {
+	grace := decide.DefaultGrace
+	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		grace = time.Duration(*s) * time.Second
+	}
+	if h := w.healthOf(c.ID); h != nil && h.sick {
+		if spec := w.spec(c.Name); spec != nil {
+			probe := spec.LivenessProbe
+			if !h.started && spec.StartupProbe != nil {
+				probe = spec.StartupProbe
+			}
+			if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+				grace = time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+			}
+		}
+	}
+	return grace
+}
+
+// owesStart reports whether a main container that is told to end now starts again though it may end with 0: it is to run
+// as its spec says now, or its policy is not Never and it was not its own decision to end.
+func (w *world) owesStart(c *pod.Container) bool {
+	spec := w.spec(c.Name)
+	if spec == nil || w.newest(c.Name).ID != c.ID || ephemeral(w.pod, c.Name) || w.completes(c.Name) {
+		return false
+	}
+	if w.resizeRestarts(c) || (w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) {
+		return true
+	}
+	never := w.pod.Spec.RestartPolicy == v1.RestartPolicyNever
+	if spec.RestartPolicy != nil {
+		never = *spec.RestartPolicy == v1.ContainerRestartPolicyNever
+	}
+	h := w.healthOf(c.ID)
+	return !never && (h != nil && h.sick || c.State == pod.StateUnknown || !w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID)
+}
+
+// resizeRestarts reports whether a container has other memory than it should, and a policy that restarts it for that.
+func (w *world) resizeRestarts(c *pod.Container) bool {
+	spec := w.spec(c.Name)
+	return spec != nil && len(spec.ResizePolicy) > 0 && w.given[c.ID].MemoryLimit != w.size(c.Name).MemoryLimit
+}
+
+// mayStop reports whether there is a reason to stop one container of a pod that goes on.
+func (w *world) mayStop(c *pod.Container, f *fate) bool {
+	newest := w.newest(c.Name)
+	return f.doomed || f.condemned || c.State == pod.StateUnknown || w.spec(c.Name) == nil || newest.ID != c.ID ||
+		w.resizeRestarts(c) || (w.hashes[c.Name] != "" && c.SpecHash != "" && w.hashes[c.Name] != c.SpecHash) ||
+		!w.sandboxRight() || c.SandboxID != w.sandboxes[0].ID
+}
+
+// sandboxRight reports whether the newest sandbox is the only one that is ready, and has its address.
+func (w *world) sandboxRight() bool { return right(w.sandboxes) }
+
+func right(sandboxes []pod.Sandbox) bool {
+	for i, sb := range sandboxes {
+		if sb.Ready != (i == 0) {
+			return false
+		}
+	}
+	return len(sandboxes) > 0 && (len(sandboxes[0].IPs) > 0 || sandboxes[0].HostNetwork)
+}
+
+// checkLast holds the order in which an ending pod's containers are told to end.
+func (w *world) checkLast(in *decide.Input, a pod.Action) {
+	rank := func(name string) int {
+		return slices.IndexFunc(in.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && pod.IsSidecar(&c) })
+	}
+	mine := rank(a.Container)
+	if mine < 0 {
+		return
+	}
+	for _, o := range in.Observed.Containers {
+		ephemeral := slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == o.Name })
+		if other := rank(o.Name); o.Name != a.Container && o.State == pod.StateRunning && !ephemeral && (other < 0 || other > mine) {
+			w.breaks(invSidecarsLast, "%v while %s runs", a, o.ID)
+		}
+	}
+}

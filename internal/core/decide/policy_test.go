@@ -1,0 +1,186 @@
+package decide_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// TestMayRestart: "restartPolicy ... Always, OnFailure, and Never"; "the container-level restartPolicy ... takes precedence
+// over the pod-level"; "rules are evaluated in order; the first that matches ... counts".
+func TestMayRestart(t *testing.T) {
+	t.Parallel()
+	restart, all := v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers
+	in, notIn := v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
+	rules := func(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []v1.ContainerRestartRule {
+		return []v1.ContainerRestartRule{{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
+	}
+	noCodes := []v1.ContainerRestartRule{{Action: restart}}
+	tests := []struct {
+		pod       v1.RestartPolicy
+		container v1.ContainerRestartPolicy // "": none
+		rules     []v1.ContainerRestartRule
+		code      int32
+		want      bool
+	}{
+		{v1.RestartPolicyAlways, "", nil, 0, true},
+		{v1.RestartPolicyAlways, "", nil, 1, true},
+		{v1.RestartPolicyOnFailure, "", nil, 0, false},
+		{v1.RestartPolicyOnFailure, "", nil, 1, true},
+		{v1.RestartPolicyNever, "", nil, 0, false},
+		{v1.RestartPolicyNever, "", nil, 1, false},
+		{"", "", nil, 0, true}, // the default is Always
+		{v1.RestartPolicyNever, v1.ContainerRestartPolicyAlways, nil, 0, true},
+		{v1.RestartPolicyNever, v1.ContainerRestartPolicyOnFailure, nil, 0, false},
+		{v1.RestartPolicyNever, v1.ContainerRestartPolicyOnFailure, nil, 1, true},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, nil, 0, false},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, nil, 1, false},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, in, 42, 43), 42, true},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, in, 42, 43), 43, true},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, in, 42, 43), 44, false},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, notIn, 42), 42, false},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, notIn, 42), 41, true},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(all, in, 42), 42, true},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, rules(restart, "Other", 42), 42, false},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, noCodes, 42, false},
+		{v1.RestartPolicyAlways, v1.ContainerRestartPolicyNever, append(noCodes, rules(restart, in, 42)...), 42, true},
+		{v1.RestartPolicyNever, "", rules(restart, in, 42), 42, false}, // rules need a policy of the container's own
+		{v1.RestartPolicyAlways, "Other", nil, 1, true},                // a policy that nobody knows: the pod's
+	}
+	for _, tt := range tests {
+		c := v1.Container{RestartPolicyRules: tt.rules}
+		if tt.container != "" {
+			c.RestartPolicy = &tt.container
+		}
+		if got := decide.MayRestart(&v1.PodSpec{RestartPolicy: tt.pod}, &c, tt.code); got != tt.want {
+			t.Errorf("pod %q, container %q, rules %v, code %d: %v", tt.pod, tt.container, tt.rules, tt.code, got)
+		}
+	}
+	first := append(rules(restart, in, 1), rules(all, in, 1)...)
+	if r := decide.MatchingRule(&v1.Container{RestartPolicyRules: first}, 1); r != &first[0] {
+		t.Errorf("the first of two rules does not count: %v", r)
+	}
+	if r := decide.MatchingRule(&v1.Container{RestartPolicyRules: first}, 2); r != nil {
+		t.Errorf("a rule matches that does not: %v", r)
+	}
+}
+
+func TestIsSidecar(t *testing.T) {
+	t.Parallel()
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	for policy, want := range map[*v1.ContainerRestartPolicy]bool{nil: false, &always: true, &never: false} {
+		if got := pod.IsSidecar(&v1.Container{RestartPolicy: policy}); got != want {
+			t.Errorf("policy %v: %v", policy, got)
+		}
+	}
+}
+
+func TestSameContainer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		api, id string
+		want    bool
+	}{
+		{"containerd://abc", "abc", true}, {"containerd://abc", "ab", false}, {"containerd://abc", "bc", false},
+		{"abc", "abc", false}, {"", "", false}, {"://", "abc", false}, {"containerd://abc", "", false},
+	} {
+		if got := decide.SameContainer(tt.api, tt.id); got != tt.want {
+			t.Errorf("SameContainer(%q, %q) = %v", tt.api, tt.id, got)
+		}
+	}
+}
+
+// TestStarted: a container counts as started when its startup probe has succeeded; without one, when its postStart hook
+// is done; without either, when it runs. What was found of another instance says nothing.
+func TestStarted(t *testing.T) {
+	t.Parallel()
+	inst := &pod.Container{ID: "app-1"}
+	hook := &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+	type cm = decide.ContainerMemory
+	tests := []struct {
+		name          string
+		c             v1.Container
+		cm            *cm
+		started, done bool
+	}{
+		{"nothing asked for", v1.Container{}, nil, true, true},
+		{"an empty lifecycle", v1.Container{Lifecycle: &v1.Lifecycle{}}, nil, true, true},
+		{"a hook, nothing known", v1.Container{Lifecycle: hook}, nil, false, false},
+		{"a hook that is done", v1.Container{Lifecycle: hook}, &cm{PostStartedID: "app-1"}, true, true},
+		{"a hook that failed", v1.Container{Lifecycle: hook}, &cm{PostStartedID: "app-1", PostStartFailed: true}, false, false},
+		{"a hook of the one before", v1.Container{Lifecycle: hook}, &cm{PostStartedID: "app-0"}, false, false},
+		{"a hook, reported as started", v1.Container{Lifecycle: hook}, &cm{ProbedID: "app-1", Started: true}, true, true},
+		{"a hook, reported as not started", v1.Container{Lifecycle: hook}, &cm{ProbedID: "app-1"}, false, false},
+		{"a hook, the one before reported as started", v1.Container{Lifecycle: hook}, &cm{ProbedID: "app-0", Started: true}, false, false},
+		{"a startup probe, nothing known", v1.Container{StartupProbe: &v1.Probe{}}, nil, false, true},
+		{"a startup probe that succeeded", v1.Container{StartupProbe: &v1.Probe{}}, &cm{ProbedID: "app-1", Started: true}, true, true},
+		{"a startup probe that has not", v1.Container{StartupProbe: &v1.Probe{}}, &cm{ProbedID: "app-1"}, false, true},
+		{"a startup probe of the one before", v1.Container{StartupProbe: &v1.Probe{}}, &cm{ProbedID: "app-0", Started: true}, false, true},
+	}
+	for _, tt := range tests {
+		if got := decide.Started(&tt.c, tt.cm, inst); got != tt.started {
+			t.Errorf("%s: started %v", tt.name, got)
+		}
+		if got := decide.PostStartDone(&tt.c, tt.cm, inst); got != tt.done {
+			t.Errorf("%s: hook done %v", tt.name, got)
+		}
+	}
+}
+
+// TestDefaultPolicy: the numbers of the documentation.
+func TestDefaultPolicy(t *testing.T) {
+	t.Parallel()
+	want := decide.Policy{
+		BackOffInitial: 10 * time.Second, BackOffMax: 300 * time.Second, BackOffReset: 600 * time.Second,
+		PullBackOffInitial: 10 * time.Second, PullBackOffMax: 300 * time.Second,
+		RetryInitial: time.Second / 2, RetryMax: 120 * time.Second, DeadContainersPerContainer: 1, MinGrace: 2 * time.Second,
+	}
+	if got := decide.DefaultPolicy(); got != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestJudgeSandbox: one sandbox, ready, with the pod's kind of network and an address.
+func TestJudgeSandbox(t *testing.T) {
+	t.Parallel()
+	ready := pod.Sandbox{ID: "a", Ready: true, IPs: []string{"10.0.0.1"}}
+	host := pod.Sandbox{ID: "a", Ready: true, HostNetwork: true}
+	tests := []struct {
+		host      bool
+		sandboxes []pod.Sandbox
+		want      pod.Why
+	}{
+		{false, nil, decide.WhyFirstSandbox},
+		{false, []pod.Sandbox{ready}, ""},
+		{false, []pod.Sandbox{ready, {ID: "b"}}, ""},
+		{false, []pod.Sandbox{ready, ready}, decide.WhySandboxMany},
+		{false, []pod.Sandbox{{ID: "b"}, ready}, decide.WhySandboxDead},
+		{false, []pod.Sandbox{{ID: "a", Ready: true}}, decide.WhySandboxNoIP},
+		{false, []pod.Sandbox{host}, decide.WhySandboxNetwork},
+		{true, []pod.Sandbox{ready}, decide.WhySandboxNetwork},
+		{true, []pod.Sandbox{host}, ""},
+	}
+	for _, tt := range tests {
+		p := &v1.Pod{Spec: v1.PodSpec{HostNetwork: tt.host}}
+		sb, why := decide.JudgeSandbox(p, &pod.Observed{Sandboxes: tt.sandboxes})
+		if why != tt.want || (sb == nil) == (why == "") {
+			t.Errorf("host %v, %v: %v, %q", tt.host, tt.sandboxes, sb, why)
+		}
+	}
+}
+
+func TestPhaseNames(t *testing.T) {
+	t.Parallel()
+	got := ""
+	for p := range decide.PhaseGone + 2 {
+		got += fmt.Sprint(p, " ")
+	}
+	if got != "active stopping stopped clearing gone invalid " {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,228 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// size returns the resources that a container should have; for "", those of the pod's cgroup.
+func (t *turn) size(name string) pod.Size {
+	for i := range t.in.Sizes {
+		if t.in.Sizes[i].Name == name {
+			return t.in.Sizes[i].Size
+		}
+	}
+	return pod.Size{}
+}
+
+// groupNow returns the size that the pod's cgroup may have now. While a container has not exited, the cgroup does not shrink.
+func (t *turn) groupNow() pod.Size {
+	want := t.size("")
+	if t.in.Memory.GroupSized {
+		for i := range t.in.Observed.Containers {
+			if t.in.Observed.Containers[i].State != pod.StateExited {
+				return want.Grown(t.in.Memory.GroupSize)
+			}
+		}
+	}
+	return want
+}
+
+// groupMustGrow reports whether the pod's cgroup has to grow before its containers may.
+func (t *turn) groupMustGrow() bool {
+	m := t.in.Memory
+	return m.GroupSized && m.GroupSize != m.GroupSize.Grown(t.size(""))
+}
+
+// resize gives the running containers and the pod's cgroup the resources that the node has accepted. The cgroup grows first;
+// then the containers follow one after another, those that shrink before those that grow; the cgroup shrinks last. ("Resize
+// CPU and Memory Resources assigned to Containers") A container that does not run gets its size when it starts.
+func (t *turn) resize() {
+	if len(t.in.Sizes) == 0 && !t.in.Memory.Resize.InProgress && t.in.Memory.GroupSize == (pod.Size{}) {
+		return
+	}
+	if t.groupMustGrow() {
+		t.resizeGroup(t.in.Memory.GroupSize.Grown(t.size("")), WhyGroupGrows)
+		return
+	}
+	spec, open := t.resizable()
+	if spec != nil {
+		inst := t.in.Observed.Newest(spec.Name)
+		if !t.busy(pod.OpResize) && t.due(pod.OpResize, inst.ID) {
+			t.begin(pod.Action{Op: pod.OpResize, Container: spec.Name, ID: inst.ID, Size: t.size(spec.Name), Why: WhyResize})
+		}
+		return
+	}
+	if open || t.stale || t.busy(pod.OpSetUp) || t.busy(pod.OpStartContainer) || t.busy(pod.OpResize) || t.begins() {
+		return // a container, also an ephemeral one, is starting or has yet to restart
+	}
+	m := t.in.Memory
+	if m.GroupSized && m.GroupSize != t.size("") {
+		t.resizeGroup(t.size(""), WhyGroupShrinks)
+		return
+	}
+	t.plan.Resized = m.Resize.InProgress && (m.GroupSized || m.SetUp)
+}
+
+// begins reports whether this turn begins a set-up or a start, which must not run while the cgroup changes.
+func (t *turn) begins() bool {
+	for i := range t.plan.Do {
+		if op := t.plan.Do[i].Op; op == pod.OpSetUp || op == pod.OpStartContainer {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *turn) resizeGroup(size pod.Size, why pod.Why) {
+	if !t.busy(pod.OpResize) && !t.busy(pod.OpSetUp) && t.due(pod.OpResize, "") {
+		t.begin(pod.Action{Op: pod.OpResize, Size: size, Why: why})
+	}
+}
+
+// resizable returns the next running container to resize; one that shrinks comes before one that grows. open reports that
+// another container has yet to get its size: it restarts for it, or is starting.
+func (t *turn) resizable() (next *v1.Container, open bool) {
+	nextShrinks := false
+	for _, list := range [...][]v1.Container{t.in.Pod.Spec.InitContainers, t.in.Pod.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			inst := t.in.Observed.Newest(c.Name)
+			if t.busyName(pod.OpStartContainer, c.Name) || t.restartsChanged(inst) {
+				open = true
+				continue
+			}
+			if inst == nil {
+				continue
+			}
+			have, differs := t.differs(c, inst)
+			shrinks := have.Shrinks(t.size(c.Name))
+			switch {
+			case !differs:
+			case inst.State == pod.StateCreated: // the runtime can resize it once it runs
+				open = open || inst.ID != t.memory(c.Name).StartFailedID
+			case resizeRestarts(c, have, t.size(c.Name)) || t.stopping(inst.ID):
+				open = true
+			case next == nil || shrinks && !nextShrinks:
+				next, nextShrinks = c, shrinks
+			}
+		}
+	}
+	return next, open
+}
+
+// restartsChanged reports whether a container was stopped in order to restart with its changed spec.
+func (t *turn) restartsChanged(inst *pod.Container) bool {
+	if inst == nil || inst.State == pod.StateRunning {
+		return false
+	}
+	cause, replaced := t.memory(inst.Name).replaced(inst.ID)
+	return replaced && !crash(cause)
+}
+
+// differs returns the size of a container, and whether it differs from the size that the container should have.
+//
+// If this agent gave the container its size, that size counts, whatever the runtime reports. If an earlier agent did, the
+// report of the runtime counts first; for what it does not report, the noted size counts, or, if none was noted, the size that
+// the container should have. An init container that is not a sidecar never restarts for a resize: validation rejects a resize
+// that would need it.
+func (t *turn) differs(c *v1.Container, inst *pod.Container) (have pod.Size, differs bool) {
+	if inst.State != pod.StateRunning && inst.State != pod.StateCreated || !t.inSandbox(inst) {
+		return pod.Size{}, false
+	}
+	want, cm := t.size(c.Name), t.memory(c.Name)
+	switch {
+	case cm.SizedID != inst.ID:
+		have = want.Shown(inst.Actual)
+	case cm.SizeGiven:
+		have = cm.Size
+	default:
+		have = cm.Size.Shown(inst.Actual)
+	}
+	if have == want || t.isInit(c) && !pod.IsSidecar(c) && resizeRestarts(c, have, want) {
+		return pod.Size{}, false
+	}
+	return have, true
+}
+
+func (t *turn) isInit(c *v1.Container) bool {
+	for i := range t.in.Pod.Spec.InitContainers {
+		if &t.in.Pod.Spec.InitContainers[i] == c {
+			return true
+		}
+	}
+	return false
+}
+
+// resizeRestarts reports whether a running container has to restart now to get its new resources. It is false until the pod's
+// cgroup has grown.
+func (t *turn) resizeRestarts(c *v1.Container, inst *pod.Container) bool {
+	if t.groupMustGrow() {
+		return false
+	}
+	have, differs := t.differs(c, inst)
+	return differs && resizeRestarts(c, have, t.size(c.Name))
+}
+
+// resizeRestarts reports whether the resize policy of a resource that differs demands a restart: "RestartContainer: Restart the
+// container to apply the new resource values". NotRequired is the default.
+func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy != v1.RestartContainer {
+			continue
+		}
+		switch p.ResourceName {
+		case v1.ResourceCPU:
+			if have.CPURequest != want.CPURequest || have.CPULimit != want.CPULimit {
+				return true
+			}
+		case v1.ResourceMemory:
+			if have.MemoryRequest != want.MemoryRequest || have.MemoryLimit != want.MemoryLimit {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noteResize notes the outcome of a resize. A size that was applied is remembered; a failure is retried after a back-off, and its
+// message goes into the pod's status. It reports whether the checkpoint has to be written.
+func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (sized bool) {
+	ok := o.Err == nil && !o.Unknown
+	m.noteRetry(o, pol, ok)
+	if ok {
+		if o.Action.Container == "" {
+			return m.noteGroup(o.Action.Size)
+		}
+		return m.Ensure(o.Action.Container).noteSize(o.Action.ID, o.Action.Size)
+	}
+	if o.Canceled {
+		return false
+	}
+	r := &m.Resize
+	if !r.InProgress && p != nil {
+		r.InProgress, r.Generation, r.Since = true, p.Generation, o.Ended
+	}
+	message := o.Message
+	if message == "" && o.Err != nil {
+		message = o.Err.Error()
+	}
+	if r.Error == "" {
+		r.Since = o.Ended
+	}
+	changed := r.Error != message
+	r.Error = message
+	return changed
+}
+
+func (m *Memory) noteGroup(size pod.Size) bool {
+	changed := !m.GroupSized || m.GroupSize != size
+	m.GroupSize, m.GroupSized = size, true
+	return changed && size != (pod.Size{})
+}
+
+func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
+	cm.SizedID, cm.Size, cm.SizeGiven = id, size, true
+	return size != (pod.Size{})
+}

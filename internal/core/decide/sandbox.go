@@ -1,0 +1,102 @@
+package decide
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// ensureSetUp makes directories, cgroup and volumes. Nothing waits for it but the sandbox and the starts.
+func (t *turn) ensureSetUp() {
+	if t.in.Memory.SetUp || (t.needsNetwork() && len(t.in.Observed.Sandboxes) == 0) {
+		return
+	}
+	if !t.busy(pod.OpSetUp) && !t.busy(pod.OpResize) && t.due(pod.OpSetUp, "") {
+		t.begin(pod.Action{Op: pod.OpSetUp, Size: t.groupNow(), Why: WhyVolumes})
+	}
+}
+
+// needsNetwork reports whether the pod cannot get a sandbox because the node's pod network is not ready.
+func (t *turn) needsNetwork() bool { return !t.in.Node.NetworkReady && !t.in.Pod.Spec.HostNetwork }
+
+// JudgeSandbox returns the sandbox in which containers may run, or nil and why there is none.
+func JudgeSandbox(p *v1.Pod, o *pod.Observed) (*pod.Sandbox, pod.Why) {
+	sb := o.NewestSandbox()
+	if sb == nil {
+		return nil, WhyFirstSandbox
+	}
+	ready := 0
+	for i := range o.Sandboxes {
+		if o.Sandboxes[i].Ready {
+			ready++
+		}
+	}
+	switch {
+	case ready > 1:
+		return nil, WhySandboxMany
+	case !sb.Ready:
+		return nil, WhySandboxDead
+	case sb.HostNetwork != p.Spec.HostNetwork:
+		return nil, WhySandboxNetwork
+	case !sb.HostNetwork && len(sb.IPs) == 0:
+		return nil, WhySandboxNoIP
+	}
+	return sb, ""
+}
+
+// ensureSandbox finds the sandbox, or replaces a wrong one: everything in it ends, it is stopped, another runs.
+func (t *turn) ensureSandbox() {
+	if t.busy(pod.OpRunSandbox) {
+		return
+	}
+	sb, why := JudgeSandbox(t.in.Pod, t.in.Observed)
+	if sb != nil {
+		t.sandbox = sb
+		return
+	}
+	if t.stopAlive(why, false) || t.busy(pod.OpStartContainer) || t.stale || t.stopSandboxes(why) {
+		return
+	}
+	if t.needsNetwork() {
+		t.plan.Why = WhyNetwork
+		return
+	}
+	if t.in.Memory.SetUp && t.due(pod.OpRunSandbox, "") {
+		t.begin(pod.Action{Op: pod.OpRunSandbox, Attempt: t.nextSandboxAttempt(), Why: why})
+	}
+}
+
+// stopSandboxes stops every sandbox that may hold something. It reports whether any is still to be waited for.
+func (t *turn) stopSandboxes(why pod.Why) bool {
+	left := false
+	for i := range t.in.Observed.Sandboxes {
+		sb := &t.in.Observed.Sandboxes[i]
+		// Only the newest can have died without being stopped: a newer one runs after the older was stopped.
+		if !sb.Ready && (i > 0 || slices.Contains(t.in.Memory.StoppedSandboxes, sb.ID)) {
+			continue
+		}
+		left = true
+		if t.due(pod.OpStopSandbox, sb.ID) {
+			t.begin(pod.Action{Op: pod.OpStopSandbox, ID: sb.ID, Why: why})
+		}
+	}
+	return left
+}
+
+func (t *turn) nextSandboxAttempt() uint32 {
+	var attempt uint32
+	if sb := t.in.Observed.NewestSandbox(); sb != nil {
+		attempt = sb.Attempt + 1
+	}
+	if t.in.Memory.SandboxAttemptKnown {
+		attempt = max(attempt, t.in.Memory.SandboxAttempt+1)
+	}
+	return attempt
+}
+
+// inSandbox reports whether a container belongs to the sandbox of now.
+func (t *turn) inSandbox(c *pod.Container) bool {
+	return t.sandbox != nil && c.SandboxID == t.sandbox.ID
+}

@@ -1,0 +1,461 @@
+package decide_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
+
+// TestScripts runs testdata/decide/*.txt. A script is lines: a comment begins with #; a command stands at the
+// beginning of a line; what it prints stands below it, indented. `go test -update` rewrites what is printed.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/decide/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &script{world: newWorld()}
+			s.noInspect = false
+			got := s.run(string(raw))
+			for _, b := range s.broken {
+				t.Errorf("invariant: %s: %s", b.inv, b.text)
+			}
+			for _, e := range s.errs {
+				t.Error(e)
+			}
+			golden(t, file, got)
+		})
+	}
+}
+
+// golden holds that now is what the file says; with -update it is what the file says from now on.
+func golden(t *testing.T, file, now string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), now); diff != "" {
+		t.Errorf("%s differs (-file +now; rewrite with -update and read the diff):\n%s", file, diff)
+	}
+}
+
+type script struct {
+	*world
+	was  *v1.Pod // before it was gone
+	errs []string
+	line int
+	out  strings.Builder
+}
+
+func (s *script) run(text string) string {
+	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		s.line = i + 1
+		if strings.HasPrefix(line, " ") {
+			continue // what was printed before
+		}
+		s.out.WriteString(line + "\n")
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			s.command(strings.Fields(line))
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) print(format string, args ...any) {
+	fmt.Fprintf(&s.out, "    "+format+"\n", args...)
+}
+
+func (s *script) fail(format string, args ...any) {
+	s.errs = append(s.errs, fmt.Sprintf("line %d: ", s.line)+fmt.Sprintf(format, args...))
+}
+
+func (s *script) command(f []string) {
+	if s.pod == nil && s.starts == 0 && !s.mem.Orphaned && f[0] != "pod" && f[0] != "found" && len(s.containers) == 0 && s.observed.Began.IsZero() {
+		s.fail("the first command is pod")
+		return
+	}
+	if d, err := time.ParseDuration(strings.TrimPrefix(f[0], "+")); err == nil && strings.HasPrefix(f[0], "+") {
+		s.advance(d)
+		return
+	}
+	switch f[0] {
+	case "pod", "init", "sidecar", "main", "ephemeral":
+		s.define(f)
+	case "turn":
+		s.printPlan(s.turn())
+	case "settle":
+		s.settle()
+	case "done", "fail", "unknown", "unknown-undone", "canceled":
+		s.outcome(f)
+	case "fault", "heal", "takes", "stubborn", "polite":
+		s.trouble(f)
+	default:
+		s.event(f)
+	}
+}
+
+func (s *script) printPlan(p decide.Plan) {
+	for _, a := range p.Do {
+		s.print("%s", a)
+	}
+	for _, a := range p.Cancel {
+		s.print("cancel %s", a)
+	}
+	wake := ""
+	if !p.WakeAt.IsZero() {
+		wake = fmt.Sprintf("; wake +%s", p.WakeAt.Sub(s.now))
+	}
+	s.print("= %s: %s%s", p.Phase, p.Why, wake)
+}
+
+// settle takes turns and lets everything in flight end well (or as its fault says) until nothing moves.
+func (s *script) settle() {
+	for range 60 {
+		p := s.turn()
+		for _, a := range p.Do {
+			s.print("%s", a)
+		}
+		for _, a := range p.Cancel {
+			s.print("cancel %s", a)
+		}
+		if !s.complete() && len(p.Do) == 0 && len(p.Cancel) == 0 {
+			p.Do = nil
+			s.printPlan(p)
+			return
+		}
+	}
+	s.fail("does not settle")
+}
+
+// complete ends every action whose time has come.
+func (s *script) complete() bool {
+	any := false
+	for i := 0; i < len(s.flights); {
+		a := s.flights[i].action
+		if s.flights[i].until.After(s.now) {
+			i++
+			continue
+		}
+		how := s.faults[strings.TrimSpace(a.Op.String()+" "+a.Container)]
+		if how != "" {
+			s.print("  failed: %s %s (%s)", a.Op, a.Container, how)
+		}
+		s.finish(i, how)
+		any = true
+	}
+	return any
+}
+
+// advance moves the clock, through every moment at which something in flight ends.
+func (s *script) advance(d time.Duration) {
+	s.now = s.now.Add(d)
+	s.complete()
+	s.look()
+}
+
+// outcome ends one action: "done start-container app", "fail pull-image app ErrImagePull", "unknown run-sandbox".
+func (s *script) outcome(f []string) {
+	name := ""
+	if len(f) > 2 {
+		name = f[2]
+	}
+	for i, fl := range s.flights {
+		if fl.action.Op.String() != f[1] || (fl.action.Container != name && fl.action.ID != name) {
+			continue
+		}
+		switch f[0] {
+		case "done":
+			s.finish(i, "")
+		case "fail":
+			how := "Failed"
+			if len(f) > 3 {
+				how = f[3]
+			}
+			s.finish(i, how)
+		default:
+			s.finish(i, f[0])
+		}
+		return
+	}
+	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
+}
+
+// shows: the runtime shows what an action in flight makes, whose outcome is still to come: "shows start-container app created".
+func (s *script) shows(f []string) {
+	name := strings.Join(f[2:min(3, len(f))], "")
+	for i := range s.flights {
+		fl := &s.flights[i]
+		switch {
+		case fl.action.Op.String() != f[1] || fl.action.Container != name:
+			continue
+		case len(f) > 3:
+			fl.made = s.create(*fl)
+		default:
+			fl.made = s.apply(*fl)
+		}
+		return
+	}
+	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
+}
+
+// trouble: "fault pull-image app ErrImagePull", "heal pull-image app", "takes pre-stop app 10s", "stubborn app" (it
+// ignores TERM), "polite app" (it ends with 0 on TERM).
+func (s *script) trouble(f []string) {
+	switch f[0] {
+	case "fault":
+		s.faults[strings.Join(f[1:len(f)-1], " ")] = f[len(f)-1]
+	case "heal":
+		delete(s.faults, strings.Join(f[1:], " "))
+	case "takes":
+		d, err := time.ParseDuration(f[len(f)-1])
+		if err != nil {
+			s.fail("%v", err)
+		}
+		s.takes[strings.Join(f[1:len(f)-1], " ")] = d
+	case "stubborn":
+		s.stubborn[f[1]] = true
+	case "polite":
+		s.polite[f[1]] = true
+	}
+}
+
+// event is what the world does to the pod.
+func (s *script) event(f []string) {
+	arg := func(i int) string {
+		if i < len(f) {
+			return f[i]
+		}
+		return ""
+	}
+	switch f[0] {
+	case "exit": // exit app 1 [finished=unknown|DURATION] [started=unknown]
+		s.onContainer(arg(1), func(c *pod.Container) { s.exits(c, f) })
+	case "state": // state app unknown|created|cut-short|running
+		s.onContainer(arg(1), func(c *pod.Container) {
+			c.CutShort = arg(2) == "cut-short"
+			c.State = map[string]pod.ContainerState{
+				"unknown": pod.StateUnknown, "created": pod.StateCreated, "running": pod.StateRunning}[arg(2)]
+		})
+	case "hash": // hash app: nobody has written of which definition it was made
+		s.onContainer(arg(1), func(c *pod.Container) { c.SpecHash = "" })
+	case "stray": // a container that the spec does not have
+		c := pod.Container{ID: arg(1) + "-0", Name: arg(1), SandboxID: s.sandboxes[0].ID, State: pod.StateRunning, StartedAt: s.now, Grace: -1}
+		s.containers = append(s.containers, c)
+	case "zombie": // an older instance turns out to live beside the newest
+		s.onContainer(arg(1), func(c *pod.Container) {
+			old := *c
+			old.ID, old.State, old.Attempt = "zombie", pod.StateRunning, 0
+			c.Attempt++
+			s.record(c.Name).tried = int(c.Attempt)
+			s.containers = append(s.containers, old)
+		})
+	case "vanish": // the runtime loses a container, or everything
+		s.containers = slices.DeleteFunc(s.containers, func(c pod.Container) bool { return f[1] == "all" || c.Name == f[1] })
+		if f[1] == "all" {
+			s.sandboxes = nil
+		}
+	case "sandbox":
+		s.onSandbox(arg(1))
+	case "probe": // probe app started|unhealthy|healthy
+		s.probed(arg(1), arg(2))
+	case "delete", "stop", "reject":
+		s.ending(f)
+	case "gone": // gone grace=0: and what its source said last
+		s.was, s.pod = s.pod, nil
+		if val, ok := strings.CutPrefix(arg(1), "grace="); ok {
+			n, _ := strconv.ParseInt(val, 10, 64)
+			s.lastGrace = &n
+		}
+	case "back":
+		s.pod, s.lastGrace = s.was, nil
+	case "change": // change app: a new image; change app back: the one before
+		image := s.spec(f[1]).Image
+		if s.spec(f[1]).Image = image + "-v2"; arg(2) == "back" {
+			s.spec(f[1]).Image = strings.TrimSuffix(image, "-v2")
+		}
+		s.hashes[f[1]] = s.spec(f[1]).Image
+	case "resize":
+		s.resize(f)
+	case "progress": // what is told of a resize
+		s.print("in progress=%v error=%q", s.mem.Resize.InProgress, s.mem.Resize.Error)
+	case "node":
+		s.onNode(arg(1))
+	case "crash":
+		if arg(1) == "lost" { // and the checkpoint with it
+			s.saved, s.mem = decide.Memory{StartTime: epoch}, decide.Memory{}
+		}
+		s.crash(arg(1) == "done")
+	case "admit":
+		s.mem.Admitted, s.saved.Admitted = true, true
+	case "status": // status app waiting|running|terminated CODE [restarts=N] [id=ID] [started=BOOL] [last=CODE]
+		s.status(f)
+	case "inspect":
+		s.inspect()
+	case "hold": // no inspection but those asked for
+		s.noInspect = true
+	case "lingers": // what is cancelled ends when it is said
+		s.lingers = true
+	case "shows":
+		s.shows(f)
+	default:
+		s.fail("unknown command %q", f[0])
+	}
+	s.look()
+}
+
+func (s *script) onContainer(name string, do func(*pod.Container)) {
+	c := s.newest(name)
+	if c == nil {
+		s.fail("no container %q", name)
+		return
+	}
+	do(c)
+}
+
+// exits ends a container, at a time that the runtime does or does not say.
+func (s *script) exits(c *pod.Container, f []string) {
+	n, _ := strconv.Atoi(f[2])
+	s.exit(c, int32(n))
+	for _, opt := range f[3:] {
+		key, val, _ := strings.Cut(opt, "=")
+		at := time.Time{}
+		if val != "unknown" {
+			d, err := time.ParseDuration(val)
+			if err != nil {
+				s.fail("%v", err)
+			}
+			at = s.now.Add(d)
+		}
+		switch key {
+		case "finished":
+			c.FinishedAt = at
+		case "started":
+			c.StartedAt = at
+		default:
+			s.fail("unknown option %q", opt)
+		}
+	}
+}
+
+func (s *script) onSandbox(what string) {
+	if len(s.sandboxes) == 0 {
+		s.fail("no sandbox")
+		return
+	}
+	sb := &s.sandboxes[0]
+	switch what {
+	case "dies": // and takes its containers along
+		sb.Ready = false
+		for i := range s.containers {
+			if c := &s.containers[i]; c.SandboxID == sb.ID && c.Alive() {
+				s.exit(c, 137)
+			}
+		}
+	case "unready":
+		sb.Ready = false
+	case "noip":
+		sb.IPs = nil
+	case "another": // is there and ready; its containers live on in the one before
+		sb.Ready = false
+		s.sandboxes = slices.Insert(s.sandboxes, 0, pod.Sandbox{ID: "sb9", Attempt: 9, Ready: true, IPs: []string{"10.0.0.9"}})
+	case "twice":
+		s.sandboxes = append(s.sandboxes, pod.Sandbox{ID: "older", Ready: true, IPs: []string{"10.0.0.9"}})
+	default:
+		s.fail("unknown sandbox event %q", what)
+	}
+}
+
+func (s *script) probed(name, what string) {
+	cm := s.mem.Ensure(name)
+	if c := s.newest(name); c != nil && cm.ProbedID != c.ID {
+		cm.ProbedID, cm.Started, cm.Unhealthy = c.ID, false, false
+	}
+	switch what {
+	case "started":
+		cm.Started = true
+		if c := s.newest(name); c != nil {
+			s.record(name).upIn = c.SandboxID
+		}
+	case "unhealthy":
+		cm.Unhealthy = true
+	case "healthy":
+		cm.Unhealthy = false
+	}
+}
+
+// ending: "delete grace=30", "stop Evicted grace=0", "reject OutOfcpu".
+func (s *script) ending(f []string) {
+	var grace *int64
+	reason := ""
+	for _, opt := range f[1:] {
+		if val, ok := strings.CutPrefix(opt, "grace="); ok {
+			n, _ := strconv.ParseInt(val, 10, 64)
+			grace = &n
+		} else {
+			reason = opt
+		}
+	}
+	switch f[0] {
+	case "delete":
+		at := metav1.NewTime(s.now)
+		s.pod.DeletionTimestamp, s.pod.DeletionGracePeriodSeconds = &at, grace
+	default:
+		s.mem.Stop = &decide.Stop{Reason: reason, Rejected: f[0] == "reject", Since: s.now}
+		if grace != nil {
+			d := time.Duration(*grace) * time.Second
+			s.mem.Stop.Grace = &d
+		}
+		s.saved = s.mem.Kept()
+	}
+}
+
+func (s *script) onNode(what string) {
+	switch what {
+	case "network-down":
+		s.node.NetworkReady = false
+	case "network-up":
+		s.node.NetworkReady = true
+	case "sources-unknown":
+		s.node.SourcesReady = false
+	case "sources-ready":
+		s.node.SourcesReady = true
+	case "predecessor":
+		s.node.Predecessor = true
+	case "predecessor-gone":
+		s.node.Predecessor = false
+	default:
+		if id, ok := strings.CutPrefix(what, "excess="); ok {
+			s.node.Excess = append(s.node.Excess, id)
+			return
+		}
+		s.fail("unknown node event %q", what)
+	}
+}

@@ -1,0 +1,163 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// step is how far a container is.
+type step uint8
+
+const (
+	stepWait step = iota // nothing can be done for it now (back-off, or another comes first), or ever
+	stepBusy             // on its way up or down
+	stepUp               // it runs and its postStart hook is done
+)
+
+// drive brings one container to where its spec wants it. hold keeps it from being created.
+func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold bool) step {
+	if t.busyName(pod.OpStartContainer, c.Name) {
+		return stepBusy
+	}
+	cm := t.memory(c.Name)
+	if inst == nil {
+		if !t.passed(cm.CrashUntil) { // it ended before all containers were restarted
+			return stepWait
+		}
+		return t.start(c, cm, first, hold)
+	}
+	if t.alive(inst) && !t.inSandbox(inst) {
+		return stepBusy // it is being ended with its sandbox
+	}
+	switch inst.State {
+	case pod.StateCreated:
+		if inst.CutShort {
+			return t.start(c, cm, WhyCutShort, hold)
+		}
+		if inst.ID == cm.StartFailedID || !t.inSandbox(inst) || t.changed(inst) {
+			return t.start(c, cm, WhyStartFailed, hold)
+		}
+		return t.adopt(inst, cm, hold)
+	case pod.StateRunning:
+		return t.running(c, inst, cm)
+	case pod.StateUnknown:
+		if t.alive(inst) {
+			t.killFor(pod.CauseUnknown, inst, WhyUnknown)
+			return stepBusy
+		}
+		return t.exited(c, inst, cm, hold)
+	case pod.StateExited:
+		return t.exited(c, inst, cm, hold)
+	}
+	return stepWait
+}
+
+// exited starts a container again where its policy says so, after its back-off.
+func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory, hold bool) step {
+	why := WhyRestart
+	switch cause, replaced := cm.replaced(inst.ID); {
+	case replaced && !crash(cause):
+		why = WhyRestartChanged
+	case MayRestart(&t.in.Pod.Spec, c, exitCode(inst)):
+	case replaced:
+		why = WhyRestartEnded
+	default:
+		return stepWait
+	}
+	if !t.passed(t.crashUntil(inst, cm)) {
+		return stepWait
+	}
+	return t.start(c, cm, why, hold)
+}
+
+// exitCode of a container that is dead; one whose end nobody saw counts as killed.
+func exitCode(c *pod.Container) int32 {
+	if c.State == pod.StateUnknown {
+		return 137
+	}
+	return c.ExitCode
+}
+
+// start creates and starts the next attempt, image first.
+func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold bool) step {
+	if t.aliveNamed(c.Name) { // an older instance is on its way down
+		return stepBusy
+	}
+	if !t.passed(cm.StartUntil) {
+		return stepWait
+	}
+	if !cm.Pulled || cm.PulledImage != c.Image {
+		return t.pull(c, cm)
+	}
+	if t.sandbox == nil || !t.in.Memory.SetUp || hold || t.groupMustGrow() {
+		return stepWait
+	}
+	t.begin(pod.Action{Op: pod.OpStartContainer, Container: c.Name, Attempt: t.nextAttempt(c.Name, cm), Size: t.size(c.Name), Why: why})
+	return stepBusy
+}
+
+// pull makes sure of the image. It needs neither sandbox nor volumes.
+func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
+	if cm.PulledImage == c.Image && t.in.Now.Before(cm.PullUntil) {
+		t.wake(cm.PullUntil.Add(PullErrorShown - cm.PullDelay))
+		t.wake(cm.PullUntil)
+		t.wait(WhyBackOff)
+		return stepWait
+	}
+	t.begin(pod.Action{Op: pod.OpPullImage, Container: c.Name, Why: WhyImage})
+	return stepBusy
+}
+
+// adopt starts a container that an earlier agent, or a start that was cut short, had only created.
+func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
+	if t.aliveNamed(inst.Name) {
+		return stepBusy
+	}
+	if !t.passed(cm.StartUntil) || hold {
+		return stepWait
+	}
+	if t.in.Memory.SetUp {
+		t.begin(pod.Action{
+			Op: pod.OpStartContainer, Container: inst.Name, ID: inst.ID, Attempt: inst.Attempt, Why: WhyCreated,
+		})
+	}
+	return stepBusy
+}
+
+// nextAttempt is one more than any attempt that exists, may exist, or was reported.
+func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
+	var attempt uint32
+	if inst := t.in.Observed.Newest(name); inst != nil {
+		attempt = inst.Attempt + 1
+	}
+	if cm.AttemptKnown {
+		attempt = max(attempt, cm.HighestAttempt+1)
+	}
+	if st := statusOf(&t.in.Pod.Status, name); st != nil {
+		reported := uint32(max(st.RestartCount, 0))
+		if st.ContainerID != "" {
+			reported++
+		}
+		attempt = max(attempt, reported)
+	}
+	return attempt
+}
+
+// statusOf returns the API status of a container of any kind, or nil.
+func statusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
+	for _, list := range [...][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// changed reports whether a container was made from another definition than the spec has now.
+func (t *turn) changed(c *pod.Container) bool {
+	want := t.in.Hashes[c.Name]
+	return want != "" && c.SpecHash != "" && want != c.SpecHash
+}

@@ -1,0 +1,264 @@
+package decide
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// end returns why the whole pod has to end; "": it does not. A pod that has begun to end never goes on.
+func (t *turn) end() pod.Why {
+	in := t.in
+	if in.Pod == nil {
+		switch {
+		case !in.Node.SourcesReady && !in.Memory.Orphaned:
+			t.plan.Why = WhySources
+			return ""
+		case t.stale && in.Memory.StopBegan.IsZero():
+			t.plan.Why = WhyInspect // the annotations of its containers give the grace period
+			return ""
+		}
+		t.plan.Orphaned = true
+		return WhyUnwanted
+	}
+	switch {
+	case in.Memory.Orphaned:
+		t.plan.Orphaned = true
+		return WhyUnwanted
+	case in.Memory.Stop != nil && in.Memory.Stop.Rejected:
+		return WhyRejected
+	case in.Pod.DeletionTimestamp != nil:
+		return WhyDeleted
+	case in.Memory.Stop != nil && in.Memory.Stop.Reason == ReasonDeadlineExceeded:
+		return WhyDeadline
+	case in.Memory.Stop != nil:
+		return WhyStopped
+	case in.Pod.Status.Phase == v1.PodFailed || in.Pod.Status.Phase == v1.PodSucceeded:
+		return WhyTerminal
+	}
+	if why := t.finished(); why != "" {
+		t.plan.Finished = true
+		return why
+	}
+	if at := t.deadline(); !at.IsZero() && !in.Now.Before(at) {
+		t.plan.Stop = &Stop{Reason: ReasonDeadlineExceeded, Message: MessageDeadlineExceeded, Since: in.Now}
+		return WhyDeadline
+	}
+	if !in.Memory.StopBegan.IsZero() { // the reason no longer holds, but the pod goes on ending
+		return WhyStopped
+	}
+	return ""
+}
+
+// deadline returns when the activeDeadlineSeconds of the pod are over; zero: never.
+func (t *turn) deadline() time.Time {
+	ads := t.in.Pod.Spec.ActiveDeadlineSeconds
+	if ads == nil {
+		return time.Time{}
+	}
+	start := t.in.Memory.StartTime
+	// The status of a static pod comes from its mirror, which others can write.
+	if pod.IsStatic(t.in.Pod) && !start.IsZero() {
+		return start.Add(seconds(*ads))
+	}
+	if st := t.in.Pod.Status.StartTime; st != nil && (start.IsZero() || st.Time.Before(start)) {
+		start = st.Time
+	}
+	if start.IsZero() {
+		return time.Time{}
+	}
+	return start.Add(seconds(*ads))
+}
+
+// terminate ends the pod: it stops the containers within the grace period, then the sandboxes, then tears down volumes and
+// cgroup. The stopped containers stay, for their logs, until no source has the pod.
+func (t *turn) terminate(why pod.Why) {
+	t.ending = true
+	t.plan.Ending = true
+	t.plan.Phase = PhaseStopping
+	t.plan.Why = why
+	t.graceClock()
+	t.cancelPulls()
+	t.cancelDeadHooks()
+	alive := t.stopAlive(why, false)
+	switch {
+	case alive:
+		t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
+		return
+	case t.busy(pod.OpRunSandbox) || t.busy(pod.OpStartContainer) || t.stale:
+		return
+	case t.stopSandboxes(why):
+		return
+	}
+	t.plan.Ended = true
+	if !t.neverBegan() && !t.in.Memory.TornDown {
+		if !t.busy(pod.OpSetUp) && t.due(pod.OpTearDown, "") {
+			t.begin(pod.Action{Op: pod.OpTearDown, Why: WhyTearDown})
+		}
+		return
+	}
+	if t.plan.Orphaned {
+		t.clear()
+		return
+	}
+	t.plan.Phase = PhaseStopped
+	t.prune()
+}
+
+// neverBegan reports whether the pod was rejected before anything of it was set up, so that nothing has to be torn down.
+func (t *turn) neverBegan() bool {
+	m := t.in.Memory
+	return m.Stop != nil && m.Stop.Rejected && !m.SetUp && !t.plan.Orphaned && t.in.Observed.Empty() && len(t.in.InFlight) == 0
+}
+
+// cancelPulls cancels image pulls: the pod will not start.
+func (t *turn) cancelPulls() {
+	for _, a := range t.in.InFlight {
+		if a.Op == pod.OpPullImage {
+			t.cancel(a, WhyEndingCancel)
+		}
+	}
+}
+
+// graceClock starts the grace period of the pod, or continues it. A grace period may become shorter but never longer.
+func (t *turn) graceClock() {
+	m := t.in.Memory
+	t.plan.StopBegan, t.plan.StopGrace = m.StopBegan, m.StopGrace
+	if m.StopBegan.IsZero() {
+		t.plan.StopBegan = t.in.Now
+		t.plan.StopGrace = t.podGrace()
+		return
+	}
+	if t.in.Pod != nil || t.in.LastGrace != nil {
+		t.plan.StopGrace = min(m.StopGrace, t.podGrace())
+	}
+}
+
+// leastPodGrace is the grace period of a pod that has to end at once: "Pods that are set to terminate immediately will still be
+// given a small grace period before being force killed."
+const leastPodGrace = time.Second
+
+// podGrace returns the shortest grace period of all that apply to the pod, and at least leastPodGrace.
+func (t *turn) podGrace() time.Duration { return max(t.askedGrace(), leastPodGrace) }
+
+func (t *turn) askedGrace() time.Duration {
+	in := t.in
+	if in.Pod == nil {
+		return t.orphanGrace()
+	}
+	grace := specGrace(&in.Pod.Spec)
+	if s := in.Pod.DeletionGracePeriodSeconds; s != nil {
+		grace = seconds(*s)
+	}
+	if in.Memory.Stop != nil && in.Memory.Stop.Grace != nil {
+		grace = min(grace, max(*in.Memory.Stop.Grace, 0))
+	}
+	return grace
+}
+
+// orphanGrace returns the grace period of a pod without an object: the last one that its source gave, or else the longest that
+// its containers carry as an annotation.
+func (t *turn) orphanGrace() time.Duration {
+	if s := t.in.LastGrace; s != nil {
+		return seconds(*s)
+	}
+	grace := -time.Nanosecond // unknown
+	for i := range t.in.Observed.Containers {
+		grace = max(grace, t.in.Observed.Containers[i].Grace)
+	}
+	if grace < 0 {
+		return DefaultGrace
+	}
+	return grace
+}
+
+// left returns the rest of the pod's grace period, and never more than the whole, even if the clock was set back.
+func (t *turn) left() time.Duration {
+	return min(t.plan.StopBegan.Add(t.plan.StopGrace).Sub(t.in.Now), t.plan.StopGrace)
+}
+
+// graceShrank reports whether the grace period has become shorter since the last turn.
+func (t *turn) graceShrank() bool {
+	return t.plan.StopGrace < t.in.Memory.StopGrace
+}
+
+// stopAlive ends every living container, sidecars last and in reverse order ("the kubelet will delay sending the TERM
+// signal to these sidecar containers until the last main container has fully terminated. The sidecar containers will be
+// terminated in the reverse order they are defined in the Pod spec"). It
+// reports whether any container is alive. atOnce: all together, without hooks, with the smallest grace period.
+func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
+	alive := false
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if !t.alive(c) {
+			continue
+		}
+		alive = true
+		left, cause, begun := time.Duration(0), pod.CauseNone, len(t.plan.Do)
+		switch {
+		case t.ending:
+			left = t.left()
+		case atOnce:
+			cause = pod.CauseRestartAll
+		default:
+			cause = pod.CauseSandbox
+			left = t.alone(c, cause)
+		}
+		t.killInTurn(c, left, cause, why, t.blocked(c))
+		if len(t.plan.Do) > begun && cause == pod.CauseSandbox {
+			t.replace(cause, c)
+		}
+	}
+	return alive
+}
+
+// blocked reports whether a sidecar has to wait for the end of another container.
+func (t *turn) blocked(c *pod.Container) bool {
+	rank := t.initRank(c.Name)
+	if rank == noRank {
+		return false
+	}
+	for i := range t.in.Observed.Containers {
+		o := &t.in.Observed.Containers[i]
+		if !t.alive(o) || t.isEphemeral(o.Name) {
+			continue
+		}
+		if other := t.initRank(o.Name); other == noRank || other > rank {
+			return true
+		}
+	}
+	return false
+}
+
+const noRank = -1
+
+// initRank returns the place of a container among the init containers, or noRank. (An init container that is not a sidecar has
+// ended before any later container starts.)
+func (t *turn) initRank(name string) int {
+	if t.in.Pod == nil { // without an object, the memory of its last start counts
+		if cm := t.memory(name); cm.Kind == pod.KindInit {
+			return int(cm.Place)
+		}
+		return noRank
+	}
+	for i := range t.in.Pod.Spec.InitContainers {
+		if t.in.Pod.Spec.InitContainers[i].Name == name {
+			return i
+		}
+	}
+	return noRank
+}
+
+func (t *turn) isEphemeral(name string) bool {
+	if t.in.Pod == nil {
+		return t.memory(name).Kind == pod.KindEphemeral
+	}
+	for i := range t.in.Pod.Spec.EphemeralContainers {
+		if t.in.Pod.Spec.EphemeralContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,486 @@
+package decide_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// TestTurns: one decision each, of a state that a script comes to with many words or not at all, in testdata/turns.txt.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for _, tt := range slices.Concat(holdTurns(), runTurns(), endTurns(), resizeTurns()) {
+		in := running(tt.containers...)
+		if tt.change != nil {
+			tt.change(in)
+		}
+		plan := decide.Decide(&in.Input)
+		fmt.Fprintf(&b, "# %s\n", tt.name)
+		writePlan(&b, &plan)
+	}
+	golden(t, "testdata/turns.txt", b.String())
+}
+
+// writePlan prints a plan with all that it says.
+func writePlan(b *strings.Builder, plan *decide.Plan) {
+	for _, a := range plan.Do {
+		fmt.Fprintf(b, "    %s", a)
+		if a.Op == pod.OpStartContainer && a.ID != "" {
+			fmt.Fprintf(b, " attempt=%d", a.Attempt)
+		}
+		if a.Op != pod.OpResize && a.Size != (pod.Size{}) {
+			fmt.Fprintf(b, " with %s", a.Size)
+		}
+		fmt.Fprintln(b)
+	}
+	for _, a := range plan.Cancel {
+		fmt.Fprintf(b, "    cancel %s\n", a)
+	}
+	for _, c := range plan.Crashes {
+		fmt.Fprintf(b, "    end of %s, again at %+v, next wait %s\n", c.ID, c.Until.Sub(now), c.Next)
+	}
+	if s := plan.Stop; s != nil {
+		fmt.Fprintf(b, "    stop %s at %+v: %s\n", s.Reason, s.Since.Sub(now), s.Message)
+	}
+	fmt.Fprintf(b, "    = %s: %s", plan.Phase, plan.Why)
+	if !plan.WakeAt.IsZero() {
+		fmt.Fprintf(b, "; wake +%s", plan.WakeAt.Sub(now))
+	}
+	if plan.Ending {
+		fmt.Fprintf(b, "; ending since %+v with %s", plan.StopBegan.Sub(now), plan.StopGrace)
+	}
+	for _, said := range []struct {
+		is   bool
+		word string
+	}{{plan.Ended, "ended"}, {plan.Finished, "finished"}, {plan.Orphaned, "orphaned"}, {plan.RestartingAll, "restarting all"}, {plan.Resized, "resized"}} {
+		if said.is {
+			fmt.Fprintf(b, "; %s", said.word)
+		}
+	}
+	fmt.Fprintln(b)
+}
+
+// now is when a single decision is made: an hour after everything began.
+var now = epoch.Add(time.Hour)
+
+// moment is the input of one decision.
+type moment struct{ decide.Input }
+
+// turnCase is one row: the containers of a pod that runs, and what is different.
+type turnCase struct {
+	name       string
+	containers []v1.Container // sidecars and those called init are init containers
+	change     func(*moment)
+}
+
+// running is the moment of a pod whose containers all run as the spec says.
+func running(containers ...v1.Container) *moment {
+	pol := decide.DefaultPolicy()
+	m := &moment{decide.Input{
+		Pod:      &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways}, Status: v1.PodStatus{Phase: v1.PodRunning}},
+		Observed: &pod.Observed{Began: epoch, Sandboxes: []pod.Sandbox{{ID: "sb0", Ready: true, IPs: []string{"10.0.0.1"}}}},
+		Memory:   &decide.Memory{Admitted: true, SetUp: true, StartTime: epoch},
+		Hashes:   map[string]string{}, Node: decide.Node{NetworkReady: true, SourcesReady: true}, Policy: &pol, Now: now,
+	}}
+	for _, c := range containers {
+		c.Image = "img"
+		if pod.IsSidecar(&c) || c.Name == "init" {
+			m.Pod.Spec.InitContainers = append(m.Pod.Spec.InitContainers, c)
+		} else {
+			m.Pod.Spec.Containers = append(m.Pod.Spec.Containers, c)
+		}
+		m.Hashes[c.Name] = "h"
+		cm := m.Memory.Ensure(c.Name)
+		cm.Pulled, cm.PulledImage = true, "img"
+		m.Observed.Containers = append(m.Observed.Containers, pod.Container{
+			ID: c.Name + "-0", Name: c.Name, SandboxID: "sb0", State: pod.StateRunning, SpecHash: "h", StartedAt: epoch, Grace: -1,
+		})
+	}
+	m.Sizes = crispec.Sizes(m.Pod)
+	m.Memory.GroupSize, m.Memory.GroupSized = m.size(""), true
+	for i := range m.Observed.Containers {
+		c := &m.Observed.Containers[i]
+		c.Actual = m.size(c.Name)
+		c.Actual.MemoryRequest = 0
+		cm := m.Memory.Ensure(c.Name)
+		cm.SizedID, cm.Size, cm.SizeGiven = c.ID, m.size(c.Name), true
+	}
+	return m
+}
+
+func (m *moment) size(name string) pod.Size {
+	for _, s := range m.Sizes {
+		if s.Name == name {
+			return s.Size
+		}
+	}
+	return pod.Size{}
+}
+
+// c is the newest attempt of a container in the runtime, cm what is remembered of it.
+func (m *moment) c(name string) *pod.Container           { return m.Observed.Newest(name) }
+func (m *moment) cm(name string) *decide.ContainerMemory { return m.Memory.Ensure(name) }
+
+// without takes a container out of the runtime.
+func (m *moment) without(name string) {
+	m.Observed.Containers = slices.DeleteFunc(m.Observed.Containers, func(c pod.Container) bool { return c.Name == name })
+}
+
+// exited: it has ended just now.
+func (m *moment) exited(name string, code int32) {
+	c := m.c(name)
+	c.State, c.ExitCode, c.FinishedAt = pod.StateExited, code, now
+}
+
+// older lets an earlier instance of a container live.
+func (m *moment) older(name string) {
+	c := *m.c(name)
+	c.ID, c.State = name+"-old", pod.StateRunning
+	m.Observed.Containers = append(m.Observed.Containers, c)
+}
+
+func (m *moment) inFlight(a pod.Action) { m.InFlight = append(m.InFlight, a) }
+
+func (m *moment) status(st v1.ContainerStatus) {
+	m.Pod.Status.ContainerStatuses = append(m.Pod.Status.ContainerStatuses, st)
+}
+
+func container(name string, changes ...func(*v1.Container)) v1.Container {
+	return with(v1.Container{Name: name}, changes...)
+}
+
+// holdTurns: "PostStart: This hook is executed immediately after a container is created": a container with the hook holds
+// those after it in the spec while it is on its way up or down, and not while it waits.
+func holdTurns() []turnCase {
+	two := []v1.Container{container("app", postStart), container("job")}
+	row := func(name string, change func(*moment)) turnCase {
+		return turnCase{"holds: " + name, two, func(m *moment) {
+			m.cm("app").PostStartedID = "app-0"
+			m.without("job")
+			change(m)
+		}}
+	}
+	return []turnCase{
+		row("it runs, and its hook is done", func(*moment) {}),
+		row("its hook is not done", func(m *moment) { m.cm("app").PostStartedID = "" }),
+		row("its start was cut short", func(m *moment) { m.c("app").State, m.c("app").CutShort = pod.StateCreated, true }),
+		row("its start failed", func(m *moment) { m.c("app").State, m.cm("app").StartFailedID = pod.StateCreated, "app-0" }),
+		row("it is created", func(m *moment) { m.c("app").State, m.c("app").Attempt = pod.StateCreated, 7 }),
+		row("it is created, and an older one lives", func(m *moment) { m.c("app").State = pod.StateCreated; m.older("app") }),
+		row("it has ended", func(m *moment) { m.exited("app", 1) }),
+		row("it has ended, and an older one lives", func(m *moment) { m.exited("app", 1); m.older("app") }),
+		row("it has ended, and waits", func(m *moment) {
+			m.exited("app", 1)
+			m.cm("app").CrashedID, m.cm("app").CrashUntil = "app-0", now.Add(time.Minute)
+		}),
+		row("it has ended, and needs its image", func(m *moment) { m.exited("app", 1); m.cm("app").Pulled = false }),
+		row("its image is on its way", func(m *moment) {
+			m.exited("app", 1)
+			m.cm("app").Pulled = false
+			m.inFlight(pod.Action{Op: pod.OpPullImage, Container: "app"})
+		}),
+		row("nobody knows its state", func(m *moment) { m.c("app").State = pod.StateUnknown }),
+		row("nobody knows its state, and it was stopped", func(m *moment) {
+			m.c("app").State, m.cm("app").StopID, m.cm("app").Stopped = pod.StateUnknown, "app-0", true
+		}),
+		row("it failed its liveness probe", func(m *moment) { m.cm("app").ProbedID, m.cm("app").Unhealthy = "app-0", true }),
+		row("it lives in another sandbox", func(m *moment) { m.c("app").SandboxID = "sb-old" }),
+		{"holds: one that is created, too", two, func(m *moment) {
+			m.exited("app", 1)
+			m.c("job").State = pod.StateCreated
+		}},
+		{"holds: a start that was unknown waits", two, func(m *moment) {
+			m.c("app").State, m.cm("app").StartUntil = pod.StateCreated, now.Add(time.Second)
+			m.without("job")
+		}},
+	}
+}
+
+// runTurns: of pods that go on.
+func runTurns() []turnCase {
+	app, job := container("app"), container("job")
+	never := func(m *moment) { m.Pod.Spec.RestartPolicy = v1.RestartPolicyNever }
+	on137 := with(app, rule(v1.ContainerRestartPolicyNever, v1.ContainerRestartRuleActionRestart, 137))
+	stopped := func(m *moment) {
+		m.c("app").State, m.cm("app").StopID, m.cm("app").Stopped = pod.StateUnknown, "app-0", true
+	}
+	lost := func(name string, policy v1.RestartPolicy, c v1.Container, st v1.ContainerStatus) turnCase {
+		return turnCase{"lost: " + name, []v1.Container{c, job}, func(m *moment) {
+			m.Pod.Spec.RestartPolicy = policy
+			m.without("app")
+			st.Name = "app"
+			m.status(st)
+		}}
+	}
+	ended := func(code int32) v1.ContainerState {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
+	}
+	run := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	wait := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+	const onFailure = v1.RestartPolicyOnFailure
+	return []turnCase{
+		{"everything runs", []v1.Container{app, job}, nil},
+		{"one whose state was unknown counts as killed: never", []v1.Container{app, job}, func(m *moment) { never(m); stopped(m) }},
+		{"one whose state was unknown counts as killed: on failure", []v1.Container{app, job}, func(m *moment) { m.Pod.Spec.RestartPolicy = onFailure; stopped(m) }},
+		{"one whose state was unknown counts as killed: 137", []v1.Container{on137, job}, func(m *moment) { never(m); stopped(m) }},
+		lost("it had failed", onFailure, app, v1.ContainerStatus{State: ended(1)}),
+		lost("it had completed", onFailure, app, v1.ContainerStatus{State: ended(0)}),
+		lost("it ran, and counts as killed", onFailure, app, v1.ContainerStatus{State: run}),
+		lost("it ran, and counts as killed: 137", v1.RestartPolicyNever, on137, v1.ContainerStatus{State: run}),
+		lost("it ran, and never does again", v1.RestartPolicyNever, app, v1.ContainerStatus{State: run}),
+		lost("it had failed before", onFailure, app, v1.ContainerStatus{State: wait, LastTerminationState: ended(1)}),
+		lost("it had completed before", onFailure, app, v1.ContainerStatus{State: wait, LastTerminationState: ended(0)}),
+		lost("its pod ended before it was made, and begins anew", v1.RestartPolicyNever, app, v1.ContainerStatus{State: v1.ContainerState{
+			Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}}}),
+		lost("it has never run", onFailure, app, v1.ContainerStatus{State: wait}),
+		{"volumes come before a restart", []v1.Container{app, job}, func(m *moment) { m.exited("app", 1); m.Memory.SetUp = false }},
+		{"a definition of which nothing is known", []v1.Container{app}, func(m *moment) { m.Hashes = nil }},
+		{"all restart, though who asked for it is gone", []v1.Container{container("init"), app}, func(m *moment) {
+			never(m)
+			m.exited("init", 143)
+			m.without("app")
+			m.Memory.RestartingAll = true
+		}},
+		{"all have to restart, and an init container has failed", []v1.Container{
+			sidecar("side", rule(v1.ContainerRestartPolicyAlways, v1.ContainerRestartRuleActionRestartAllContainers, 42)), container("init"), app,
+		}, func(m *moment) {
+			never(m)
+			m.exited("side", 42)
+			m.exited("init", 1)
+			m.without("app")
+		}},
+		{"containers without any sandbox", []v1.Container{app, job}, func(m *moment) {
+			never(m)
+			m.exited("app", 0)
+			m.without("job")
+			m.Observed.Sandboxes = nil
+		}},
+		{"a stop that failed goes on, whatever the probes say now", []v1.Container{app}, func(m *moment) { m.cm("app").StopID = "app-0" }},
+		{"a sidecar that is being stopped lets nobody begin", []v1.Container{sidecar("side"), app}, func(m *moment) {
+			m.without("app")
+			m.inFlight(pod.Action{Op: pod.OpStopContainer, Container: "side", ID: "side-0", Grace: time.Second})
+		}},
+		{"a sidecar whose hook runs before its end lets nobody begin", []v1.Container{sidecar("side"), app}, func(m *moment) {
+			m.without("app")
+			m.inFlight(pod.Action{Op: pod.OpPreStop, Container: "side", ID: "side-0", Grace: time.Second})
+		}},
+		{"older sandboxes are stopped already", []v1.Container{app}, func(m *moment) {
+			m.without("app")
+			m.Observed.Sandboxes = []pod.Sandbox{{ID: "sb1", Attempt: 1}, {ID: "sb0"}}
+			m.Memory.StoppedSandboxes = []string{"sb1"}
+		}},
+	}
+}
+
+// endTurns: of pods that have to end, or will.
+func endTurns() []turnCase {
+	app := container("app")
+	deadline := func(name string, start time.Time, told *metav1.Time, ads int64) turnCase {
+		return turnCase{"deadline: " + name, []v1.Container{app}, func(m *moment) {
+			m.Memory.StartTime, m.Pod.Status.StartTime, m.Pod.Spec.ActiveDeadlineSeconds = start, told, &ads
+		}}
+	}
+	at := func(d time.Duration) *metav1.Time { return new(metav1.NewTime(now.Add(d))) }
+	reject := func(m *moment) {
+		m.Memory.SetUp, m.Memory.Stop = false, &decide.Stop{Reason: "OutOfcpu", Rejected: true}
+		m.Observed.Sandboxes, m.Observed.Containers = nil, nil
+	}
+	return []turnCase{
+		deadline("from its start", now.Add(-time.Minute), nil, 90),
+		deadline("nobody knows when it began", time.Time{}, nil, 90),
+		deadline("only the API knows when it began", time.Time{}, at(-time.Minute), 90),
+		deadline("the API knows better when it began", now.Add(-time.Second), at(-time.Minute), 90),
+		deadline("the API does not know better when it began", now.Add(-time.Minute), at(-time.Second), 90),
+		deadline("it is over", now.Add(-time.Minute), nil, 60),
+		{"an end whose reason is gone goes on", []v1.Container{app}, func(m *moment) {
+			m.Memory.StopBegan, m.Memory.StopGrace = now.Add(-time.Second), 10*time.Second
+		}},
+		{"an end goes on with an old inspection", []v1.Container{app}, func(m *moment) {
+			m.Pod, m.Stale, m.Memory.StopBegan, m.Memory.StopGrace = nil, true, now.Add(-time.Second), 10*time.Second
+		}},
+		{"nothing is left to end", []v1.Container{app}, func(m *moment) {
+			m.exited("app", 0)
+			m.Pod.DeletionTimestamp, m.Memory.TornDown = at(0), true
+			m.Observed.Sandboxes[0].Ready, m.Memory.StoppedSandboxes = false, []string{"sb0"}
+		}},
+		{"a pod that no source has gets the default where its containers say nothing", []v1.Container{app}, func(m *moment) { m.Pod = nil }},
+		{"a pod that no source has gets the longest that its containers say", []v1.Container{app, container("job")}, func(m *moment) {
+			m.Pod, m.c("app").Grace, m.c("job").Grace = nil, time.Second, 5*time.Second
+		}},
+		{"a pod that no source has, and no time", []v1.Container{app}, func(m *moment) { m.Pod, m.c("app").Grace = nil, 0 }},
+		{"a rejected pod of which there is nothing", []v1.Container{app}, reject},
+		{"a rejected pod that has a sandbox", []v1.Container{app}, func(m *moment) {
+			reject(m)
+			m.Observed.Sandboxes, m.Memory.StoppedSandboxes = []pod.Sandbox{{ID: "sb0"}}, []string{"sb0"}
+		}},
+		{"an evicted pod of which there is nothing", []v1.Container{app}, func(m *moment) {
+			reject(m)
+			m.Memory.Stop.Rejected = false
+		}},
+	}
+}
+
+// resizeTurns: of containers and groups that do not have what they should.
+func resizeTurns() []turnCase {
+	app, job := container("app", sizes("2")), container("job", sizes("2"))
+	size := func(n int64) pod.Size {
+		return pod.Size{CPURequest: n * 1000, CPULimit: n * 1000, MemoryRequest: n << 30, MemoryLimit: n << 30}
+	}
+	has := func(m *moment, name string, n int64) { // since it was started or resized
+		m.cm(name).Size, m.c(name).Actual = size(n), size(n)
+	}
+	group := func(m *moment, n int64) { m.Memory.GroupSize = size(n) }
+	row := func(name string, containers []v1.Container, change func(*moment)) turnCase {
+		return turnCase{"resize: " + name, containers, func(m *moment) {
+			m.Memory.Resize.InProgress = true
+			change(m)
+		}}
+	}
+	one, both := []v1.Container{app}, []v1.Container{app, job}
+	plain := []v1.Container{container("app")}
+	policy := func(name v1.ResourceName, p v1.ResourceResizeRestartPolicy) func(*v1.Container) {
+		return func(c *v1.Container) {
+			c.ResizePolicy = append(c.ResizePolicy, v1.ContainerResizePolicy{ResourceName: name, RestartPolicy: p})
+		}
+	}
+	restarts := func(name string, c v1.Container, change func(*pod.Size)) turnCase {
+		return row("restarts: "+name, []v1.Container{c}, func(m *moment) {
+			group(m, 7)
+			change(&m.cm("app").Size)
+		})
+	}
+	cpu := with(app, policy(v1.ResourceMemory, v1.NotRequired), policy(v1.ResourceCPU, v1.RestartContainer))
+	memory := with(app, policy(v1.ResourceCPU, v1.NotRequired), policy(v1.ResourceMemory, v1.RestartContainer))
+	neither := with(app, policy(v1.ResourceCPU, v1.NotRequired), policy(v1.ResourceMemory, v1.NotRequired))
+	return []turnCase{
+		{"resize: nothing was asked for, whatever the runtime says", plain, func(m *moment) { m.c("app").Actual = size(1); m.cm("app").SizedID = "" }},
+		{"resize: nobody asked, and it has another size", one, func(m *moment) { has(m, "app", 3); m.Memory.GroupSize = pod.Size{} }},
+		{"resize: all is done, and nothing was in progress", one, nil},
+		row("all is done", one, func(*moment) {}),
+		row("nothing is asked for any more", plain, func(*moment) {}),
+		row("nothing is asked for any more, and the group has something", plain, func(m *moment) { m.Memory.Resize.InProgress = false; group(m, 1) }),
+		row("nothing is known of the group, which is set up", one, func(m *moment) { m.Memory.GroupSized, m.Memory.GroupSize = false, pod.Size{} }),
+		row("nothing is known of the group, which is to be set up", one, func(m *moment) {
+			m.Memory.GroupSized, m.Memory.GroupSize, m.Memory.SetUp = false, pod.Size{}, false
+		}),
+		row("the group is known, and is to be set up", one, func(m *moment) {
+			m.Memory.SetUp = false
+			m.inFlight(pod.Action{Op: pod.OpSetUp, Size: size(2)})
+		}),
+		row("all is done, as an old inspection shows", one, func(m *moment) { m.Stale = true }),
+		row("the group is being resized", one, func(m *moment) { m.inFlight(pod.Action{Op: pod.OpResize, Size: size(2)}) }),
+		row("the group was set up, volumes were not", one, func(m *moment) { m.Memory.SetUp = false }),
+		row("a set-up does not shrink what containers live in", one, func(m *moment) { m.Memory.SetUp = false; group(m, 5) }),
+		row("a set-up shrinks what containers lived in", one, func(m *moment) { m.Memory.SetUp = false; group(m, 5); m.exited("app", 1) }),
+		row("a set-up of which nothing is known", one, func(m *moment) { m.Memory.SetUp, m.Memory.GroupSized = false, false; group(m, 5) }),
+		row("a set-up in flight", one, func(m *moment) {
+			m.Memory.SetUp = false
+			group(m, 5)
+			m.inFlight(pod.Action{Op: pod.OpSetUp, Size: size(2)})
+		}),
+		row("no set-up beside a resize", one, func(m *moment) { m.Memory.SetUp = false; m.inFlight(pod.Action{Op: pod.OpResize, Size: size(2)}) }),
+		row("the group grows", one, func(m *moment) { m.Memory.GroupSize = m.size(""); m.Memory.GroupSize.MemoryLimit-- }),
+		row("the group grows, a set-up is in flight", one, func(m *moment) { m.Memory.GroupSize.MemoryLimit--; m.inFlight(pod.Action{Op: pod.OpSetUp}) }),
+		row("the group grows, another resize is in flight", one, func(m *moment) {
+			m.Memory.GroupSize.MemoryLimit--
+			m.inFlight(pod.Action{Op: pod.OpResize, Size: size(9)})
+		}),
+		row("the group grows, after a wait", one, func(m *moment) {
+			m.Memory.GroupSize.MemoryLimit--
+			m.Memory.Retry = []decide.Retry{{Op: pod.OpResize, Until: now.Add(time.Second)}}
+		}),
+		row("a start waits for the group to grow", one, func(m *moment) { m.exited("app", 1); m.Memory.GroupSize.MemoryLimit-- }),
+		row("the group shrinks", one, func(m *moment) { group(m, 5) }),
+		row("the group shrinks, after a start", one, func(m *moment) { group(m, 5); m.exited("app", 1) }),
+		row("the group shrinks, a start is in flight", both, func(m *moment) {
+			group(m, 9)
+			m.without("job")
+			m.inFlight(pod.Action{Op: pod.OpStartContainer, Container: "job", Size: size(2)})
+		}),
+		row("the group shrinks, after one that was replaced has started", one, func(m *moment) {
+			group(m, 5)
+			m.exited("app", 143)
+			m.cm("app").ReplacedID, m.cm("app").StartUntil = "app-0", now.Add(time.Second)
+		}),
+		row("the group shrinks, though one that was created waits", one, func(m *moment) {
+			group(m, 5)
+			has(m, "app", 3)
+			m.c("app").State, m.cm("app").StartUntil = pod.StateCreated, now.Add(time.Second)
+		}),
+		row("the group shrinks, one that could not be started does not hold it", one, func(m *moment) {
+			group(m, 5)
+			has(m, "app", 3)
+			m.c("app").State, m.cm("app").StartUntil, m.cm("app").StartFailedID = pod.StateCreated, now.Add(time.Second), "app-0"
+		}),
+		row("the group shrinks, one is on its way and one could not be started", both, func(m *moment) {
+			group(m, 9)
+			has(m, "job", 1)
+			m.cm("app").ProbedID, m.cm("app").Unhealthy = "app-0", true
+			has(m, "app", 1)
+			m.inFlight(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "app-0", Grace: 30 * time.Second})
+			m.c("job").State, m.cm("job").StartUntil, m.cm("job").StartFailedID = pod.StateCreated, now.Add(time.Second), "job-0"
+		}),
+		row("the group was set up, volumes could not be", one, func(m *moment) {
+			m.Memory.SetUp = false
+			m.Memory.Retry = []decide.Retry{{Op: pod.OpSetUp, Until: now.Add(time.Second)}}
+		}),
+		row("nothing is known of the group, and volumes could not be set up", one, func(m *moment) {
+			m.Memory.SetUp, m.Memory.GroupSized, m.Memory.GroupSize = false, false, pod.Size{}
+			m.Memory.Retry = []decide.Retry{{Op: pod.OpSetUp, Until: now.Add(time.Second)}}
+		}),
+		row("of two that grow the first goes", both, func(m *moment) { has(m, "app", 1); has(m, "job", 1) }),
+		row("of two that shrink the first goes", both, func(m *moment) { group(m, 9); has(m, "app", 3); has(m, "job", 3) }),
+		row("one that shrinks goes first", both, func(m *moment) { group(m, 9); has(m, "app", 1); has(m, "job", 3) }),
+		row("one that shrinks is first", both, func(m *moment) { group(m, 9); has(m, "app", 3); has(m, "job", 1) }),
+		row("one at a time", both, func(m *moment) {
+			has(m, "job", 1)
+			m.inFlight(pod.Action{Op: pod.OpResize, Container: "app", ID: "app-0", Size: size(2)})
+		}),
+		row("after a wait", one, func(m *moment) {
+			has(m, "app", 1)
+			m.Memory.Retry = []decide.Retry{{Op: pod.OpResize, ID: "app-0", Until: now.Add(time.Second)}}
+		}),
+		row("not one whose start is in flight", both, func(m *moment) {
+			has(m, "app", 1)
+			m.inFlight(pod.Action{Op: pod.OpStartContainer, Container: "app"})
+		}),
+		row("not one that is being stopped", both, func(m *moment) {
+			has(m, "app", 1)
+			m.cm("app").ProbedID, m.cm("app").Unhealthy = "app-0", true
+			m.inFlight(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "app-0", Grace: 30 * time.Second})
+		}),
+		row("one whose stop failed, meanwhile", both, func(m *moment) {
+			has(m, "app", 1)
+			m.cm("app").ReplacedID, m.cm("app").StopID, m.cm("app").StopUntil = "app-0", "app-0", now.Add(time.Second)
+		}),
+		row("not one of another sandbox", one, func(m *moment) { has(m, "app", 1); m.c("app").SandboxID = "sb-old" }),
+		row("what it was given counts, whatever the runtime says", one, func(m *moment) { m.c("app").Actual = size(3) }),
+		row("what an earlier agent noted counts where the runtime agrees", one, func(m *moment) { m.cm("app").SizeGiven = false }),
+		row("what an earlier agent noted counts where the runtime says nothing", one, func(m *moment) {
+			m.cm("app").SizeGiven, m.cm("app").Size, m.c("app").Actual = false, size(3), pod.Size{}
+		}),
+		row("what an earlier agent noted is not the last that it gave", one, func(m *moment) { m.cm("app").SizeGiven, m.c("app").Actual = false, size(3) }),
+		row("what the runtime says counts where nobody gave it anything", one, func(m *moment) { m.cm("app").SizedID = "app-9"; m.c("app").Actual = size(3) }),
+		row("what the runtime says agrees", one, func(m *moment) { m.cm("app").SizedID = "app-9" }),
+		row("an init container while it runs", []v1.Container{container("init", sizes("2")), app}, func(m *moment) { has(m, "init", 1); m.without("app") }),
+		row("a sidecar while it runs", []v1.Container{sidecar("side", sizes("2")), app}, func(m *moment) { has(m, "side", 1) }),
+		restarts("a CPU request", cpu, func(s *pod.Size) { s.CPURequest++ }),
+		restarts("a CPU limit", cpu, func(s *pod.Size) { s.CPULimit++ }),
+		restarts("memory, and not for that", cpu, func(s *pod.Size) { s.MemoryLimit++ }),
+		restarts("a memory request", memory, func(s *pod.Size) { s.MemoryRequest++ }),
+		restarts("a memory limit", memory, func(s *pod.Size) { s.MemoryLimit++ }),
+		restarts("CPU, and not for that", memory, func(s *pod.Size) { s.CPULimit++ }),
+		restarts("for neither", neither, func(s *pod.Size) { s.CPULimit++; s.MemoryLimit++ }),
+		restarts("nothing has changed", memory, func(*pod.Size) {}),
+	}
+}

@@ -1,0 +1,389 @@
+package decide_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/podstatus"
+)
+
+// epoch is when every world begins; seconds from it are what scripts print.
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// flight is an action that has begun.
+type flight struct {
+	action pod.Action
+	began  time.Time
+	until  time.Time // its effect comes then
+
+	pod       *v1.Pod // as it was when the action began
+	condemned bool    // it began before a rule restarted all containers
+	canceled  bool    // told to end early; its outcome is still to come
+	made      string  // what of it the runtime shows already, in a script
+}
+
+// world is a runtime, a disk and an agent's loop around Decide, without any IO: it does what actions say, and
+// complains (broken) when an action or its effect breaks an invariant.
+type world struct {
+	pod       *v1.Pod
+	lastGrace *int64 // of a pod that is gone
+	hashes    map[string]string
+	sized     bool                // the pod has resources
+	group     pod.Size            // what the pod's group has
+	given     map[string]pod.Size // what a container has, by ID
+	mem       decide.Memory
+	node      decide.Node
+	pol       decide.Policy
+	now       time.Time
+
+	sandboxes  []pod.Sandbox
+	containers []pod.Container
+	vols       bool
+	dirs       bool
+	flights    []flight
+	observed   pod.Observed // the last inspection
+	noInspect  bool         // inspections have to be asked for
+	lingers    bool         // what is cancelled ends when it is said, in a script
+	old        bool         // the last inspection began before the newest outcome that touched the runtime
+	dirty      bool         // the runtime has changed since the last inspection
+
+	stubborn map[string]bool          // ignores TERM
+	polite   map[string]bool          // ends with 0 on TERM
+	takes    map[string]time.Duration // "pre-stop app": how long an action takes
+	faults   map[string]string        // "pull-image app": reason
+
+	terminal    bool   // the pod was seen to end
+	initialized string // the sandbox in which main containers were made
+	records     []record
+	fates       []fate
+	starts      int
+	broken      []breach
+
+	searched // what only the search has
+}
+
+// searched is what a world has beyond what a script needs: sources, probes, an API that is told, an agent that is
+// replaced, and the books of the oracle.
+type searched struct {
+	strict   bool // hold all that the oracle knows; leave out what costs much
+	brain    brain
+	want     *v1.Pod       // what the sources have; pod is what the agent knows of it
+	last     *v1.Pod       // what the sources first had
+	told     *v1.PodStatus // what the agent last derived
+	saved    decide.Memory // the checkpoint
+	health   []health      // what the probes found
+	down     bool          // no agent runs
+	orphaned bool          // the agent has seen that no source has it
+	evicted  bool
+	vanished bool          // the runtime has lost something: counts are not exact any more
+	again    bool          // a rule has restarted all containers
+	endBegan time.Time     // when the pod's end was first planned
+	asked    time.Duration // the shortest grace period asked for since
+}
+
+// brain is what the agent decides with: the real functions, or ones with a bug planted in them.
+type brain struct {
+	decide   func(*decide.Input) decide.Plan
+	note     func(*decide.Memory, *v1.Pod, pod.Outcome, *decide.Policy) bool
+	remember func(*decide.Memory, *decide.Plan) bool
+	derive   func(podstatus.Input) v1.PodStatus
+}
+
+func realBrain() brain {
+	return brain{decide: decide.Decide, note: decide.Note, remember: decide.Remember, derive: podstatus.Derive}
+}
+
+// health is what the probes of one container instance found.
+type health struct {
+	id                   string
+	started, ready, sick bool
+}
+
+func newWorld() *world {
+	w := &world{
+		hashes: map[string]string{}, given: map[string]pod.Size{}, pol: decide.DefaultPolicy(), now: epoch,
+		node:     decide.Node{NetworkReady: true, SourcesReady: true},
+		stubborn: map[string]bool{}, polite: map[string]bool{}, takes: map[string]time.Duration{}, faults: map[string]string{},
+	}
+	w.brain = realBrain()
+	w.mem.Admitted = true
+	w.mem.StartTime = epoch
+	w.saved = w.mem.Kept()
+	return w
+}
+
+func (w *world) breaks(inv invariant, format string, args ...any) {
+	w.broken = append(w.broken, breach{inv, fmt.Sprintf(format, args...)})
+}
+
+func (w *world) sizes() []pod.NamedSize {
+	if w.pod == nil || !w.sized {
+		return nil
+	}
+	return crispec.Sizes(w.pod)
+}
+
+func (w *world) size(name string) pod.Size {
+	for _, s := range w.sizes() {
+		if s.Name == name {
+			return s.Size
+		}
+	}
+	return pod.Size{}
+}
+
+// give gives a container a size, which its pod's group must have room for.
+func (w *world) give(id string, size pod.Size) {
+	if !w.sized {
+		return
+	}
+	if w.exceeds(size) {
+		w.breaks(invRoom, "container %s gets %v in a group that has %v", id, size, w.group)
+	}
+	w.given[id] = size
+}
+
+// exceeds reports whether a container of a size has more than its pod's group.
+func (w *world) exceeds(size pod.Size) bool {
+	return w.group.MemoryLimit != 0 && size.MemoryLimit > w.group.MemoryLimit || w.group.CPULimit != 0 && size.CPULimit > w.group.CPULimit
+}
+
+// resizeGroup gives the pod's group a size: no living container in it may have more.
+func (w *world) resizeGroup(size pod.Size) {
+	w.group = size
+	for i := range w.containers {
+		c := &w.containers[i]
+		if has := w.given[c.ID]; c.Alive() && w.exceeds(has) {
+			w.breaks(invRoom, "the pod's group gets %v while container %s has %v", size, c.ID, has)
+		}
+	}
+}
+
+func (w *world) inspect() {
+	w.old, w.dirty = false, false
+	w.observed = pod.Observed{
+		Began: w.now, Sandboxes: slices.Clone(w.sandboxes), Containers: slices.Clone(w.containers),
+	}
+	for i := range w.observed.Containers { // runtimes know nothing of memory requests
+		c := &w.observed.Containers[i]
+		c.Actual = w.given[c.ID]
+		c.Actual.MemoryRequest = 0
+	}
+}
+
+// look inspects, unless inspections have to be asked for.
+func (w *world) look() {
+	w.dirty = true
+	if !w.noInspect {
+		w.inspect()
+	}
+}
+
+func (w *world) inFlight() []pod.Action {
+	var out []pod.Action
+	for _, f := range w.flights {
+		out = append(out, f.action.Key())
+	}
+	return out
+}
+
+func (w *world) input() decide.Input {
+	return decide.Input{
+		Pod: w.pod, LastGrace: w.lastGrace, Observed: &w.observed, Memory: &w.mem, InFlight: w.inFlight(), Hashes: w.hashes,
+		Sizes: w.sizes(), Node: w.node, Policy: &w.pol, Now: w.now,
+		Stale: w.old,
+	}
+}
+
+// turn decides, begins what the plan says and checks that a second look plans nothing more.
+func (w *world) turn() decide.Plan {
+	if w.strict {
+		w.probe()
+	}
+	in := w.input()
+	var before decide.Memory
+	if !w.strict {
+		before = in.Memory.Clone()
+	}
+	restarted := w.mem.RestartingAll
+	plan := w.brain.decide(&in)
+	w.checkPlan(&in, &plan)
+	if !w.strict && !reflect.DeepEqual(&before, in.Memory) {
+		w.breaks(invPure, "Decide wrote to memory")
+	}
+	if w.brain.remember(&w.mem, &plan) {
+		w.saved = w.mem.Kept()
+	}
+	if plan.RestartingAll && !restarted {
+		w.beginsAgain()
+	}
+	for _, a := range plan.Cancel {
+		w.cancel(a)
+	}
+	for _, a := range plan.Do {
+		took := w.takes[strings.TrimSpace(a.Op.String()+" "+a.Container)]
+		if a.Op == pod.OpStopContainer && w.stubborn[a.Container] {
+			took = a.Grace
+		}
+		w.flights = append(w.flights, flight{action: a, began: w.now, until: w.now.Add(took), pod: w.pod})
+	}
+	if w.strict || len(plan.Cancel) == 0 {
+		again := w.input()
+		if p := w.brain.decide(&again); len(p.Do) > 0 {
+			w.breaks(invIdle, "an unchanged input with its plan in flight plans again: %v", p.Do)
+		}
+	}
+	return plan
+}
+
+// cancel tells an action in flight to end early. In a script its outcome is there at once.
+func (w *world) cancel(a pod.Action) {
+	for i := range w.flights {
+		if w.flights[i].action.Key() != a.Key() {
+			continue
+		}
+		if w.flights[i].canceled = true; !w.strict && !w.lingers {
+			w.finish(i, "canceled")
+		}
+		return
+	}
+}
+
+// finish ends the i-th action in flight. how is "", "canceled", "unknown", "unknown-undone", or a reason of failure.
+func (w *world) finish(i int, how string) {
+	f := w.flights[i]
+	w.flights = slices.Delete(w.flights, i, i+1)
+	out := pod.Outcome{}
+	switch how {
+	case "":
+		out.ID = w.apply(f)
+	case "canceled":
+		out.Err, out.Canceled = errors.New("canceled"), true
+	case "unknown":
+		w.apply(f)
+		out.Unknown, out.Err, out.Reason = true, errors.New("deadline exceeded"), ""
+	case "unknown-undone": // the runtime may keep its name reserved
+		r := w.record(f.action.Container)
+		if f.action.Op.Starts() && f.action.ID == "" {
+			r.reserved = max(r.reserved, int(f.action.Attempt))
+		}
+		out.Unknown, out.Err, out.Reason = true, errors.New("deadline exceeded"), ""
+	case "RunContainerError":
+		if out.ID = f.action.ID; out.ID == "" {
+			out.ID = w.create(f)
+		}
+		out.Err, out.Reason = errors.New("exec: not found"), how
+	default:
+		out.Err, out.Reason = errors.New("it failed"), how
+	}
+	w.hookEnded(f, how)
+	w.note(f, out)
+}
+
+// hookEnded keeps the oracle's books of hooks.
+func (w *world) hookEnded(f flight, how string) {
+	switch f.action.Op {
+	case pod.OpPreStop:
+		w.fate(f.action.ID).hookDone = true
+	case pod.OpPostStart:
+		x := w.fate(f.action.ID)
+		if how == "canceled" {
+			return
+		}
+		x.postDone = how == ""
+		x.doomed = x.doomed || how != ""
+		if c := w.byID(f.action.ID); c != nil && how == "" && c.State == pod.StateRunning {
+			w.up(c)
+		}
+	default:
+	}
+}
+
+func (w *world) note(f flight, out pod.Outcome) {
+	out.Action, out.Began, out.Ended = f.action, f.began, w.now
+	if w.brain.note(&w.mem, w.pod, out, &w.pol) {
+		w.saved = w.mem.Kept()
+	}
+	w.old = w.old || f.action.Op.TouchesRuntime()
+	w.look()
+}
+
+func (w *world) anyAlive() bool {
+	return slices.ContainsFunc(w.containers, func(c pod.Container) bool { return c.Alive() })
+}
+
+func (w *world) byID(id string) *pod.Container {
+	for i := range w.containers {
+		if w.containers[i].ID == id {
+			return &w.containers[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) newest(name string) *pod.Container {
+	for i := range w.containers {
+		if w.containers[i].Name == name {
+			return &w.containers[i]
+		}
+	}
+	return nil
+}
+
+func (w *world) spec(name string) *v1.Container { return specIn(w.pod, name) }
+
+func specIn(p *v1.Pod, name string) *v1.Container {
+	if p == nil {
+		return nil
+	}
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// pod0 is the pod, or an empty one when no source has it any more.
+func (w *world) pod0() *v1.Pod {
+	if w.pod == nil {
+		return &v1.Pod{}
+	}
+	return w.pod
+}
+
+// crash ends the agent: what was in flight is done or not, and what is not kept is gone. The next agent learns
+// what the API status knows and inspects anew.
+func (w *world) crash(done bool) {
+	flights := w.flights
+	w.flights = nil
+	for _, f := range flights {
+		if done && f.action.Op != pod.OpPullImage {
+			w.apply(f)
+		}
+	}
+	mem := w.saved.Clone()
+	for i := range w.mem.Containers { // what the API status tells while the container is the same
+		from := &w.mem.Containers[i]
+		to := mem.Ensure(from.Name)
+		to.ProbedID, to.Started, to.Ready = from.ProbedID, from.Started, from.Ready
+	}
+	w.mem = mem
+	w.inspect()
+}

@@ -1,0 +1,245 @@
+package podstatus
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Reasons of conditions, as the field has them.
+const (
+	ReasonPodCompleted             = "PodCompleted"
+	ReasonPodFailed                = "PodFailed"
+	ReasonContainersNotReady       = "ContainersNotReady"
+	ReasonContainersNotInitialized = "ContainersNotInitialized"
+	ReasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
+	ReasonRestartAllStarted        = "RestartAllContainersStarted"
+)
+
+// conditions derives those that a node owns.
+func (d *derivation) conditions(s *v1.PodStatus) {
+	ready := d.containersReady(s)
+	list := []v1.PodCondition{
+		d.readyToStart(), d.initializedCondition(s), d.ready(ready), ready,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	if d.Omit.ReadyToStart {
+		list = list[1:]
+	}
+	if c, ok := d.restartingAll(s.Phase); ok {
+		list = append(list, c)
+	}
+	if c, ok := d.disrupted(); ok {
+		list = append(list, c)
+	}
+	for i := range list {
+		list[i].ObservedGeneration = d.Pod.Generation
+	}
+	list = append(list, d.resizing(s.Phase)...)
+	for i := range list {
+		c := &list[i]
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			continue
+		}
+		c.LastTransitionTime = stamp(d.Now)
+		if old := condition(d.Old.Conditions, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime.Rfc3339Copy()
+		}
+	}
+	s.Conditions = list
+}
+
+func condition(list []v1.PodCondition, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range list {
+		if list[i].Type == kind {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// readyToStart: "the Pod sandbox has been successfully created and networking configured".
+func (d *derivation) readyToStart() v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}
+	if sb, _ := decide.JudgeSandbox(d.Pod, d.Observed); sb != nil {
+		c.Status = v1.ConditionTrue
+	}
+	return c
+}
+
+// wasInitialized reports whether the init containers had completed before: there are none, a main container ran, or the last of
+// them had completed or, as a sidecar, had started up when the pod's end began.
+func (d *derivation) wasInitialized() bool {
+	n := len(d.Pod.Spec.InitContainers)
+	if n == 0 || d.anyMainMade() {
+		return true
+	}
+	for i := range d.Old.ContainerStatuses {
+		if st := &d.Old.ContainerStatuses[i]; st.State.Waiting == nil || st.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	spec := &d.Pod.Spec.InitContainers[n-1]
+	if pod.IsSidecar(spec) {
+		return d.sidecarWasUp(spec)
+	}
+	if old := find(d.Old.InitContainerStatuses, spec.Name); old != nil {
+		last := old.State.Terminated
+		return last != nil && last.ExitCode == 0
+	}
+	return false
+}
+
+// sidecarWasUp reports whether a sidecar runs and has started up, or did so until it was told to end with its pod.
+func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
+	inst, began := d.Observed.Newest(spec.Name), d.Memory.StopBegan
+	if inst == nil || inst.StartedAt.IsZero() || (!inst.Alive() && (began.IsZero() || inst.FinishedAt.Before(began))) {
+		return false
+	}
+	old := find(d.Old.InitContainerStatuses, spec.Name)
+	told := old != nil && old.ContainerID == d.id(inst) && old.Started != nil && *old.Started
+	return told || decide.Started(spec, d.Memory.Container(spec.Name), inst)
+}
+
+// initializedCondition: "all init containers have completed successfully".
+func (d *derivation) initializedCondition(s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if s.Phase == v1.PodSucceeded {
+		c.Reason = ReasonPodCompleted
+		return c
+	}
+	for i := range s.ContainerStatuses { // what has run once was initialised
+		if st := &s.ContainerStatuses[i]; st.State.Running != nil || (st.State.Terminated != nil && !neverBegan(st)) {
+			return c
+		}
+	}
+	var open []string
+	for i := range d.Pod.Spec.InitContainers {
+		spec := &d.Pod.Spec.InitContainers[i]
+		st := find(s.InitContainerStatuses, spec.Name)
+		if done := st.Ready || (pod.IsSidecar(spec) && st.Started != nil && *st.Started); !done {
+			open = append(open, spec.Name)
+		}
+	}
+	old := condition(d.Old.Conditions, v1.PodInitialized)
+	if len(open) == 0 || (old != nil && old.Status == v1.ConditionTrue) { // initialized once, initialized for good
+		return c
+	}
+	c.Status, c.Reason = v1.ConditionFalse, ReasonContainersNotInitialized
+	c.Message = fmt.Sprintf("containers with incomplete status: %s", open)
+	return c
+}
+
+// containersReady: "all containers in the Pod are ready", sidecars too.
+func (d *derivation) containersReady(s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionTrue}
+	switch s.Phase {
+	case v1.PodSucceeded:
+		c.Status, c.Reason = v1.ConditionFalse, ReasonPodCompleted
+		return c
+	case v1.PodFailed:
+		c.Status, c.Reason = v1.ConditionFalse, ReasonPodFailed
+		return c
+	case v1.PodPending, v1.PodRunning, v1.PodUnknown:
+	}
+	var unready []string
+	for i := range d.Pod.Spec.InitContainers {
+		spec := &d.Pod.Spec.InitContainers[i]
+		if pod.IsSidecar(spec) && !find(s.InitContainerStatuses, spec.Name).Ready {
+			unready = append(unready, spec.Name)
+		}
+	}
+	for i := range d.Pod.Spec.Containers {
+		if name := d.Pod.Spec.Containers[i].Name; !find(s.ContainerStatuses, name).Ready {
+			unready = append(unready, name)
+		}
+	}
+	if len(unready) > 0 {
+		c.Status, c.Reason = v1.ConditionFalse, ReasonContainersNotReady
+		c.Message = fmt.Sprintf("containers with unready status: %s", unready)
+	}
+	return c
+}
+
+// ready: containers ready "and all conditions specified in readinessGates are True".
+func (d *derivation) ready(containers v1.PodCondition) v1.PodCondition {
+	c := containers
+	c.Type = v1.PodReady
+	if c.Status != v1.ConditionTrue {
+		return c
+	}
+	var open []string
+	for _, gate := range d.Pod.Spec.ReadinessGates {
+		switch cond := condition(d.Pod.Status.Conditions, gate.ConditionType); {
+		case cond == nil:
+			open = append(open, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case cond.Status != v1.ConditionTrue:
+			open = append(open, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, cond.Status))
+		}
+	}
+	if len(open) > 0 {
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, ReasonReadinessGatesNotReady, strings.Join(open, ", ")
+	}
+	return c
+}
+
+// restartingAll is told for pods that have a rule which restarts all containers.
+func (d *derivation) restartingAll(phase v1.PodPhase) (v1.PodCondition, bool) {
+	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
+	if !restartsAll(&d.Pod.Spec) {
+		return c, false
+	}
+	switch {
+	case phase == v1.PodSucceeded:
+		c.Reason = ReasonPodCompleted
+	case phase == v1.PodFailed:
+		c.Reason = ReasonPodFailed
+	case d.Memory.RestartingAll:
+		c.Status, c.Reason = v1.ConditionTrue, ReasonRestartAllStarted
+		c.Message = "a container ended with a rule that restarts all containers"
+	}
+	return c, true
+}
+
+// resizing: "PodResizePending: the node cannot grant the request now (Deferred) or never (Infeasible);
+// PodResizeInProgress: it has, and the change is being made". A pod that has ended is resized no more.
+func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
+	if phase == v1.PodSucceeded || phase == v1.PodFailed {
+		return nil
+	}
+	var out []v1.PodCondition
+	r := &d.Memory.Resize
+	if r.Pending != "" {
+		out = append(out, v1.PodCondition{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: r.Pending, Message: r.PendingMessage,
+			ObservedGeneration: r.PendingGeneration, LastTransitionTime: stamp(r.PendingSince),
+		})
+	}
+	if r.InProgress {
+		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
+			ObservedGeneration: r.Generation, LastTransitionTime: stamp(r.Since)}
+		if r.Error != "" {
+			c.Reason, c.Message = v1.PodReasonError, r.Error
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// disrupted: the node itself ended the pod for the node's sake. It is told once the pod has ended, and kept.
+func (d *derivation) disrupted() (v1.PodCondition, bool) {
+	if d.Memory.Stop != nil && d.Plan.Ended {
+		switch d.Memory.Stop.Reason {
+		case "Evicted", "Preempting", "Terminated":
+			return v1.PodCondition{
+				Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+				Reason: v1.PodReasonTerminationByKubelet, Message: d.Memory.Stop.Message,
+			}, true
+		}
+	}
+	return v1.PodCondition{}, false
+}

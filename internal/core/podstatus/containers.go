@@ -1,0 +1,472 @@
+package podstatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Reasons of container states, as the field has them.
+const (
+	ReasonContainerCreating    = "ContainerCreating"
+	ReasonPodInitializing      = "PodInitializing"
+	ReasonCrashLoopBackOff     = "CrashLoopBackOff"
+	ReasonImagePullBackOff     = "ImagePullBackOff"
+	ReasonCompleted            = "Completed"
+	ReasonError                = "Error"
+	ReasonStatusUnknown        = decide.ReasonStatusUnknown
+	ReasonRestartingContainers = "RestartingAllContainers"
+)
+
+// messageNotLocated is what people and tools know the end of a container by that nobody saw.
+const messageNotLocated = "The container could not be located when the pod was terminated"
+
+// exitLost is the code of a container whose end nobody saw: as if it was killed.
+const exitLost = 137
+
+// messageBytes bounds all termination messages of a pod together (12 KiB).
+const messageBytes = 12 << 10
+
+// role is the kind of a container.
+type role uint8
+
+const (
+	roleMain role = iota
+	roleInit
+	roleEphemeral
+)
+
+// subject is one container and all that is known of it.
+type subject struct {
+	spec *v1.Container
+	kind role
+	inst *pod.Container      // the newest attempt; nil: the runtime does not know it
+	old  *v1.ContainerStatus // nil: never reported
+	cm   *decide.ContainerMemory
+}
+
+// containers derives the three lists: init containers as the spec orders them, the others by name.
+// cameTooLate reports whether an ephemeral container was added when the pod had ended: it waits for nothing, and has no status.
+func (d *derivation) cameTooLate(name string) bool {
+	return d.Plan.Ended && d.Observed.Newest(name) == nil && find(d.Old.EphemeralContainerStatuses, name) == nil
+}
+
+func (d *derivation) containers(s *v1.PodStatus) {
+	spec := &d.Pod.Spec
+	for i := range spec.InitContainers {
+		s.InitContainerStatuses = append(s.InitContainerStatuses,
+			d.container(&spec.InitContainers[i], roleInit, d.Old.InitContainerStatuses))
+	}
+	for i := range spec.Containers {
+		s.ContainerStatuses = append(s.ContainerStatuses,
+			d.container(&spec.Containers[i], roleMain, d.Old.ContainerStatuses))
+	}
+	for i := range spec.EphemeralContainers {
+		c := (*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if d.cameTooLate(c.Name) {
+			continue
+		}
+		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses,
+			d.container(c, roleEphemeral, d.Old.EphemeralContainerStatuses))
+	}
+	byName := func(a, b v1.ContainerStatus) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(s.ContainerStatuses, byName)
+	slices.SortFunc(s.EphemeralContainerStatuses, byName)
+	if d.Plan.Ended {
+		d.endContainers(s)
+	}
+	d.keepFinal(s)
+	d.boundMessages(s)
+}
+
+// keepFinal keeps an end that the API was told and that its restart policy does not let a container leave: the API server
+// refuses a status that does, whole, and for ever. So an init container that runs once more, in a new sandbox, is told of
+// again when it has ended again.
+func (d *derivation) keepFinal(s *v1.PodStatus) {
+	keep := func(specs []v1.Container, list, told []v1.ContainerStatus) {
+		for i := range list {
+			st, old := &list[i], find(told, list[i].Name)
+			if st.State.Terminated != nil || old == nil || old.State.Terminated == nil {
+				continue
+			}
+			if c := specOf(specs, st.Name); c == nil || !decide.MayRestart(&d.Pod.Spec, c, old.State.Terminated.ExitCode) {
+				*st = *old.DeepCopy()
+				st.State = v1.ContainerState{Terminated: st.State.Terminated}
+			}
+		}
+	}
+	for _, told := range []*v1.PodStatus{d.Old, &d.Pod.Status} {
+		if !d.Memory.RestartedAll && !restartsAll(&d.Pod.Spec) {
+			keep(d.Pod.Spec.InitContainers, s.InitContainerStatuses, told.InitContainerStatuses)
+			keep(d.Pod.Spec.Containers, s.ContainerStatuses, told.ContainerStatuses)
+		}
+		keep(nil, s.EphemeralContainerStatuses, told.EphemeralContainerStatuses)
+	}
+}
+
+func specOf(specs []v1.Container, name string) *v1.Container {
+	for i := range specs {
+		if specs[i].Name == name {
+			return &specs[i]
+		}
+	}
+	return nil
+}
+
+// restartsAll reports whether a container of the pod has a rule that restarts all of them.
+func restartsAll(spec *v1.PodSpec) bool {
+	has := func(c v1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		})
+	}
+	return slices.ContainsFunc(spec.Containers, has) || slices.ContainsFunc(spec.InitContainers, has)
+}
+
+// container derives the status of one container.
+func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerStatus) v1.ContainerStatus {
+	x := subject{
+		spec: c, kind: kind, inst: d.Observed.Newest(c.Name), old: find(olds, c.Name), cm: d.Memory.Container(c.Name),
+	}
+	if x.cm == nil {
+		x.cm = &decide.ContainerMemory{}
+	}
+	var st v1.ContainerStatus
+	switch {
+	case x.inst == nil:
+		st = d.absent(&x)
+	case d.hooked(&x):
+		st = d.beforeHook(&x)
+	default:
+		st = d.present(&x)
+	}
+	d.waiting(&x, &st)
+	if kind != roleEphemeral {
+		startedReady(&x, &st)
+	}
+	return st
+}
+
+// present is the status of a container that the runtime knows.
+func (d *derivation) present(x *subject) v1.ContainerStatus {
+	c, inst, old := x.spec, x.inst, x.old
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: cmp.Or(inst.Image, c.Image), ImageID: inst.ImageRef,
+		ContainerID:        d.id(inst),
+		RestartCount:       int32(min(inst.Attempt, 1<<31-1)),
+		VolumeMounts:       d.mounts(c, old),
+		Resources:          c.Resources.DeepCopy(),
+		AllocatedResources: c.Resources.Requests.DeepCopy(),
+	}
+	if old != nil {
+		st.RestartCount = max(st.RestartCount, old.RestartCount)
+		st.StopSignal, st.User = old.StopSignal, old.User.DeepCopy()
+	}
+	// "user represents user identity information initially attached to the first process of the container".
+	if u := inst.User; u != nil {
+		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.UID, GID: u.GID, SupplementalGroups: slices.Clone(u.Groups)}}
+	}
+	st.LastTerminationState = d.lastState(c.Name, inst, old)
+	// Told only of who asks for a signal: an API server without ContainerStopSignals takes no others.
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil && inst.StopSignal != "" {
+		st.StopSignal = new(v1.Signal(inst.StopSignal))
+	}
+	if inst.State == pod.StateRunning && st.Resources != nil {
+		want := crispec.ContainerSize(d.Pod, c)
+		overlay(st.Resources, want, want.Shown(inst.Actual))
+	}
+	switch inst.State {
+	case pod.StateCreated:
+		st.State.Waiting = d.notYet()
+	case pod.StateRunning:
+		st.State.Running = &v1.ContainerStateRunning{StartedAt: stamp(inst.StartedAt)}
+	case pod.StateExited:
+		st.State.Terminated = d.terminated(inst)
+	case pod.StateUnknown:
+		st.State = d.unknown(x)
+	}
+	return st
+}
+
+// unknown: the runtime lost track of a container. While it is being stopped it is what it was; then it has ended.
+func (d *derivation) unknown(x *subject) v1.ContainerState {
+	inst, old := x.inst, x.old
+	if x.cm.StopID == inst.ID && x.cm.Stopped {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: exitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: stamp(inst.StartedAt),
+			Message: "the runtime lost track of the container, which was stopped",
+		}}
+	}
+	if old != nil && old.State.Running != nil && old.ContainerID == d.id(inst) {
+		return *old.State.DeepCopy()
+	}
+	return v1.ContainerState{Waiting: d.notYet()}
+}
+
+// terminated is the end of a container.
+func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminated {
+	t := &v1.ContainerStateTerminated{
+		ExitCode: inst.ExitCode, StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
+	}
+	if inst.Said != nil {
+		t.Reason, t.Message = inst.Said.Reason, inst.Said.Message
+	}
+	if t.Reason == "" {
+		t.Reason = ReasonCompleted
+		if t.ExitCode != 0 {
+			t.Reason = ReasonError
+		}
+	}
+	return t
+}
+
+// lastState is the end of the attempt before this one: as the runtime still has it, else as it was reported.
+func (d *derivation) lastState(name string, inst *pod.Container, old *v1.ContainerStatus) v1.ContainerState {
+	for i := range d.Observed.Containers {
+		c := &d.Observed.Containers[i]
+		if c.Name == name && c.ID != inst.ID && c.State == pod.StateExited {
+			return v1.ContainerState{Terminated: d.terminated(c)}
+		}
+	}
+	switch {
+	case old == nil:
+		return v1.ContainerState{}
+	case old.ContainerID != d.id(inst) && old.State.Terminated != nil:
+		return v1.ContainerState{Terminated: old.State.Terminated.DeepCopy()}
+	case old.LastTerminationState.Terminated != nil && old.LastTerminationState.Terminated.ContainerID != d.id(inst):
+		return *old.LastTerminationState.DeepCopy()
+	}
+	return v1.ContainerState{}
+}
+
+// absent is the status of a container that the runtime does not know: not yet, or no more.
+func (d *derivation) absent(x *subject) v1.ContainerStatus {
+	c, kind, old := x.spec, x.kind, x.old
+	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) && (d.Plan.Ended || !decide.NeverMade(d.Old, old)) {
+		st := *old.DeepCopy()
+		st.State = v1.ContainerState{Terminated: st.State.Terminated}
+		return st
+	}
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: c.Image, VolumeMounts: d.mounts(c, old),
+		State: v1.ContainerState{Waiting: d.notYet()},
+	}
+	if old != nil {
+		st.RestartCount = old.RestartCount
+		st.LastTerminationState = *old.LastTerminationState.DeepCopy()
+	}
+	switch {
+	case d.Memory.RestartedAll && old != nil && old.State.Waiting == nil && d.restartsAnew(kind):
+		d.restartedAll(&st)
+	case old != nil && old.ContainerID != "" && d.restartsAnew(kind): // it waited to start (again); its attempt is used up
+		st.RestartCount++
+	case kind == roleInit && !pod.IsSidecar(c) && d.anyMainMade():
+		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason:  ReasonCompleted,
+			Message: "the runtime holds it no more; it must have completed, since the main containers were made after it",
+		}}
+	case old != nil && old.State.Running != nil:
+		st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: ReasonStatusUnknown, ExitCode: exitLost, ContainerID: old.ContainerID,
+			StartedAt: old.State.Running.StartedAt,
+			Message:   "the container was running and the runtime does not know it any more",
+		}}
+		if d.Pod.DeletionTimestamp == nil {
+			st.RestartCount++
+		}
+	case old != nil && old.State.Waiting != nil && d.Plan.Ending && d.Pod.DeletionTimestamp == nil:
+		st.State = *old.State.DeepCopy() // it ends for a reason of the node's: what held it up is still to be read
+	}
+	return st
+}
+
+// restartsAnew reports whether all containers of this kind were removed to begin again.
+func (d *derivation) restartsAnew(kind role) bool {
+	return d.Memory.RestartedAll && kind != roleEphemeral && !d.Plan.Ended
+}
+
+func (d *derivation) restartedAll(st *v1.ContainerStatus) {
+	const message = "the container was removed because all containers of the pod are restarted in place"
+	st.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingContainers, Message: message}
+	st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		Reason: ReasonRestartingContainers, Message: message, ExitCode: exitLost,
+	}}
+	st.RestartCount++
+}
+
+// anyMainMade reports whether a main container exists in the runtime: the init containers had completed then.
+func (d *derivation) anyMainMade() bool {
+	for i := range d.Pod.Spec.Containers {
+		if d.Observed.Newest(d.Pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// notYet is the waiting state of a container whose turn has not come.
+func (d *derivation) notYet() *v1.ContainerStateWaiting {
+	if len(d.Pod.Spec.InitContainers) > 0 {
+		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}
+	}
+	return &v1.ContainerStateWaiting{Reason: ReasonContainerCreating}
+}
+
+// waiting says why a container that should run does not: its last end goes to the last state then.
+func (d *derivation) waiting(x *subject, st *v1.ContainerStatus) {
+	c, inst := x.spec, x.inst
+	if st.State.Running != nil || d.Plan.Ending || d.Pod.DeletionTimestamp != nil || d.hooked(x) {
+		return
+	}
+	final := false // the API server lets nobody leave this end
+	if st.State.Terminated != nil {
+		code := st.State.Terminated.ExitCode
+		if x.kind == roleEphemeral || (x.kind == roleInit && code == 0 && !pod.IsSidecar(c)) {
+			return
+		}
+		final = !decide.MayRestart(&d.Pod.Spec, c, code)
+		if final && (inst == nil || !decide.StartsAgain(&d.Pod.Spec, c, x.cm, inst.ID, code)) {
+			return
+		}
+	}
+	w := d.why(x)
+	if w == nil && final { // it was ended to start again: it waits, and its end is its last state
+		w = d.notYet()
+	}
+	if w == nil {
+		return
+	}
+	if st.State.Terminated != nil {
+		st.LastTerminationState = st.State
+	}
+	st.State = v1.ContainerState{Waiting: w}
+}
+
+// why finds the reason of waiting in memory; nil: there is none but that its turn has not come.
+func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
+	c, inst, cm, now := x.spec, x.inst, x.cm, d.Now
+	if inst != nil && cm.CrashedID == inst.ID && now.Before(cm.CrashUntil) {
+		return &v1.ContainerStateWaiting{
+			Reason: ReasonCrashLoopBackOff,
+			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+				cm.CrashUntil.Sub(inst.FinishedAt), c.Name, d.Pod.Name, d.Pod.Namespace, d.Pod.UID),
+		}
+	}
+	if cm.WaitingReason == "" {
+		return nil
+	}
+	if decide.PullBacksOff(cm.WaitingReason) && cm.PulledImage == c.Image && now.Before(cm.PullUntil) &&
+		!now.Before(cm.PullUntil.Add(decide.PullErrorShown-cm.PullDelay)) {
+		return &v1.ContainerStateWaiting{
+			Reason:  ReasonImagePullBackOff,
+			Message: fmt.Sprintf("Back-off pulling image %q: %s: %s", cmp.Or(cm.PullFailed, c.Image), cm.WaitingReason, cm.WaitingMessage),
+		}
+	}
+	return &v1.ContainerStateWaiting{Reason: cm.WaitingReason, Message: cm.WaitingMessage}
+}
+
+// startedReady: what the probes say. A container without probes is started when it runs and its postStart hook
+// is done, and ready when it is started. A regular init container is ready when it has completed.
+func startedReady(x *subject, st *v1.ContainerStatus) {
+	c, inst, old, cm := x.spec, x.inst, x.old, x.cm
+	started, ready := false, false
+	if st.State.Running != nil && inst != nil {
+		// Until its probes have been heard of, a container is what it was when it was reported last.
+		same := old != nil && old.ContainerID == st.ContainerID && cm.ProbedID != inst.ID
+		started = decide.Started(c, cm, inst) || (same && old.Started != nil && *old.Started)
+		ready = started
+		if c.ReadinessProbe != nil {
+			ready = started && ((cm.ProbedID == inst.ID && cm.Ready) || (same && old.Ready))
+		}
+	}
+	if x.kind == roleInit && !pod.IsSidecar(c) {
+		ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+	}
+	st.Started, st.Ready = &started, ready
+}
+
+// endContainers: nothing runs any more, so that a container that had run and is not known to have ended has ended all the
+// same. So have all that had their turn: the main containers of a pod that was initialized, and the init containers up to the
+// last that ran, or the first of them.
+func (d *derivation) endContainers(s *v1.PodStatus) {
+	end := func(st *v1.ContainerStatus) {
+		if st.State.Terminated != nil {
+			return
+		}
+		if last := st.LastTerminationState.Terminated; last != nil && st.ContainerID == "" {
+			st.State = v1.ContainerState{Terminated: last}
+			st.LastTerminationState = v1.ContainerState{}
+			return
+		}
+		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: ReasonStatusUnknown, ExitCode: exitLost,
+			Message: messageNotLocated,
+		}}
+	}
+	if d.initialized {
+		for i := range s.ContainerStatuses {
+			end(&s.ContainerStatuses[i])
+		}
+	}
+	lastRun := 0
+	for i := range s.InitContainerStatuses {
+		if st := &s.InitContainerStatuses[i]; st.State.Waiting == nil || st.LastTerminationState.Terminated != nil {
+			lastRun = i
+		}
+	}
+	for i := range min(lastRun+1, len(s.InitContainerStatuses)) {
+		end(&s.InitContainerStatuses[i])
+	}
+}
+
+// mounts lists the volume mounts; it never changes once it is reported.
+func (d *derivation) mounts(c *v1.Container, old *v1.ContainerStatus) []v1.VolumeMountStatus {
+	if old != nil && len(old.VolumeMounts) > 0 {
+		return slices.Clone(old.VolumeMounts)
+	}
+	var out []v1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		st := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if r := m.RecursiveReadOnly; r != nil && (*r == v1.RecursiveReadOnlyEnabled ||
+				(*r == v1.RecursiveReadOnlyIfPossible && d.RecursiveReadOnly)) {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
+			st.RecursiveReadOnly = &mode
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+func (d *derivation) id(c *pod.Container) string { return d.RuntimeName + "://" + c.ID }
+
+// boundMessages cuts termination messages so that those of all containers fit.
+func (d *derivation) boundMessages(s *v1.PodStatus) {
+	n := len(s.ContainerStatuses) + len(s.InitContainerStatuses) + len(s.EphemeralContainerStatuses)
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, t := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
+				if t != nil {
+					t.Message = pod.Cut(t.Message, min(pod.TextBytes, messageBytes/n))
+				}
+			}
+		}
+	}
+}
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}

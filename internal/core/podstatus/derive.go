@@ -1,0 +1,238 @@
+package podstatus
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Input is all that a status depends on. Nothing in it is changed.
+type Input struct {
+	// Pod is the desired pod, with the status that the API last showed.
+	Pod *v1.Pod
+	// Old is the status that was derived last; nil in an agent's first turn: the API's is taken.
+	Old *v1.PodStatus
+	// Observed, Memory and Plan are those of the turn that this status reports. Memory after Note and Remember.
+	Observed *pod.Observed
+	Memory   *decide.Memory
+	Plan     *decide.Plan
+	// RuntimeName stands before container IDs: containerd.
+	RuntimeName string
+	// HostIPs of the node, the primary one first; at most one per family.
+	HostIPs []string
+	// RecursiveReadOnly: the pod's runtime handler supports recursive read-only mounts.
+	RecursiveReadOnly bool
+	Omit              Omit
+	Now               time.Time
+}
+
+// Omit are the parts of a status that feature gates leave out; none by default.
+type Omit struct {
+	// ReadyToStart: the condition PodReadyToStartContainers (gate PodReadyToStartContainersCondition).
+	ReadyToStart bool
+	// PodResources: the resources of the whole pod (gate InPlacePodLevelResourcesVerticalScaling).
+	PodResources bool
+}
+
+// Derive computes the whole status of a pod.
+func Derive(in Input) v1.PodStatus {
+	d := derivation{Input: in}
+	if d.Old == nil {
+		d.Old = &in.Pod.Status
+	}
+	if d.Plan == nil {
+		d.Plan = &decide.Plan{}
+	}
+	d.initialized = d.wasInitialized()
+	s := v1.PodStatus{
+		ObservedGeneration: max(in.Pod.Generation, d.Old.ObservedGeneration),
+		QOSClass:           crispec.QOS(in.Pod),
+		StartTime:          d.startTime(),
+	}
+	if q := in.Pod.Status.QOSClass; q != "" { // it never changes
+		s.QOSClass = q
+	}
+	if d.rejected() {
+		s.Phase, s.Reason = v1.PodFailed, in.Memory.Stop.Reason
+		s.Message = "Pod was rejected: " + in.Memory.Stop.Message
+		boundTexts(&s)
+		return s
+	}
+	d.addresses(&s)
+	if !d.Omit.PodResources {
+		d.resources(&s)
+	}
+	d.containers(&s)
+	d.phase(&s)
+	d.conditions(&s)
+	boundTexts(&s)
+	return s
+}
+
+// boundTexts bounds what runtimes, containers and probes said: no status is larger for it than the API takes, and none
+// commands a terminal.
+func boundTexts(s *v1.PodStatus) {
+	s.Reason, s.Message = pod.Text(s.Reason), pod.Text(s.Message)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.Reason, c.Message = pod.Text(c.Reason), pod.Text(c.Message)
+	}
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			for _, st := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
+				if w := st.Waiting; w != nil {
+					w.Reason, w.Message = pod.Text(w.Reason), pod.Text(w.Message)
+				}
+				if t := st.Terminated; t != nil {
+					t.Reason, t.Message = pod.Text(t.Reason), pod.Text(t.Message)
+				}
+			}
+		}
+	}
+}
+
+// derivation is one Derive in the making.
+type derivation struct {
+	Input
+	initialized bool // the init containers had completed at some time
+}
+
+// rejected: the node never took the pod, and nothing of it has run.
+func (d *derivation) rejected() bool {
+	return d.Memory.Stop != nil && d.Memory.Stop.Rejected && d.Observed.Empty()
+}
+
+// startTime is when the node first knew the pod.
+func (d *derivation) startTime() *metav1.Time {
+	for _, st := range []*metav1.Time{d.Old.StartTime, d.Pod.Status.StartTime} {
+		if st != nil && !st.IsZero() {
+			t := st.Rfc3339Copy()
+			return &t
+		}
+	}
+	at := d.Memory.StartTime
+	if at.IsZero() {
+		at = d.Now
+	}
+	t := stamp(at)
+	return &t
+}
+
+// stamp is a time as the API keeps it.
+func stamp(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.Truncate(time.Second)).Rfc3339Copy()
+}
+
+// addresses: the node's, and the pod's as its sandbox has them, the node's family first. A pod whose sandbox is
+// gone keeps the address it had.
+func (d *derivation) addresses(s *v1.PodStatus) {
+	for i, ip := range d.HostIPs {
+		if i == 0 {
+			s.HostIP = ip
+		}
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+	}
+	var ips []string
+	if d.Pod.Spec.HostNetwork {
+		ips = d.hostNetworkIPs()
+	} else {
+		ips = d.sandboxIPs()
+	}
+	for i, ip := range ips {
+		if i == 0 {
+			s.PodIP = ip
+		}
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+}
+
+// hostNetworkIPs are the node's once the pod has a sandbox, and stay what they were; a second family may be added.
+func (d *derivation) hostNetworkIPs() []string {
+	ips := oldIPs(d.Old)
+	if len(ips) == 0 {
+		return d.HostIPs
+	}
+	if len(ips) == 1 && len(d.HostIPs) == 2 && isV6(ips[0]) != isV6(d.HostIPs[1]) {
+		ips = append(ips, d.HostIPs[1])
+	}
+	return ips
+}
+
+func (d *derivation) sandboxIPs() []string {
+	sb := d.Observed.NewestSandbox()
+	if sb == nil || len(sb.IPs) == 0 {
+		if sb != nil && sb.Ready {
+			return nil
+		}
+		return oldIPs(d.Old)
+	}
+	primaryV6 := len(d.HostIPs) > 0 && isV6(d.HostIPs[0])
+	var first, second string
+	for _, raw := range sb.IPs {
+		ip, err := netip.ParseAddr(raw)
+		switch {
+		case err != nil:
+		case isV6(ip.String()) == primaryV6 && first == "":
+			first = ip.String()
+		case isV6(ip.String()) != primaryV6 && second == "":
+			second = ip.String()
+		}
+	}
+	return slices.DeleteFunc([]string{first, second}, func(ip string) bool { return ip == "" })
+}
+
+func oldIPs(s *v1.PodStatus) []string {
+	var ips []string
+	for _, ip := range s.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	return ips
+}
+
+func isV6(ip string) bool { return strings.Contains(ip, ":") }
+
+// resources of the whole pod: what is allocated to it, and what its group really has while that is something else.
+func (d *derivation) resources(s *v1.PodStatus) {
+	requests := resource.PodRequests(d.Pod, resource.PodResourcesOptions{})
+	limits := resource.PodLimits(d.Pod, resource.PodResourcesOptions{})
+	if len(requests) == 0 && len(limits) == 0 && d.Pod.Spec.Resources == nil {
+		return
+	}
+	s.AllocatedResources = requests
+	s.Resources = &v1.ResourceRequirements{Requests: requests.DeepCopy(), Limits: limits}
+	if m := d.Memory; m.GroupSized && !d.Plan.Ended {
+		if want := crispec.PodSize(d.Pod); want != m.GroupSize {
+			overlay(s.Resources, want, m.GroupSize)
+		}
+	}
+}
+
+// overlay replaces in the resources of a spec what differs in reality. Memory requests are nobody's but the spec's.
+func overlay(r *v1.ResourceRequirements, want, actual pod.Size) {
+	set := func(list v1.ResourceList, name v1.ResourceName, want, actual int64) {
+		if want == actual || actual == 0 || list == nil {
+			return
+		}
+		if name == v1.ResourceCPU {
+			list[name] = *quantity.NewMilliQuantity(actual, quantity.DecimalSI)
+		} else {
+			list[name] = *quantity.NewQuantity(actual, quantity.BinarySI)
+		}
+	}
+	set(r.Requests, v1.ResourceCPU, want.CPURequest, actual.CPURequest)
+	set(r.Limits, v1.ResourceCPU, want.CPULimit, actual.CPULimit)
+	set(r.Limits, v1.ResourceMemory, want.MemoryLimit, actual.MemoryLimit)
+}

@@ -1,0 +1,35 @@
+package podstatus
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// hooked reports whether a container runs and its postStart hook has not been done: "the container's status is not set to
+// RUNNING until the postStart handler completes". One that the API was told to run stays so.
+func (d *derivation) hooked(x *subject) bool {
+	if x.inst == nil || x.inst.State != pod.StateRunning || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
+		return false
+	}
+	told := x.old != nil && (x.old.State.Running != nil || untold(x.old)) && x.old.ContainerID == d.id(x.inst)
+	return !told && !decide.PostStartDone(x.spec, x.cm, x.inst)
+}
+
+// beforeHook is the status of a container whose postStart hook runs: what it was before this attempt.
+func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
+	if x.old != nil && x.old.State.Running == nil && !untold(x.old) {
+		return *x.old.DeepCopy()
+	}
+	st := v1.ContainerStatus{Name: x.spec.Name, Image: x.spec.Image, VolumeMounts: d.mounts(x.spec, x.old), State: v1.ContainerState{Waiting: d.notYet()}}
+	st.RestartCount, st.LastTerminationState = int32(max(1, min(x.inst.Attempt, 1<<31-1))-1), d.lastState(x.spec.Name, x.inst, x.old)
+	if x.old != nil { // nobody was told of its end
+		st.RestartCount = max(st.RestartCount, x.old.RestartCount)
+	}
+	return st
+}
+
+// untold reports whether a status has no state: of a static pod's containers a new agent learns from the mirror only what
+// probes said of which container.
+func untold(st *v1.ContainerStatus) bool { return st.State == (v1.ContainerState{}) }

@@ -1,0 +1,88 @@
+package strict_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/internal/core/strict"
+)
+
+type inner struct {
+	Name  string            `json:"name"`
+	Flag  *bool             `json:"flag,omitempty"`
+	Count int8              `json:"count"`
+	Share float64           `json:"share"`
+	Size  resource.Quantity `json:"size"`
+}
+
+type inlined struct {
+	Kind string `json:"kind"`
+}
+
+type outer struct {
+	inlined `json:",inline"`
+	List    []inner          `json:"list"`
+	Map     map[string]inner `json:"map"`
+	Bytes   []byte           `json:"bytes"`
+	Any     any              `json:"any"`
+	Hidden  string           `json:"-"`
+	Places  uint16           `json:"places"`
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		`{"kind":"k","list":[{"name":"a","flag":true,"count":-5,"share":0.5,"size":"1Gi"}],"map":{"x":{}},"bytes":"aGk=","any":[{}],"places":7}`: nil,
+		`{"kind":null,"list":null}`:              nil,
+		`{"lisst":[]}`:                           {`lisst: unknown field; did you mean "list"? [list]`},
+		`{"LIST":[]}`:                            {`LIST: unknown field; did you mean "list"? [list]`},
+		`{"completelyOther":1}`:                  {`completelyOther: unknown field; remove it []`},
+		`{"Hidden":"x","map":{"a.b":{"nam":1}}}`: {`Hidden: unknown field; remove it []`, `map[a.b].nam: unknown field; did you mean "name"? [name]`},
+		`{"list":[{"name":1,"flag":"yes","count":200,"share":"x","size":"1Q"},null]}`: {
+			`list[0].count: expected a whole number of 8 bits, found 200`, `list[0].flag: expected true or false, found the string "yes"`,
+			`list[0].name: expected a string, found the number 1; put it in quotes`, `list[0].share: expected a number, found the string "x"`,
+			`list[0].size: "1Q" is no Quantity`, `list[1]: empty item; remove it`},
+		`{"list":{},"map":[],"bytes":"%","places":-1}`: {`bytes: not base64`, `list: expected a list, found an object`, `map: expected an object, found a list`,
+			`places: expected a positive whole number, found -1`},
+		`[]`: {`: expected an object, found a list`},
+	} {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		got := strict.Types{}.Check(v, &outer{})
+		if len(got) != len(want) {
+			t.Errorf("%s:\n%v, want\n%v", text, got, want)
+			continue
+		}
+		for i, p := range got {
+			line := p.Path + ": " + p.Detail
+			if p.Unknown {
+				line += fmt.Sprintf(" [%s]", p.Nearest)
+			}
+			if !strings.HasPrefix(line, want[i]) {
+				t.Errorf("%s: %s, want %s", text, line, want[i])
+			}
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	known := []string{"evictionHard", "evictionSoft", "maxPods", "cpu"}
+	got := map[string]string{}
+	for _, name := range []string{"evictionHrad", "MAXPODS", "maxPodz", "gpu", "x", "", strings.Repeat("maxPods", 1<<20)} {
+		got[name[:min(len(name), 20)]] = strict.Nearest(name, known)
+	}
+	if d := cmp.Diff(map[string]string{"evictionHrad": "evictionHard", "MAXPODS": "maxPods", "maxPodz": "maxPods", "gpu": "cpu", "x": "", "": "",
+		"maxPodsmaxPodsmaxPod": ""}, got); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,70 @@
+package timeline
+
+import (
+	"sync"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Size bounds: a ring holds at most maxRecords records, each with at most maxText bytes of any one text.
+const (
+	maxRecords = 48
+	maxText    = 256
+)
+
+// Record is one thing that happened in a pod's life.
+type Record struct {
+	At     time.Time     `json:"at"`
+	Kind   Kind          `json:"kind"`
+	Cause  string        `json:"cause,omitempty"` // what made the worker look
+	What   string        `json:"what"`            // the phase, or the action
+	Why    string        `json:"why,omitempty"`
+	Waited time.Duration `json:"waited,omitempty"` // in a queue before it began
+	Took   time.Duration `json:"took,omitempty"`
+	Error  string        `json:"error,omitempty"`
+}
+
+// Kind tells a decision from an action that ended.
+type Kind string
+
+// The kinds of records.
+const (
+	KindDecision Kind = "decision"
+	KindBegan    Kind = "began"
+	KindEnded    Kind = "ended"
+)
+
+// Ring is one pod's timeline. The zero value is ready; it takes memory only as it fills.
+type Ring struct {
+	mu      sync.Mutex
+	records []Record
+	dropped int // of so many, so the oldest that is left is at dropped % maxRecords
+}
+
+// Add appends a record, dropping the oldest when the ring is full.
+func (r *Ring) Add(rec Record) {
+	rec.Cause, rec.What = clip(rec.Cause), clip(rec.What)
+	rec.Why, rec.Error = clip(rec.Why), clip(rec.Error)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.records) < maxRecords {
+		r.records = append(r.records, rec)
+		return
+	}
+	r.records[r.dropped%maxRecords] = rec
+	r.dropped++
+}
+
+// Records returns the records, oldest first, and how many older ones were dropped.
+func (r *Ring) Records() ([]Record, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]Record, 0, len(r.records))
+	oldest := r.dropped % maxRecords
+	out = append(out, r.records[oldest:]...)
+	return append(out, r.records[:oldest]...), r.dropped
+}
+
+// clip bounds a text; what a container said in it must not command the terminal of who reads it.
+func clip(s string) string { return pod.TextMax(s, maxText) }

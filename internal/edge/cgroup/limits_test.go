@@ -1,0 +1,129 @@
+package cgroup
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// list parses "cpu=1 memory=1Gi".
+func list(s string) v1.ResourceList {
+	out := v1.ResourceList{}
+	for _, f := range strings.Fields(s) {
+		name, q, _ := strings.Cut(f, "=")
+		out[v1.ResourceName(name)] = resource.MustParse(q)
+	}
+	return out
+}
+
+func podOf(containers ...v1.ResourceRequirements) *v1.Pod {
+	p := &v1.Pod{}
+	for i, r := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i), Resources: r})
+	}
+	return p
+}
+
+func needs(requests, limits string) v1.ResourceRequirements {
+	return v1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}
+}
+
+func (l Limits) String() string {
+	var b strings.Builder
+	for _, f := range []struct {
+		name string
+		v    *int64
+	}{{"shares", l.CPUShares}, {"quota", l.CPUQuota}, {"period", l.CPUPeriod}, {"memory", l.Memory}, {"pids", l.Pids}} {
+		if f.v != nil {
+			fmt.Fprintf(&b, "%s=%d ", f.name, *f.v)
+		}
+	}
+	if len(l.HugePages) > 0 {
+		fmt.Fprintf(&b, "%v", l.HugePages)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func TestPodLimits(t *testing.T) {
+	t.Parallel()
+	overhead := podOf(needs("cpu=1 memory=1Gi", "cpu=1 memory=1Gi"))
+	overhead.Spec.Overhead = list("cpu=250m memory=64Mi")
+	podLevel := podOf(needs("", ""), needs("cpu=100m", ""))
+	podLevel.Spec.Resources = &v1.ResourceRequirements{Requests: list("cpu=500m"), Limits: list("cpu=2 memory=512Mi")}
+	for _, tc := range []struct {
+		name   string
+		p      *v1.Pod
+		config Config
+		want   string
+	}{
+		{"best effort", podOf(needs("", "")), Config{CPUCFSQuota: true, PodPidsLimit: 100}, "shares=2 quota=-1 period=100000 memory=-1 pids=100"},
+		{
+			"guaranteed", podOf(needs("cpu=1 memory=1Gi", "cpu=1 memory=1Gi")), Config{CPUCFSQuota: true},
+			"shares=1024 quota=100000 period=100000 memory=1073741824",
+		},
+		{
+			"guaranteed without CFS quota", podOf(needs("cpu=1 memory=1Gi", "cpu=1 memory=1Gi")), Config{},
+			"shares=1024 quota=-1 period=100000 memory=1073741824",
+		},
+		{
+			"burstable, every container limited", podOf(needs("cpu=100m", "cpu=200m memory=1Mi"), needs("cpu=100m", "cpu=200m memory=1Mi")),
+			Config{CPUCFSQuota: true, CPUCFSPeriod: 10 * time.Millisecond}, "shares=204 quota=4000 period=10000 memory=2097152",
+		},
+		{
+			"burstable, one container not limited", podOf(needs("cpu=100m", "cpu=200m memory=1Mi"), needs("cpu=100m", "")),
+			Config{CPUCFSQuota: true}, "shares=204 quota=-1 period=100000 memory=-1",
+		},
+		{"overhead counts", overhead, Config{CPUCFSQuota: true}, "shares=1280 quota=125000 period=100000 memory=1140850688"},
+		{
+			"the pod's own resources", podLevel, Config{CPUCFSQuota: true},
+			"shares=512 quota=200000 period=100000 memory=536870912",
+		},
+		{
+			"huge pages", podOf(needs("hugepages-2Mi=4Mi memory=1Mi", "hugepages-2Mi=4Mi memory=1Mi")), Config{},
+			"shares=2 quota=-1 period=100000 memory=1048576 map[2MB:4194304]",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, PodLimits(tc.p, crispec.PodSize(tc.p), &tc.config).String()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLimitsInTheLibrarysForm(t *testing.T) {
+	t.Parallel()
+	shares, memory, quota, period := int64(1024), int64(1<<20), int64(-1), int64(100000)
+	l := Limits{CPUShares: &shares, Memory: &memory, CPUQuota: &quota, CPUPeriod: &period, HugePages: map[string]int64{"2MB": 1 << 21}}
+	got := l.resources(false, []string{"2MB", "1GB"})
+	want := &cgroups.Resources{
+		CpuShares: 1024, Memory: 1 << 20, CpuQuota: -1, CpuPeriod: 100000,
+		HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "2MB", Limit: 1 << 21}, {Pagesize: "1GB", Limit: 0}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("v1 -want +got:\n%s", diff)
+	}
+	v2 := l.resources(true, nil)
+	if v2.CpuShares != 0 || v2.CpuWeight < 1 || v2.CpuWeight > 10000 {
+		t.Errorf("v2: shares %d and weight %d, want no shares and a weight of 1 to 10000", v2.CpuShares, v2.CpuWeight)
+	}
+}
+
+func TestAllocatable(t *testing.T) {
+	t.Parallel()
+	c := New(Config{SystemReserved: list("cpu=500m memory=1Gi"), KubeReserved: list("cpu=500m ephemeral-storage=1Gi")})
+	got := c.Allocatable(list("cpu=4 memory=512Mi pid=1000"))
+	want := list("cpu=3 memory=0 pid=1000")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

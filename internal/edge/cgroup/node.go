@@ -1,0 +1,158 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// SetUpNode makes the groups above pods and limits them. capacity is the machine's (cpu, memory, hugepages-*, and
+// "pid" for processes); with "pods" among the things to enforce, the pods together get it less the reservations.
+// An error that is ErrNotEnforced leaves the groups usable.
+func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	h, err := c.hierarchy()
+	if err != nil {
+		return err
+	}
+	if !c.config.PerQOS {
+		if c.enforces("pods") {
+			return errors.New("enforceNodeAllocatable \"pods\" needs cgroupsPerQOS: true")
+		}
+		return nil
+	}
+	if root := c.names.path(); root != "/" {
+		ok, err := h.exists(root)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("cgroupRoot %q does not exist (%s): make it before the node starts", c.config.Root, h.dir("cpu", root))
+		}
+	}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.create(ctx, h, c.names.qos(class)); err != nil {
+			return err
+		}
+	}
+	return c.limitNode(ctx, h, capacity)
+}
+
+// limitNode sets what limits it can and reports the rest together.
+func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
+	pods := capacity
+	if c.enforces("pods") {
+		pods = c.Allocatable(capacity)
+	}
+	least := int64(crispec.MinShares)
+	errs := []error{
+		c.set(ctx, h, c.names.qos(v1.PodQOSGuaranteed), listLimits(pods, false)),
+		c.set(ctx, h, c.names.qos(v1.PodQOSBestEffort), Limits{CPUShares: &least}),
+	}
+	for _, r := range []struct {
+		what, group string
+		list        v1.ResourceList
+	}{
+		{"system-reserved", c.config.SystemReservedCgroup, c.config.SystemReserved},
+		{"kube-reserved", c.config.KubeReservedCgroup, c.config.KubeReserved},
+	} {
+		full, compressible := c.enforces(r.what), c.enforces(r.what+"-compressible")
+		if full || compressible {
+			errs = append(errs, c.reserve(ctx, h, r.what, r.group, listLimits(r.list, !full)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotEnforced, err)
+	}
+	return nil
+}
+
+// reserve limits a group that somebody else has made.
+func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string, l Limits) error {
+	if group == "" {
+		return fmt.Errorf("enforceNodeAllocatable %s: its cgroup is not configured", what)
+	}
+	group = naming{systemd: c.names.systemd}.path(split(group)...)
+	ok, err := h.exists(group)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("enforceNodeAllocatable %s: cgroup %s does not exist", what, group)
+	}
+	return c.set(ctx, h, group, l)
+}
+
+// Allocatable is a capacity less the reservations, never below zero. (What the node reports as allocatable is
+// less the hard eviction thresholds too.)
+func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, q := range capacity {
+		q = q.DeepCopy()
+		for _, reserved := range []v1.ResourceList{c.config.SystemReserved, c.config.KubeReserved} {
+			if r, ok := reserved[name]; ok {
+				q.Sub(r)
+			}
+		}
+		if q.Sign() < 0 {
+			q.Set(0)
+		}
+		out[name] = q
+	}
+	return out
+}
+
+// UpdateQOS gives the burstable class the weight of its pods' CPU requests together. Call it when the set of
+// pods, or a request, has changed, one call at a time; it writes only when the weight has changed. No lock is held while
+// systemd is asked: making a pod's group does not wait for it.
+func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
+	if !c.config.PerQOS {
+		return nil
+	}
+	var milli int64
+	for _, p := range pods {
+		if crispec.QOS(p) == v1.PodQOSBurstable {
+			requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+			milli += requests.Cpu().MilliValue()
+		}
+	}
+	shares := crispec.CPUShares(milli)
+	h, err := c.hierarchy()
+	if err != nil {
+		return err
+	}
+	if c.swapBurstable(0, shares) {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// Until the write has succeeded the weight counts as unknown: one that was given up may still be done later.
+	if err := c.apply(ctx, h, c.names.qos(v1.PodQOSBurstable), Limits{CPUShares: &shares}.resources(h.v2, nil)); err != nil {
+		return err
+	}
+	c.swapBurstable(shares, shares)
+	return nil
+}
+
+// swapBurstable notes the weight that was written last, 0 for unknown, and reports whether it was want before. One that
+// was is kept.
+func (c *Cgroups) swapBurstable(to, want int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.burstable == want {
+		return true
+	}
+	c.burstable = to
+	return false
+}

@@ -1,0 +1,215 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// classes in which a pod's group may lie.
+func classes() []v1.PodQOSClass {
+	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+}
+
+// Parent is what the runtime gets as cgroup_parent of a pod's sandbox.
+func (c *Cgroups) Parent(p *v1.Pod) string {
+	if !c.config.PerQOS {
+		if len(c.names.root) == 0 {
+			return ""
+		}
+		return c.names.path()
+	}
+	return c.names.pod(crispec.QOS(p), p.UID)
+}
+
+// EnsurePod makes a pod's group if it does not exist and gives it a size (crispec.PodSize). It returns Parent.
+//
+// A resize gives the larger size before the containers change, so that they may grow, and the new one after, so that
+// the pod shrinks with them: on v1 a group's CPU quota cannot go below its children's, and stays at theirs until then.
+func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error) {
+	group := c.Parent(p)
+	if !c.config.PerQOS {
+		return group, nil
+	}
+	if !isName(p.UID) {
+		return "", fmt.Errorf("make cgroup of pod %s/%s: metadata.uid %q cannot name a directory", p.Namespace, p.Name, p.UID)
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	h, err := c.hierarchy()
+	if err != nil {
+		return "", err
+	}
+	if err := c.create(ctx, h, group); err != nil {
+		return "", err
+	}
+	limits := PodLimits(p, size, &c.config)
+	if q := *limits.CPUQuota; q != unlimited && !h.v2 {
+		q = max(q, h.childQuota(group, *limits.CPUPeriod))
+		limits.CPUQuota = &q
+	}
+	if err := c.set(ctx, h, group, limits); err != nil {
+		return "", err
+	}
+	return group, nil
+}
+
+// isName reports whether a UID can be a part of a directory's name: a UID may come from a file that somebody wrote.
+func isName(uid types.UID) bool {
+	return uid != "" && len(uid) <= 200 && !strings.ContainsAny(string(uid), "/\x00\n") && !strings.Contains(string(uid), "..")
+}
+
+// create makes a group for every controller. It is idempotent.
+func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error {
+	m, err := h.manager(group, &cgroups.Resources{}, c.names.systemd)
+	if err != nil {
+		return err
+	}
+	if err := c.answered(ctx, func() error { return m.Apply(-1) }); err != nil {
+		return fmt.Errorf("make cgroup %s: %w", group, err)
+	}
+	if h.v2 {
+		return nil
+	}
+	// The library skips devices, systemd what it does not manage; the runtime would make them.
+	for _, dir := range h.dirs(group) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make cgroup %s: %w", group, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cgroups) set(ctx context.Context, h *hierarchy, group string, l Limits) error {
+	sizes := h.hugePageSizes()
+	if len(sizes) == 0 && wantsHugePages(l) {
+		c.warnHugePages(group)
+	}
+	return c.apply(ctx, h, group, l.resources(h.v2, sizes))
+}
+
+func (c *Cgroups) apply(ctx context.Context, h *hierarchy, group string, r *cgroups.Resources) error {
+	if !h.has("pids") {
+		r.PidsLimit = nil
+	}
+	m, err := h.manager(group, r, c.names.systemd)
+	if err != nil {
+		return err
+	}
+	if err := c.answered(ctx, func() error { return m.Set(r) }); err != nil {
+		return fmt.Errorf("limit cgroup %s: %w", group, err)
+	}
+	return nil
+}
+
+func wantsHugePages(l Limits) bool {
+	for _, n := range l.HugePages {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Cgroups) warnHugePages(group string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.warned {
+		c.warned = true
+		c.config.Log.Warn("huge pages are not limited: the hugetlb cgroup controller is missing", "cgroup", group)
+	}
+}
+
+// find is the group of a pod, in whichever class it lies and whichever hierarchy has a trace of it.
+func (c *Cgroups) find(h *hierarchy, uid types.UID) []string {
+	var out []string
+	for _, class := range classes() {
+		group := c.names.pod(class, uid)
+		for _, dir := range h.dirs(group) {
+			if _, err := os.Lstat(dir); err == nil {
+				out = append(out, group)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// RemovePod removes a pod's group and all below it, wherever there is a trace of it. It is for a pod of which the runtime
+// runs nothing any more: a process that is still there was left behind (by a StartContainer that was cut short, say)
+// and gets SIGKILL. While one remains after that nothing is removed and the error is ErrBusy. A pod without a group is
+// no error.
+func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
+	if !c.config.PerQOS || !isName(uid) {
+		return nil
+	}
+	h, err := c.hierarchy()
+	if err != nil {
+		return err
+	}
+	for _, group := range c.find(h, uid) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := h.kill(ctx, group); err != nil {
+			return fmt.Errorf("remove cgroup %s: %w", group, err)
+		}
+		if c.names.systemd {
+			m, err := h.manager(group, &cgroups.Resources{}, true)
+			if err != nil {
+				return err
+			}
+			if err := c.answered(ctx, m.Destroy); err != nil {
+				return fmt.Errorf("remove cgroup %s: %w", group, err)
+			}
+		}
+		for _, dir := range h.dirs(group) {
+			if err := cgroups.RemovePath(dir); err != nil {
+				return fmt.Errorf("remove cgroup %s: %w", group, err)
+			}
+		}
+	}
+	return nil
+}
+
+// PodCgroups lists the pods that have a group in any hierarchy, sorted: those that no source knows are orphans.
+func (c *Cgroups) PodCgroups() ([]types.UID, error) {
+	if !c.config.PerQOS {
+		return nil, nil
+	}
+	h, err := c.hierarchy()
+	if err != nil {
+		return nil, err
+	}
+	found := map[types.UID]bool{}
+	for _, class := range classes() {
+		for _, dir := range h.dirs(c.names.qos(class)) {
+			entries, err := os.ReadDir(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list pod cgroups: %w", err)
+			}
+			for _, e := range entries {
+				if uid, ok := c.names.uid(class, e.Name()); ok && e.IsDir() {
+					found[uid] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}

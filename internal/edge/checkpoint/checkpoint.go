@@ -1,0 +1,175 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/decide"
+)
+
+const fileName = "wherry-checkpoint.json"
+
+// version is written into each file: a file of another version is read as absent.
+const version = 1
+
+// Dir keeps checkpoints under <Root>/pods/<uid>/.
+type Dir struct {
+	Root string
+}
+
+type file struct {
+	Version int            `json:"version"`
+	Memory  *decide.Memory `json:"memory"`
+}
+
+func (d Dir) path(uid types.UID) string { return filepath.Join(d.Root, "pods", string(uid), fileName) }
+
+// Load returns the kept memory of a pod, or nil when there is none.
+func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
+	raw, err := os.ReadFile(d.path(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	m, err := decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s (delete it to go on without): %w", d.path(uid), err)
+	}
+	return m, nil
+}
+
+// decode returns nil for a file of another version.
+func decode(raw []byte) (*decide.Memory, error) {
+	var f file
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, err
+	}
+	if f.Version != version {
+		return nil, nil
+	}
+	return f.Memory, nil
+}
+
+func encode(m *decide.Memory) ([]byte, error) {
+	kept := m.Kept()
+	raw, err := json.Marshal(file{Version: version, Memory: &kept})
+	if err != nil {
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	return raw, nil
+}
+
+// Save replaces the checkpoint of a pod. The old one stays whole until the new one is.
+func (d Dir) Save(uid types.UID, m *decide.Memory) error {
+	raw, err := encode(m)
+	if err != nil {
+		return err
+	}
+	path := d.path(uid)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("make pod directory: %w", err)
+	}
+	if err := hostfs.ReplaceFile(path, raw, 0o600); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Files keeps one small file per pod, whatever is in it. Calls may be concurrent.
+type Files interface {
+	// Load returns the file of a pod; nil when there is none.
+	Load(uid types.UID) ([]byte, error)
+	// Save replaces the file of a pod.
+	Save(uid types.UID, file []byte) error
+}
+
+// In keeps checkpoints, encoded, in Files: those of a simulated machine.
+type In struct{ Files Files }
+
+// Load returns the kept memory of a pod, or nil when there is none.
+func (i In) Load(uid types.UID) (*decide.Memory, error) {
+	raw, err := i.Files.Load(uid)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	if raw == nil {
+		return nil, nil
+	}
+	m, err := decode(raw)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	return m, nil
+}
+
+// Save replaces the checkpoint of a pod.
+func (i In) Save(uid types.UID, m *decide.Memory) error {
+	raw, err := encode(m)
+	if err != nil {
+		return err
+	}
+	if err := i.Files.Save(uid, raw); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	return nil
+}
+
+// InMemory is Files without a disk, for simulated machines whose agents are restarted. The zero value is ready; it may be
+// used concurrently.
+type InMemory struct {
+	mu    sync.Mutex
+	files map[types.UID][]byte
+}
+
+// Load returns the file of a pod; nil when there is none.
+func (m *InMemory) Load(uid types.UID) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.files[uid], nil
+}
+
+// Save replaces the file of a pod.
+func (m *InMemory) Save(uid types.UID, file []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files == nil {
+		m.files = map[types.UID][]byte{}
+	}
+	m.files[uid] = file
+	return nil
+}
+
+// Remove drops the file of a pod, as the removal of its directory does.
+func (m *InMemory) Remove(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.files, uid)
+}
+
+// UIDs are the pods that have a file, sorted.
+func (m *InMemory) UIDs() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.files))
+}
+
+// Nowhere keeps nothing: for simulated nodes, whose restarts begin afresh.
+type Nowhere struct{}
+
+// Load returns nothing.
+func (Nowhere) Load(types.UID) (*decide.Memory, error) { return nil, nil }
+
+// Save drops it.
+func (Nowhere) Save(types.UID, *decide.Memory) error { return nil }

@@ -1,0 +1,557 @@
+package config_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/wherry-node/wherry/internal/edge/config"
+	v1 "k8s.io/api/core/v1"
+)
+
+// write makes a configuration file with the usual head.
+func write(t *testing.T, dir, name, body string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	head := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	if err := os.WriteFile(path, []byte(head+body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func load(t *testing.T, args ...string) (config.Config, []config.Notice) {
+	t.Helper()
+	cfg, notices, err := config.Load(args)
+	if err != nil {
+		t.Fatalf("Load(%q): %v", args, err)
+	}
+	return cfg, notices
+}
+
+func noticed(notices []config.Notice) string {
+	var b strings.Builder
+	for _, n := range notices {
+		b.WriteString(string(n.Kind) + " " + n.String() + "\n")
+	}
+	return b.String()
+}
+
+// The files that kubeadm writes, and its drop-in's arguments, work as they are.
+func TestKubeadm(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "config.yaml", `authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    cacheTTL: 0s
+    enabled: true
+  x509:
+    clientCAFile: /etc/kubernetes/pki/ca.crt
+authorization:
+  mode: Webhook
+  webhook:
+    cacheAuthorizedTTL: 0s
+    cacheUnauthorizedTTL: 0s
+cgroupDriver: systemd
+clusterDNS:
+- 10.96.0.10
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ""
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+`)
+	cfg, notices := load(t,
+		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--config="+file,
+		"--container-runtime=remote", "--container-runtime-endpoint=unix:///run/containerd/containerd.sock",
+		"--fail-swap-on=false", "--node-ip=172.18.0.3", "--node-labels=", "--pod-infra-container-image=registry.k8s.io/pause:3.9",
+		"--provider-id=kind://docker/kubelet/kubelet-worker")
+	if cfg.Kubeconfig != "/etc/kubernetes/kubelet.conf" || cfg.NodeIPs[0].String() != "172.18.0.3" || *cfg.Kubelet.FailSwapOn {
+		t.Errorf("flags lost: %+v", cfg)
+	}
+	kc := cfg.Kubelet
+	if kc.CgroupDriver != "systemd" || kc.NodeStatusReportFrequency.Duration != 5*time.Minute ||
+		kc.ContainerRuntimeEndpoint != "unix:///run/containerd/containerd.sock" || kc.StaticPodPath != "/etc/kubernetes/manifests" {
+		t.Errorf("file lost or defaults missing: %+v", kc)
+	}
+	want := "removed --container-runtime: removed from Kubernetes in 1.27, no effect: every runtime is remote now: --container-runtime-endpoint names its socket\n" +
+		"removed --pod-infra-container-image: removed from Kubernetes, no effect: set the sandbox image in the container runtime: sandbox of containerd's CRI plugin, pause_image of CRI-O\n"
+	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {
+		t.Errorf("notices (-want +got):\n%s", diff)
+	}
+}
+
+// The /etc/default/kubelet of an old node (systemd splits it into words, comments and all) still starts the agent, and
+// each flag that is gone is said once.
+func TestOldNode(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir(), "config.yaml", "")
+	env := `--allowed-unsafe-sysctls=kernel.shm*,kernel.msg*,kernel.sem,fs.mqueue.*,net.*
+  --node-ip 10.239.83.68 --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf
+  --cni-bin-dir=/opt/cni/bin --cni-conf-dir=/etc/cni/net.d
+  # 配置文件
+  --config=` + file + ` --network-plugin=cni
+  # 日志输出目录
+  --log-dir=/data/log/kubelet --logtostderr=false --pod-infra-container-image=example.org/pause-amd64:3.1
+  --register-with-taints node.netease.com/phase=checking:NoSchedule
+  --node-labels node.kubernetes.io/instance-type=bare-metal,network.netease.com/kube-proxy=lb-masquerade,topology.kubernetes.io/zone=,node.netease.com/phase=checking
+  # 打印更多的日志
+  -v=4`
+	cfg, notices := load(t, strings.Fields(env)...)
+	if diff := cmp.Diff(map[string]string{
+		"node.kubernetes.io/instance-type": "bare-metal", "network.netease.com/kube-proxy": "lb-masquerade",
+		"topology.kubernetes.io/zone": "", "node.netease.com/phase": "checking",
+	}, cfg.NodeLabels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]v1.Taint{{Key: "node.netease.com/phase", Value: "checking", Effect: "NoSchedule"}}, cfg.Kubelet.RegisterWithTaints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"kernel.shm*", "kernel.msg*", "kernel.sem", "fs.mqueue.*", "net.*"}, cfg.Kubelet.AllowedUnsafeSysctls); diff != "" {
+		t.Errorf("sysctls (-want +got):\n%s", diff)
+	}
+	if cfg.Verbosity() != 4 {
+		t.Errorf("verbosity %d, want 4", cfg.Verbosity())
+	}
+	said := noticed(notices)
+	for _, flag := range []string{"--cni-bin-dir", "--cni-conf-dir", "--network-plugin", "--log-dir", "--logtostderr", "--pod-infra-container-image", "command line"} {
+		if n := strings.Count(said, " "+flag+": "); n != 1 {
+			t.Errorf("%s said %d times, want once:\n%s", flag, n, said)
+		}
+	}
+}
+
+// "Command line flags ... override the same value in the config file"; drop-ins stand between, in lexical order, and
+// files without .conf are ignored.
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := write(t, dir, "config.yaml", "maxPods: 10\nport: 1010\nhealthzPort: 1011\nreadOnlyPort: 1012\npodsPerCore: 3\nstaticPodPath: manifests\nfeatureGates: {ImageVolume: true, MemoryQoS: true}\nevictionHard: {memory.available: 1Gi}\n")
+	write(t, dir, "conf.d/10-a.conf", "port: 1020\nhealthzPort: 1021\nreadOnlyPort: 1022\nevictionHard: {nodefs.available: 5%}\nclusterDNS: [10.0.0.1]\n")
+	write(t, dir, "conf.d/20-b.conf", "healthzPort: 1031\nreadOnlyPort: 1032\nclusterDNS: [10.0.0.2]\npodsPerCore: null\n")
+	write(t, dir, "conf.d/sub/30-c.conf", "staticPodPath: pods\n")
+	write(t, dir, "conf.d/99-not-read.yaml", "maxPods: 99\n")
+	cfg, _ := load(t, "--config", file, "--config-dir", filepath.Join(dir, "conf.d"), "--read-only-port=1042",
+		"--feature-gates=MemoryQoS=false,KubeletCrashLoopBackOffMax=true")
+	kc := cfg.Kubelet
+	got := map[string]any{
+		"maxPods": kc.MaxPods, "port": kc.Port, "healthzPort": *kc.HealthzPort, "readOnlyPort": kc.ReadOnlyPort,
+		"podsPerCore": kc.PodsPerCore, "staticPodPath": kc.StaticPodPath, "clusterDNS": kc.ClusterDNS,
+		"featureGates": kc.FeatureGates, "evictionHard": kc.EvictionHard,
+	}
+	want := map[string]any{
+		"maxPods": int32(10), "port": int32(1020), "healthzPort": int32(1031), "readOnlyPort": int32(1042),
+		"podsPerCore": int32(0), "staticPodPath": filepath.Join(dir, "conf.d/sub/pods"), "clusterDNS": []string{"10.0.0.2"},
+		"featureGates": map[string]bool{"ImageVolume": true, "MemoryQoS": false, "KubeletCrashLoopBackOffMax": true},
+		"evictionHard": map[string]string{"memory.available": "1Gi", "nodefs.available": "5%"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("merged (-want +got):\n%s", diff)
+	}
+	if cfg.Gates.Enabled("MemoryQoS") || !cfg.Gates.Enabled("KubeletCrashLoopBackOffMax") || cfg.Gates.Enabled("NoSuchGate") {
+		t.Error("Gates do not answer as set")
+	}
+}
+
+// Bad input is named with its path and the way out, all of it at once.
+func TestBad(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, body string
+		args       []string
+		want       []string
+	}{
+		{"unknown field", "evictionHrad: {}\nauthentication: {webhook: {enable: true}}\n", nil,
+			[]string{`unknown field evictionHrad (did you mean "evictionHard"?)`, `unknown field authentication.webhook.enable (did you mean "authentication.webhook.enabled"?)`}},
+		{"repeated field", "maxPods: 1\nmaxPods: 2\n", nil, []string{`line 4: key "maxPods" already set`}},
+		{"wrong type", "maxPods: many\n", nil, []string{`maxPods: expected a whole number, found the string "many"`}},
+		{"wrong duration", "syncFrequency: 5 minutes\n", nil, []string{"unknown unit"}},
+		{"not a map", "- a\n", nil, []string{"not valid YAML"}},
+		{"sysctls of no namespace", "allowedUnsafeSysctls: [\"vm.*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)", "are not known to be namespaced"}},
+		{"all sysctls", "allowedUnsafeSysctls: [\"*\"]\n", nil, []string{"allowedUnsafeSysctls (--allowed-unsafe-sysctls)"}},
+		{"no pattern", "allowedUnsafeSysctls: [\"net.*.x\"]\n", nil, []string{"is not the name of a sysctl, nor a prefix that ends in *"}},
+		{"values", "port: 99999\nimageGCLowThresholdPercent: 90\ncgroupDriver: systemctl\nkubeReserved: {cpu: lots, gpu: \"1\"}\n", nil, []string{
+			"port (--port): 99999: use 1 to 65535",
+			"imageGCLowThresholdPercent (--image-gc-low-threshold): 90: must be less than imageGCHighThresholdPercent (85)",
+			`cgroupDriver (--cgroup-driver): "systemctl": use one of cgroupfs, systemd`,
+			"kubeReserved (--kube-reserved): cpu=lots: write a quantity",
+			"kubeReserved (--kube-reserved): gpu: cannot be reserved",
+		}},
+		{"flag value", "", []string{"--max-pods=-1", "--node-ip=nowhere", "--container-runtime-endpoint=tcp://x"}, []string{
+			"maxPods (--max-pods): -1: must not be negative", `--node-ip: "nowhere" is not an IP address`, "write unix:///run/containerd/containerd.sock"}},
+		{"unknown flag", "", []string{"--max-podz=1"}, []string{"unknown flag: --max-podz"}},
+		{"argument", "", []string{"run"}, []string{`unexpected argument "run"`}},
+		{"taint", "", []string{"--register-with-taints=a=b"}, []string{`taint "a=b" has no effect: write key=value:NoSchedule`}},
+		{"label", "", []string{"--node-labels=kubernetes.io/x=y"}, []string{"--node-labels: kubernetes.io/x: a node may not set"}},
+		{"gate", "featureGates: {NoSuch: true, NodeLogQuery: false}\n", []string{"--feature-gates=ImageVolumes=true"}, []string{
+			"featureGates.NoSuch", `featureGates.ImageVolumes (--feature-gates): Kubernetes v1.36.3 has no such gate (did you mean "ImageVolume"?)`}},
+		{"eviction", "evictionHard: {memory.availabel: 5%, nodefs.available: 200%}\nevictionSoft: {memory.available: 1Gi}\n", nil, []string{
+			`signal "memory.availabel" (did you mean "memory.available"?)`, `evictionHard[nodefs.available]: "200%"`, "also set evictionSoftGracePeriod[memory.available]"}},
+		{"allowlist", "preloadedImagesVerificationAllowlist: [a]\n", nil, []string{
+			"preloadedImagesVerificationAllowlist: [a]: needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages"}},
+		{"allowlist pattern", "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [\"reg.example.com/*\", \"a:1\"]\n", nil, []string{
+			`preloadedImagesVerificationAllowlist: [reg.example.com/* a:1]: pattern "a:1": remove the tag and the digest: a`}},
+		{"allowlist and gate", "preloadedImagesVerificationAllowlist: [a]\n", []string{"--feature-gates=KubeletEnsureSecretPulledImages=false"}, []string{
+			"preloadedImagesVerificationAllowlist: [a]: needs the feature gate KubeletEnsureSecretPulledImages"}},
+		{"pull credentials policy", "imagePullCredentialsVerificationPolicy: Sometimes\n", nil, []string{
+			`imagePullCredentialsVerificationPolicy: "Sometimes": use one of NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify`}},
+		{"bootstrap alone", "", []string{"--bootstrap-kubeconfig=x"}, []string{"also give --kubeconfig"}},
+		{"simulated", "", []string{"--container-runtime-endpoint=simulated://?cpus=3"}, []string{`"cpus" is not known`}},
+		{"enforce", "enforceNodeAllocatable: [none, pods, kube-reserved]\n", nil, []string{"none must stand alone", "also set kubeReservedCgroup"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"--config", write(t, t.TempDir(), "c.yaml", c.body)}, c.args...)
+			_, _, err := config.Load(args)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error lacks %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestMissingFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, _, err := config.Load([]string{"--config", dir + "/none"}); err == nil || !strings.Contains(err.Error(), dir+"/none") {
+		t.Errorf("missing file: %v", err)
+	}
+	if _, _, err := config.Load([]string{"--config-dir", dir + "/none"}); err == nil || !strings.Contains(err.Error(), "--config-dir") {
+		t.Errorf("missing directory: %v", err)
+	}
+	if err := os.WriteFile(dir+"/empty", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := config.Load([]string{"--config", dir + "/empty"}); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("empty file: %v", err)
+	}
+}
+
+// A field that has no effect is said once, when it is set to something that matters.
+func TestNotHonoured(t *testing.T) {
+	t.Parallel()
+	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\nshutdownGracePeriod: 30s\ntracing: {endpoint: x:1}\n")
+	_, notices := load(t, "--config", file, "--topology-manager-scope=pod", "--housekeeping-interval=10s", "--lock-file=/x")
+	want := "not honoured --housekeeping-interval: a flag of the cAdvisor inside Kubernetes' kubelet; statistics are read on demand here: remove it\n" +
+		"not honoured --lock-file: no effect: let systemd see to it that one agent runs\n" +
+		"not honoured cpuManagerPolicy: static has no effect: CPUs are shared by all containers: there is no static CPU policy\n" +
+		"not honoured shutdownGracePeriod: 30s has no effect: shutdown of the machine is not delayed for pods\n" +
+		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not used\n" +
+		"not honoured tracing.endpoint: x:1 has no effect: traces are not exported\n"
+	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {
+		t.Errorf("notices (-want +got):\n%s", diff)
+	}
+}
+
+// What Kubernetes' defaults ask for and the agent does not do is one line at start, whatever the user sets. A value that
+// switches the missing thing off takes it out of the line; one that asks for it gets a line of its own.
+func TestMissingDefaultsAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	about := func(notices []config.Notice, word string) (lines []string) {
+		for _, n := range notices {
+			if strings.Contains(n.Subject+n.Message, word) {
+				lines = append(lines, n.Subject)
+			}
+		}
+		return lines
+	}
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, body, word string
+		want             []string
+	}{
+		{"default", "", "imageGCHighThresholdPercent", []string{"defaults of Kubernetes"}},
+		{"default written out", "imageGCHighThresholdPercent: 85\n", "imageGCHighThresholdPercent", []string{"defaults of Kubernetes"}},
+		{"switched off", "imageGCHighThresholdPercent: 100\n", "imageGCHighThresholdPercent", nil},
+		{"asked for", "imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n", "imageGCHighThresholdPercent",
+			[]string{"imageGCHighThresholdPercent, imageGCLowThresholdPercent"}},
+		{"honoured in part", "", "evictionHard", []string{"defaults of Kubernetes"}},
+		{"thresholds of nothing", "evictionHard: {memory.available: 0%}\n", "evictionHard", nil},
+		{"gate that is on", "", "ContainerCheckpoint", []string{"defaults of Kubernetes"}},
+		{"gate switched off", "featureGates: {ContainerCheckpoint: false}\n", "ContainerCheckpoint", nil},
+		{"alpha gate", "", "MemoryQoS", nil},
+		{"alpha gate asked for", "featureGates: {MemoryQoS: true}\n", "MemoryQoS", []string{"featureGates.MemoryQoS"}},
+		{"all alpha gates", "featureGates: {AllAlpha: true}\n", "MemoryQoS", []string{"defaults of Kubernetes"}},
+		{"a simulated machine", "containerRuntimeEndpoint: simulated://\n", "evictionHard", nil},
+	} {
+		_, notices := load(t, "--config", write(t, dir, c.name+".yaml", c.body))
+		if diff := cmp.Diff(c.want, about(notices, c.word)); diff != "" {
+			t.Errorf("%s: lines about %s (-want +got):\n%s", c.name, c.word, diff)
+		}
+	}
+}
+
+// A file of another kind or apiVersion is refused, and told what to write.
+func TestKindOfTheFile(t *testing.T) {
+	t.Parallel()
+	for _, head := range []string{"apiVersion: v1\nkind: KubeletConfiguration\n", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Pod\n"} {
+		file := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := config.Load([]string{"--config", file}); err == nil || !strings.Contains(err.Error(), "must be kubelet.config.k8s.io/v1beta1 and KubeletConfiguration") {
+			t.Errorf("%q: %v", head, err)
+		}
+	}
+}
+
+// A field that needs a feature gate is refused while the gate is off.
+func TestGates(t *testing.T) {
+	t.Parallel()
+	for gate, body := range map[string]string{
+		"CustomCPUCFSQuotaPeriod":         "cpuCFSQuotaPeriod: 50ms\n",
+		"RotateKubeletServerCertificate":  "serverTLSBootstrap: true\n",
+		"KubeletCrashLoopBackOffMax":      "crashLoopBackOff: {maxContainerRestartPeriod: 30s}\n",
+		"KubeletEnsureSecretPulledImages": "imagePullCredentialsVerificationPolicy: AlwaysVerify\n",
+	} {
+		file := write(t, t.TempDir(), "c.yaml", body)
+		load(t, "--config", file)
+		_, _, err := config.Load([]string{"--config", file, "--feature-gates=" + gate + "=false"})
+		if err == nil || !strings.Contains(err.Error(), "needs the feature gate "+gate) {
+			t.Errorf("%s off: %v", gate, err)
+		}
+	}
+}
+
+// withoutDefaults takes out the one line that speaks of Kubernetes' defaults.
+func withoutDefaults(t *testing.T, notices []config.Notice) (others []config.Notice) {
+	t.Helper()
+	for _, n := range notices {
+		if n.Subject != "defaults of Kubernetes" {
+			others = append(others, n)
+		}
+	}
+	if len(others) != len(notices)-1 {
+		t.Errorf("%d lines speak of Kubernetes' defaults, want one", len(notices)-len(others))
+	}
+	return others
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]error{
+		"--help": config.ErrHelp, "-h": config.ErrHelp, "--version": config.ErrVersion, "--version=true": config.ErrVersion, "--version=raw": config.ErrVersionRaw,
+	} {
+		if _, _, err := config.Load([]string{flag}); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", flag, err, want)
+		}
+	}
+	if usage := config.Usage(); !strings.Contains(usage, "--container-runtime-endpoint") || strings.Contains(usage, "--network-plugin") {
+		t.Errorf("usage lists what it should not, or not what it should:\n%s", usage)
+	}
+}
+
+// Without a file the file format's own safe defaults hold.
+func TestSafeWithoutFile(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t)
+	kc := cfg.Kubelet
+	if *kc.Authentication.Anonymous.Enabled || kc.Authorization.Mode != "Webhook" || kc.ReadOnlyPort != 0 || !cfg.Standalone() {
+		t.Errorf("not safe: %+v", kc)
+	}
+	if diff := cmp.Diff("100Mi", kc.EvictionHard["memory.available"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSimulated(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t, "--container-runtime-endpoint=simulated://")
+	if n := cfg.Simulated; n == nil || n.CPU.String() != "100" || n.Memory.String() != "32Gi" || n.Pods != 110 {
+		t.Errorf("default shape: %+v", n)
+	}
+	cfg, _ = load(t, "--container-runtime-endpoint=simulated://?cpu=2500m&memory=1Gi&pods=7")
+	if n := cfg.Simulated; n.CPU.String() != "2500m" || n.Memory.String() != "1Gi" || n.Pods != 7 {
+		t.Errorf("shape: %+v", n)
+	}
+	if err := cfg.CheckHost(config.HostFacts{Swap: []string{"/dev/sda2"}}); err != nil {
+		t.Errorf("a simulated node objects to the machine: %v", err)
+	}
+}
+
+func TestCheckHost(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t)
+	err := cfg.CheckHost(config.HostFacts{Swap: []string{"/dev/sda2"}})
+	for _, want := range []string{"failCgroupV1 (--fail-cgroupv1)", "failSwapOn (--fail-swap-on): swap is on (/dev/sda2)"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q: %v", want, err)
+		}
+	}
+	cfg, _ = load(t, "--fail-swap-on=false", "--fail-cgroupv1=false")
+	if err := cfg.CheckHost(config.HostFacts{Swap: []string{"/dev/sda2"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t, "--hostname-override= Node-1 ")
+	if name, err := cfg.NodeName("other"); err != nil || name != "node-1" {
+		t.Errorf("%q, %v", name, err)
+	}
+	cfg, _ = load(t)
+	if name, err := cfg.NodeName("Host.Example"); err != nil || name != "host.example" {
+		t.Errorf("%q, %v", name, err)
+	}
+	if _, err := cfg.NodeName(" "); err == nil {
+		t.Error("no error for no name")
+	}
+}
+
+// The verbosity of a logger that is in use can be set, as PUT /debug/flags/v does.
+func TestSetVerbosity(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		cfg, _ := load(t, "--logging-format="+format, "-v=1")
+		level := cfg.Level()
+		log := cfg.NewLoggerAt(&out, level).With("node", "n1")
+		for _, c := range []struct {
+			value string
+			ok    bool
+			shown bool
+		}{{"", false, false}, {"4", true, true}, {"-1", false, true}, {"x", false, true}, {"99999999999", false, true}, {"3", true, false}, {"0", true, false}} {
+			if err := config.SetVerbosity(level, c.value); (err == nil) != c.ok {
+				t.Errorf("%s: set %q: %v", format, c.value, err)
+			}
+			out.Reset()
+			log.Debug("at four")
+			if (out.Len() > 0) != c.shown {
+				t.Errorf("%s: after %q: %q", format, c.value, out.String())
+			}
+		}
+	}
+}
+
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	cfg, _ := load(t, "--config", write(t, t.TempDir(), "c.yaml", "logging: {verbosity: 2, format: text}\n"))
+	log := cfg.NewLogger(&out).With("node", "n1").WithGroup("pod")
+	log.Info("Started\n", "name", "a b", "attempt", 3)
+	log.Log(t.Context(), slog.Level(-2), "shown")
+	log.Log(t.Context(), slog.Level(-3), "hidden")
+	log.Error("Failed", "err", errors.New("boom"))
+	want := regexp.MustCompile(`^I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ config_test\.go:\d+\] "Started\\n" node="n1" pod\.name="a b" pod\.attempt=3
+I.*\] "shown" node="n1"
+E.*\] "Failed" node="n1" pod\.err="boom"
+$`)
+	if !want.MatchString(out.String()) {
+		t.Errorf("lines:\n%s\nwant: %s", out.String(), want)
+	}
+	out.Reset()
+	cfg, _ = load(t, "--logging-format=json", "-v=1")
+	cfg.NewLogger(&out).Info("Started", "name", "a")
+	if !regexp.MustCompile(`^\{"ts":\d+\.?\d*(e\+\d+)?,"v":0,"caller":"config_test.go:\d+","msg":"Started","name":"a"\}\n$`).MatchString(out.String()) {
+		t.Errorf("JSON line: %s", out.String())
+	}
+}
+
+// protectKernelDefaults: each setting of the kernel that differs, or is not there, is named; with all as they should be, and
+// without the field, the machine is taken.
+func TestCheckHostKernel(t *testing.T) {
+	t.Parallel()
+	right := map[string]string{}
+	for _, s := range config.KernelSettings() {
+		right[s.Name] = s.Value
+	}
+	wrong := maps.Clone(right)
+	wrong["kernel.panic"] = "0"
+	delete(wrong, "kernel.keys.root_maxkeys")
+	for _, protect := range []bool{true, false} {
+		cfg, _ := load(t, "--fail-cgroupv1=false", "--protect-kernel-defaults="+strconv.FormatBool(protect))
+		if err := cfg.CheckHost(config.HostFacts{Kernel: right}); err != nil {
+			t.Errorf("protectKernelDefaults %t: %v", protect, err)
+		}
+		err := cfg.CheckHost(config.HostFacts{Kernel: wrong})
+		if !protect {
+			if err != nil {
+				t.Errorf("protectKernelDefaults false: %v", err)
+			}
+			continue
+		}
+		const want = "protectKernelDefaults (--protect-kernel-defaults): kernel.panic is 0, kernel.keys.root_maxkeys cannot be read: put kernel.panic=10, kernel.keys.root_maxkeys=1000000 into"
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	cfg, _ := load(t, "--protect-kernel-defaults", "--container-runtime-endpoint=simulated://")
+	if err := cfg.CheckHost(config.HostFacts{}); err != nil {
+		t.Errorf("a machine that does not exist: %v", err)
+	}
+}
+
+// What would weaken the node if it were ignored is refused where it is set by name, and named with the way out. Values that
+// change nothing are taken, and so is what AllBeta turns on.
+func TestRefusedSettings(t *testing.T) {
+	t.Parallel()
+	const quotas = "featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring"
+	for _, c := range []struct{ arg, want string }{
+		{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", quotas},
+		{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=false", ""},
+		{"--feature-gates=AllBeta=true", ""},
+		{"--allow-privileged=false", "--allow-privileged"},
+		{"--allow-privileged=true", ""},
+		{"--allow-privileged", ""},
+		{"--host-network-sources=file", "--host-network-sources"},
+		{"--host-pid-sources=", "--host-pid-sources"},
+		{"--host-ipc-sources=*", ""},
+	} {
+		_, _, err := config.Load([]string{c.arg})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v, want one that names %q", c.arg, err, c.want)
+		}
+	}
+	_, _, err := config.Load([]string{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", "--allow-privileged=false", "--port=-1"})
+	for _, want := range []string{quotas, "--allow-privileged", "port"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("not every bad value is told: %v lacks %s", err, want)
+		}
+	}
+}

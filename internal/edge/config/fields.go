@@ -1,0 +1,226 @@
+package config
+
+import "fmt"
+
+// useState says what setting a field or a feature gate does here. Each has one of four.
+type useState uint8
+
+const (
+	// stateHonoured: it has the effect that Kubernetes documents.
+	stateHonoured useState = iota
+	// stateMeaningless: there is nothing here that it could change, and nobody misses it.
+	stateMeaningless
+	// stateNotHonoured: Kubernetes' kubelet acts by it, and this agent does not.
+	stateNotHonoured
+	// stateRefused: Kubernetes' kubelet acts by it, this agent does not, and a node without it would be less safe than the user
+	// believes. Whoever sets it gets an error.
+	stateRefused
+)
+
+// String is the state as the documentation says it.
+func (s useState) String() string {
+	switch s {
+	case stateHonoured:
+		return "yes"
+	case stateMeaningless:
+		return "nothing to do"
+	case stateNotHonoured:
+		return "no"
+	case stateRefused:
+		return "refused"
+	}
+	return fmt.Sprintf("useState(%d)", uint8(s))
+}
+
+// fieldUse is what a field of KubeletConfiguration does here.
+type fieldUse struct {
+	state useState
+	// tests prove the effect of an honoured field, as package.Test. Without one TestHonouredFieldsReachTheAgent must see
+	// that the agent is built otherwise.
+	tests []string
+	// why is the reason, with the way out, for a field that is not honoured or meaningless. For an honoured field it is
+	// the part of its meaning that is missing. Fields with the same reason share one line at start.
+	why string
+	// inert are the values (as %v prints them) at which Kubernetes' kubelet does nothing either, beside the default.
+	inert []string
+	// defaultActs: Kubernetes' kubelet acts by the default too.
+	defaultActs bool
+}
+
+// honoured is a field that works, with the tests of its effect where the way the agent is built does not show it.
+func honoured(tests ...string) fieldUse { return fieldUse{tests: tests} }
+
+// meaningless is a field that has nothing to change here.
+func meaningless(why string) fieldUse { return fieldUse{state: stateMeaningless, why: why} }
+
+// notHonoured is a field whose effect is missing. It is said at start when its value would have one.
+func notHonoured(why string, inert ...string) fieldUse {
+	return fieldUse{state: stateNotHonoured, why: why, inert: inert}
+}
+
+// refused is a field whose effect is missing and without which the node would be less safe than the user believes. A value
+// that would have an effect is an error.
+func refused(why string, inert ...string) fieldUse {
+	return fieldUse{state: stateRefused, why: why, inert: inert}
+}
+
+// byDefault says that the default has the missing effect too.
+func (u fieldUse) byDefault() fieldUse {
+	u.defaultActs = true
+	return u
+}
+
+// but says which part of an honoured field's meaning is missing.
+func (u fieldUse) but(why string) fieldUse {
+	u.why = why
+	return u
+}
+
+// Reasons that several fields share.
+const (
+	noEviction  = "pods are not evicted when the node runs short: its conditions are reported only"
+	noImageGC   = "unused images are not collected"
+	noCPUPolicy = "CPUs are shared by all containers: there is no static CPU policy"
+	noNUMA      = "memory is not pinned to NUMA nodes"
+	noTopology  = "topology hints are not used"
+	noShutdown  = "shutdown of the machine is not delayed for pods"
+	noTraces    = "traces are not exported"
+	noMemoryQoS = "memory is not throttled: the MemoryQoS gate is alpha and not honoured"
+	unbuffered  = "no log line is held back"
+	oneStream   = "all lines go to standard error"
+	noTableBits = "Kubernetes has withdrawn these marks"
+)
+
+// readLater is the test of what the agent reads each time that it needs it.
+const readLater = "agent.TestFieldsThatAreReadLater"
+
+// fields is every leaf field of KubeletConfiguration. Whoever makes one work moves it to honoured; docs/configuration.md is
+// made of it (make golden).
+var fields = map[string]fieldUse{
+	"kind": honoured("internal/edge/config.TestKindOfTheFile"), "apiVersion": honoured("internal/edge/config.TestKindOfTheFile"),
+
+	// Sources.
+	"staticPodPath": honoured(), "fileCheckFrequency": honoured(readLater), "httpCheckFrequency": honoured(readLater), "staticPodURL": honoured(), "staticPodURLHeader": honoured(readLater),
+	"syncFrequency": meaningless("a pod is looked at when something changes and when a timer is due, not periodically"),
+	"runOnce":       meaningless("Kubernetes has withdrawn this mode: true is an error"),
+	"configMapAndSecretChangeDetectionStrategy": honoured(),
+
+	// Server.
+	"enableServer": honoured(), "address": honoured(), "port": honoured(), "readOnlyPort": honoured(),
+	"tlsCertFile": honoured(), "tlsPrivateKeyFile": honoured(), "tlsCipherSuites": honoured(), "tlsMinVersion": honoured(),
+	"tlsCurvePreferences": honoured(),
+	"rotateCertificates":  honoured(), "serverTLSBootstrap": honoured(),
+	"authentication.x509.clientCAFile": honoured(), "authentication.webhook.enabled": honoured(),
+	"authentication.webhook.cacheTTL": honoured(), "authentication.anonymous.enabled": honoured(),
+	"authorization.mode": honoured(), "authorization.webhook.cacheAuthorizedTTL": honoured(),
+	"authorization.webhook.cacheUnauthorizedTTL": honoured(),
+	"enableDebuggingHandlers":                    honoured(),
+	"enableContentionProfiling":                  notHonoured("lock contention is not profiled", "false"),
+	"healthzPort":                                honoured(), "healthzBindAddress": honoured(),
+	"streamingConnectionIdleTimeout": honoured("internal/edge/server.TestIdleStreamsAreCut"),
+	"enableSystemLogHandler":         honoured(),
+	"enableSystemLogQuery":           notHonoured("node log query is not served", "false"),
+	"enableProfilingHandler":         honoured(),
+	"enableDebugFlagsHandler":        honoured("agent.TestVerbosityCanBeSet"),
+	"showHiddenMetricsForVersion":    meaningless("no metric is hidden"),
+	"tracing.endpoint":               notHonoured(noTraces),
+	"tracing.samplingRatePerMillion": notHonoured(noTraces),
+
+	// API server.
+	"registryPullQPS": honoured(), "registryBurst": honoured(),
+	"eventRecordQPS": honoured(), "eventBurst": honoured(),
+	"contentType": honoured(), "kubeAPIQPS": honoured(), "kubeAPIBurst": honoured(),
+	"registerNode": honoured(), "registerWithTaints": honoured(), "providerID": honoured(),
+	"nodeStatusUpdateFrequency": honoured(), "nodeStatusReportFrequency": honoured(),
+	"nodeLeaseDurationSeconds": honoured(), "nodeStatusMaxImages": honoured(),
+	"maxPods": honoured(), "podsPerCore": honoured(), "podCIDR": honoured("internal/proof/agenttest.TestPodCIDRStandalone"),
+	"featureGates":                 honoured(),
+	"enableControllerAttachDetach": notHonoured("volumes that need attaching do not work yet", "true"),
+
+	// Images.
+	"imagePullCredentialsVerificationPolicy": honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
+	"preloadedImagesVerificationAllowlist":   honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
+	"imageMinimumGCAge":                      notHonoured(noImageGC),
+	"imageMaximumGCAge":                      notHonoured(noImageGC, "0s"),
+	"imageGCHighThresholdPercent":            notHonoured(noImageGC, "100").byDefault(),
+	"imageGCLowThresholdPercent":             notHonoured(noImageGC),
+	"serializeImagePulls":                    honoured(), "maxParallelImagePulls": honoured(),
+
+	// Resources.
+	"kubeletCgroups": notHonoured("the agent stays in the cgroup that it is started in: set Slice= in the systemd unit"),
+	"systemCgroups":  notHonoured("processes of the machine are not moved"),
+	"cgroupRoot":     honoured(), "cgroupsPerQOS": honoured(), "cgroupDriver": honoured(),
+	"singleProcessOOMKill":             honoured(readLater),
+	"cpuManagerPolicy":                 notHonoured(noCPUPolicy, "none"),
+	"cpuManagerPolicyOptions":          notHonoured(noCPUPolicy),
+	"cpuManagerReconcilePeriod":        notHonoured(noCPUPolicy),
+	"memoryManagerPolicy":              notHonoured(noNUMA, "None"),
+	"topologyManagerPolicy":            notHonoured(noTopology, "none"),
+	"topologyManagerScope":             notHonoured(noTopology),
+	"topologyManagerPolicyOptions":     notHonoured(noTopology),
+	"qosReserved":                      notHonoured("requests are not reserved per QoS class"),
+	"podPidsLimit":                     honoured(),
+	"cpuCFSQuota":                      honoured(),
+	"cpuCFSQuotaPeriod":                honoured(),
+	"systemReserved":                   honoured(),
+	"kubeReserved":                     honoured(),
+	"reservedSystemCPUs":               honoured(),
+	"reservedMemory":                   notHonoured(noNUMA),
+	"systemReservedCgroup":             honoured(),
+	"kubeReservedCgroup":               honoured(),
+	"enforceNodeAllocatable":           honoured(),
+	"memorySwap.swapBehavior":          honoured(readLater),
+	"memoryThrottlingFactor":           notHonoured(noMemoryQoS),
+	"memoryReservationPolicy":          notHonoured(noMemoryQoS, "None"),
+	"localStorageCapacityIsolation":    honoured(),
+	"evictionHard":                     honoured().but(noEviction).byDefault(),
+	"evictionSoft":                     honoured().but(noEviction),
+	"evictionSoftGracePeriod":          honoured(),
+	"evictionPressureTransitionPeriod": honoured(),
+	"evictionMaxPodGracePeriod":        notHonoured(noEviction),
+	"evictionMinimumReclaim":           notHonoured(noEviction),
+	"mergeDefaultEvictionSettings":     honoured(),
+	"kernelMemcgNotification":          notHonoured("memory is measured when the node's status is computed", "false"),
+
+	// Pods.
+	"podLogsDir": honoured(), "clusterDomain": honoured(), "clusterDNS": honoured(readLater), "resolvConf": honoured(),
+	"allowedUnsafeSysctls": honoured(readLater), "seccompDefault": honoured(readLater),
+	"containerLogMaxSize": honoured(readLater), "containerLogMaxFiles": honoured(readLater), "containerLogMaxWorkers": honoured(readLater),
+	"containerLogMonitorInterval":                honoured(readLater),
+	"crashLoopBackOff.maxContainerRestartPeriod": honoured(),
+	"userNamespaces.idsPerPod":                   honoured(),
+	"volumeStatsAggPeriod":                       meaningless("volumes are measured when somebody asks, and no less often"),
+	"volumePluginDir":                            notHonoured("FlexVolume is not supported: use CSI"),
+
+	// Host.
+	"containerRuntimeEndpoint": honoured(), "imageServiceEndpoint": honoured(), "runtimeRequestTimeout": honoured(),
+	"failSwapOn": honoured("internal/edge/config.TestCheckHost"), "failCgroupV1": honoured("internal/edge/config.TestCheckHost"), "oomScoreAdj": honoured("agent.TestLimitsOfTheProcess"), "maxOpenFiles": honoured("agent.TestLimitsOfTheProcess"),
+	"hairpinMode":                      meaningless("the CNI plugin decides about hairpin traffic, with Kubernetes' kubelet too"),
+	"protectKernelDefaults":            honoured("internal/edge/config.TestCheckHostKernel", "agent.TestKernelSettings"),
+	"makeIPTablesUtilChains":           honoured("agent.TestMakeIPTablesUtilChains"),
+	"iptablesMasqueradeBit":            meaningless(noTableBits),
+	"iptablesDropBit":                  meaningless(noTableBits),
+	"shutdownGracePeriod":              notHonoured(noShutdown, "0s"),
+	"shutdownGracePeriodCriticalPods":  notHonoured(noShutdown, "0s"),
+	"shutdownGracePeriodByPodPriority": notHonoured(noShutdown),
+
+	// Logging.
+	"logging.format": honoured("internal/edge/config.TestLogger"), "logging.verbosity": honoured("internal/edge/config.TestLogger"),
+	"logging.vmodule":                     notHonoured("levels are per agent, not per file: use -v (logging.verbosity)"),
+	"logging.flushFrequency":              meaningless(unbuffered),
+	"logging.options.text.splitStream":    notHonoured(oneStream, "false"),
+	"logging.options.text.infoBufferSize": meaningless(unbuffered),
+	"logging.options.json.splitStream":    notHonoured(oneStream, "false"),
+	"logging.options.json.infoBufferSize": meaningless(unbuffered),
+}
+
+// Honoured are the fields of KubeletConfiguration that work, each with the tests of its effect that the table names.
+func Honoured() map[string][]string {
+	works := map[string][]string{}
+	for path, use := range fields {
+		if use.state == stateHonoured {
+			works[path] = use.tests
+		}
+	}
+	return works
+}

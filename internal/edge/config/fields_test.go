@@ -1,0 +1,106 @@
+package config
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+)
+
+// No field of KubeletConfiguration is dropped in silence: each is in the table, and the table has no other.
+func TestEveryFieldIsKnown(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for path := range leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()) {
+		want = append(want, path)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(fields))); diff != "" {
+		t.Errorf("fields of KubeletConfiguration against the table (-type +table):\n%s", diff)
+	}
+}
+
+// A gate of the table exists and can be set, and each field and gate that does not work says why.
+func TestEveryUseHasItsReason(t *testing.T) {
+	t.Parallel()
+	for name, use := range gateUses {
+		if fact, known := gateFacts[name]; !known || fact.locked {
+			t.Errorf("gate %s is locked or unknown (%t): take it out of the table", name, known)
+		} else if fact.on && use.state == stateNotHonoured && !use.defaultActs && len(use.inert) == 0 {
+			t.Errorf("gate %s is on and not honoured: say whether its default acts", name)
+		}
+	}
+	for path, use := range fields {
+		if use.state != stateHonoured && use.why == "" {
+			t.Errorf("%s is not honoured and says no reason", path)
+		}
+	}
+}
+
+// Each test that a row names exists, and speaks of the field or gate.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	for _, table := range []map[string]fieldUse{fields, gateUses} {
+		for path, use := range table {
+			name := path[strings.LastIndexByte(path, '.')+1:]
+			for _, test := range use.tests {
+				if !speaksOf(t, test, name) {
+					t.Errorf("%s: there is no test %s that speaks of %s", path, test, name)
+				}
+			}
+		}
+	}
+}
+
+// speaksOf looks for a test (internal/edge/config.TestX) with a word in it, in any case of letters.
+func speaksOf(t *testing.T, test, word string) bool {
+	t.Helper()
+	dir, name, _ := strings.Cut(test, ".")
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body, ok := strings.Cut(string(data), "\nfunc "+name+"(")
+		body, _, _ = strings.Cut(body, "\n}\n")
+		if ok && strings.Contains(strings.ToLower(name+body), strings.ToLower(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Every flag that is a field names one that exists.
+func TestFlagsNameFields(t *testing.T) {
+	t.Parallel()
+	cfg := baseConfig()
+	for flag, path := range newFlagSet(&cfg).field {
+		if _, ok := fields[path]; !ok {
+			t.Errorf("--%s sets %s, which is no field", flag, path)
+		}
+	}
+}
+
+// Defaults applied twice change nothing, and the defaults are valid.
+func TestDefaultsSettle(t *testing.T) {
+	t.Parallel()
+	once := baseConfig()
+	twice := once.Kubelet.DeepCopy()
+	setDefaults(twice, Gates{})
+	if diff := cmp.Diff(once.Kubelet, *twice); diff != "" {
+		t.Errorf("(-once +twice):\n%s", diff)
+	}
+	if errs := validate(&once, nil); len(errs) > 0 {
+		t.Errorf("defaults are not valid: %v", errs)
+	}
+}

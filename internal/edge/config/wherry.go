@@ -1,0 +1,184 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// The identity of the file that --wherry-config names.
+const (
+	WherryAPIVersion = "wherry.dev/v1alpha1"
+	WherryKind       = "WherryConfiguration"
+)
+
+// maxWherryFile bounds the file.
+const maxWherryFile = 1 << 20
+
+// Wherry has the settings that Kubernetes has no field for. wherryFields documents each of them.
+type Wherry struct {
+	APIVersion    string           `json:"apiVersion"`
+	Kind          string           `json:"kind"`
+	Server        WherryServer     `json:"server"`
+	ControlSocket WherrySocketFile `json:"controlSocket"`
+}
+
+// WherryServer are the settings of the HTTPS API.
+type WherryServer struct {
+	StreamingByGet        string  `json:"streamingByGet"`
+	ReviewQPS             float64 `json:"reviewQPS"`
+	ReviewBurst           int     `json:"reviewBurst"`
+	MaxWaitingReviews     int     `json:"maxWaitingReviews"`
+	MaxUnknownConnections int     `json:"maxUnknownConnections"`
+}
+
+// WherrySocketFile are the settings of the control socket. Enabled is nil where the file does not say.
+type WherrySocketFile struct {
+	Enabled *bool  `json:"enabled,omitempty"`
+	Path    string `json:"path,omitempty"`
+}
+
+// The values of server.streamingByGet.
+const (
+	StreamingRequireCreate = "RequireCreate"
+	StreamingAsUpstream    = "AsUpstream"
+)
+
+// wherryField documents one field of the file.
+type wherryField struct {
+	path     string
+	defaults string // as the file would say it, or in words
+	doc      string
+}
+
+// wherryFields is every field of Wherry; docs/wherry-config.md is made from it.
+var wherryFields = []wherryField{
+	{"apiVersion", "", "`" + WherryAPIVersion + "`. Required."},
+	{"kind", "", "`" + WherryKind + "`. Required."},
+	{"server.streamingByGet", StreamingRequireCreate,
+		"What exec, attach, run and port-forward by GET (WebSocket) ask for. `" + StreamingRequireCreate + "`: the right to `create` nodes/proxy, as by POST, beside the right to `get` it. " +
+			"`" + StreamingAsUpstream + "`: the right to `get` nodes/proxy alone, as Kubernetes' kubelet does it; then whoever may read through nodes/proxy can run commands in every container of the node."},
+	{"server.reviewQPS", "20",
+		"How many TokenReviews and SubjectAccessReviews a second the node sends to the API server. They have a client of their own: requesters that the node does not know cannot delay statuses, secrets and heartbeats."},
+	{"server.reviewBurst", "40", "How many reviews may be sent at once after a quiet time."},
+	{"server.maxWaitingReviews", "64",
+		"How many requests may wait for a review at the same time. An address gets half of the places that are free; requests beyond get 429 with Retry-After."},
+	{"server.maxUnknownConnections", "256",
+		"How many connections to the HTTPS API may be open whose client has not been authenticated yet. When there are more, the address that has most of them loses its oldest. Authenticated connections do not count."},
+	{"controlSocket.enabled", "true for a standalone node, false for one that has joined a cluster",
+		"Whether the node serves its control socket, which `wherry ps`, `logs`, `exec` and the others use. Whoever can open it may do everything on the node. `--push-socket` overrides it."},
+	{"controlSocket.path", SystemSocket + "; with another --root-dir a name of its own beside it",
+		"Where the control socket is. Choose a directory that no volume of a pod shows. `--push-socket` overrides it."},
+}
+
+func defaultWherry() Wherry {
+	return Wherry{
+		APIVersion: WherryAPIVersion, Kind: WherryKind,
+		Server: WherryServer{StreamingByGet: StreamingRequireCreate, ReviewQPS: 20, ReviewBurst: 40, MaxWaitingReviews: 64, MaxUnknownConnections: 256},
+	}
+}
+
+// loadWherry reads the file of --wherry-config over the defaults; "" is no file.
+func loadWherry(name string) (Wherry, error) {
+	w := defaultWherry()
+	if name == "" {
+		return w, nil
+	}
+	info, err := os.Stat(name)
+	if err == nil && info.Size() > maxWherryFile {
+		err = fmt.Errorf("%s has %d bytes, more than %d", name, info.Size(), maxWherryFile)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return w, fmt.Errorf("read --wherry-config: %w", err)
+	}
+	if err := decodeWherry(data, &w); err != nil {
+		return w, fmt.Errorf("--wherry-config %s: %w", name, err)
+	}
+	if p := w.ControlSocket.Path; p != "" && !filepath.IsAbs(p) {
+		abs, err := filepath.Abs(name)
+		if err != nil {
+			return w, fmt.Errorf("--wherry-config %s: controlSocket.path: %w", name, err)
+		}
+		w.ControlSocket.Path = filepath.Join(filepath.Dir(abs), p)
+	}
+	return w, nil
+}
+
+func decodeWherry(data []byte, w *Wherry) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return fmt.Errorf("the file is empty: write at least apiVersion: %s and kind: %s", WherryAPIVersion, WherryKind)
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return fmt.Errorf("not valid YAML or JSON: %w", err)
+	}
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := json.Unmarshal(asJSON, &head); err != nil {
+		return fmt.Errorf("not a map of fields with apiVersion and kind: %w", err)
+	}
+	if head.APIVersion != WherryAPIVersion || head.Kind != WherryKind {
+		return fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", head.APIVersion, head.Kind, WherryAPIVersion, WherryKind)
+	}
+	wrong := checkFields(asJSON, w, func(path, meant string) error {
+		return fmt.Errorf("unknown field %s%s: remove or correct it (docs/wherry-config.md lists the fields)", path, meant)
+	})
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, w); err != nil {
+		if wrong == nil {
+			wrong = err
+		}
+		return wrong
+	}
+	return errors.Join(append([]error{wrong}, w.check()...)...)
+}
+
+func (w *Wherry) check() (errs []error) {
+	s := &w.Server
+	if s.StreamingByGet != StreamingRequireCreate && s.StreamingByGet != StreamingAsUpstream {
+		errs = append(errs, fmt.Errorf("server.streamingByGet: %q must be %s or %s", s.StreamingByGet, StreamingRequireCreate, StreamingAsUpstream))
+	}
+	if !(s.ReviewQPS > 0) || s.ReviewQPS > 10_000 {
+		errs = append(errs, fmt.Errorf("server.reviewQPS: %v must be above 0 and at most 10000", s.ReviewQPS))
+	}
+	for _, n := range []struct {
+		path  string
+		value int
+	}{{"server.reviewBurst", s.ReviewBurst}, {"server.maxWaitingReviews", s.MaxWaitingReviews}, {"server.maxUnknownConnections", s.MaxUnknownConnections}} {
+		if n.value < 1 || n.value > 100_000 {
+			errs = append(errs, fmt.Errorf("%s: %d must be from 1 to 100000", n.path, n.value))
+		}
+	}
+	if e := w.ControlSocket.Enabled; e != nil && !*e && w.ControlSocket.Path != "" {
+		errs = append(errs, errors.New("controlSocket.path: has no effect with controlSocket.enabled: false: remove one of them"))
+	}
+	return errs
+}
+
+// WherryDoc is docs/wherry-config.md.
+func WherryDoc() string {
+	var b strings.Builder
+	b.WriteString("# Wherry's own settings\n\n" +
+		"<!-- Made from the table in internal/edge/config/wherry.go: go test ./internal/edge/config -run TestWherryDoc -update -->\n\n" +
+		"Kubernetes' kubelet has its flags and its `KubeletConfiguration`; Wherry takes both. What Kubernetes has no field for\n" +
+		"stands in a file of its own, which `--wherry-config` names. What the file leaves out has its default; all of it, where there\n" +
+		"is no file. Unknown fields, repeated fields and bad values are errors. For example:\n\n" +
+		"```yaml\napiVersion: " + WherryAPIVersion + "\nkind: " + WherryKind + "\nserver:\n  reviewQPS: 50\n```\n\n" +
+		"| field | default | meaning |\n|---|---|---|\n")
+	for _, f := range wherryFields {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.path, f.defaults, f.doc)
+	}
+	return b.String()
+}

@@ -1,0 +1,105 @@
+package event_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/edge/event"
+)
+
+// local gives f a Recorder whose events stay in a Local.
+func local(t *testing.T, f func(l *event.Local, record func(object, message string))) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := event.NewLocal()
+		r := event.New(event.Config{API: func(string) event.API { return l }})
+		ctx, cancel := context.WithCancel(t.Context())
+		join := r.Open(ctx)
+		f(l, func(object, message string) {
+			r.Record(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: object}, "Normal", "Pulled", message)
+			synctest.Wait()
+		})
+		cancel()
+		join()
+	})
+}
+
+// ask is one request; the events are "object message count".
+func ask(t *testing.T, l *event.Local, query string) (events []string, version string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	l.ServeHTTP(w, httptest.NewRequest("GET", "/events"+query, nil))
+	var list v1.EventList
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.Items == nil {
+		t.Fatalf("%s: %v: %s", query, err, w.Body)
+	}
+	for _, e := range list.Items {
+		events = append(events, fmt.Sprint(e.InvolvedObject.Name, " ", e.Message, " ", e.Count))
+	}
+	return events, list.ResourceVersion
+}
+
+func TestLocalEvents(t *testing.T) {
+	local(t, func(l *event.Local, record func(object, message string)) {
+		record("a", "x")
+		record("b", "x")
+		record("a", "x") // counted, and the newest now
+		got, version := ask(t, l, "")
+		if d := cmp.Diff([]string{"b x 1", "a x 2"}, got); d != "" || version != "3" {
+			t.Errorf("version %s: %s", version, d)
+		}
+		if got, version := ask(t, l, "?after=2"); version != "3" || cmp.Diff([]string{"a x 2"}, got) != "" {
+			t.Errorf("after 2: %v, %s", got, version)
+		}
+		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // of an agent before this one
+			t.Errorf("after what is to come: %v", got)
+		}
+		began := time.Now()
+		if got, _ := ask(t, l, "?after=3&wait=1000000000000"); len(got) != 0 || time.Since(began) != time.Minute {
+			t.Errorf("waited %v for %v", time.Since(began), got)
+		}
+		go func() {
+			time.Sleep(5 * time.Second)
+			record("c", "y")
+		}()
+		began = time.Now()
+		if got, version := ask(t, l, "?after=3&wait=30"); version != "4" || time.Since(began) != 5*time.Second || cmp.Diff([]string{"c y 1"}, got) != "" {
+			t.Errorf("after %v: %v, %s", time.Since(began), got, version)
+		}
+		for _, bad := range []string{"?after=x", "?wait=-1", "?after=99999999999999999999"} {
+			w := httptest.NewRecorder()
+			if l.ServeHTTP(w, httptest.NewRequest("GET", "/events"+bad, nil)); w.Code != 400 {
+				t.Errorf("%s: %d", bad, w.Code)
+			}
+		}
+	})
+}
+
+// The newest 512 stay, and an event that went is made anew when it occurs again.
+func TestLocalEventsAreBounded(t *testing.T) {
+	local(t, func(l *event.Local, record func(object, message string)) {
+		record("first", "x")
+		for i := range 511 {
+			record(fmt.Sprint(i), "x")
+		}
+		record("first", "x") // it is in use: another goes
+		record("last", "x")
+		got, _ := ask(t, l, "")
+		if len(got) != 512 || got[0] != "1 x 1" || got[510] != "first x 2" || got[511] != "last x 1" {
+			t.Errorf("%d events, first %s, last %v", len(got), got[0], got[len(got)-2:])
+		}
+		record("0", "x")
+		if got, _ := ask(t, l, ""); len(got) != 512 || got[511][:4] != "0 x " {
+			t.Errorf("%d events, last %v", len(got), got[len(got)-1])
+		}
+	})
+}

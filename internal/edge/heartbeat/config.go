@@ -1,0 +1,142 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+)
+
+// The field's timings.
+const (
+	DefaultStatusFrequency = 10 * time.Second
+	DefaultReportFrequency = 5 * time.Minute
+	DefaultLeaseDuration   = 40 * time.Second
+
+	tries         = 5
+	fastInterval  = 100 * time.Millisecond
+	fastFor       = 120 * time.Second
+	backOffFirst  = 200 * time.Millisecond
+	backOffMax    = 7 * time.Second
+	leaseFraction = 0.25 // of the duration: the renewal interval, and the most that one request may take
+	leaseJitter   = 0.04 // of the interval, added
+	repeatLogged  = time.Minute
+)
+
+// Source computes what the Node should be. It belongs to the agent, which measures; calls are made one at a time and
+// should end within seconds. The first call should have asked the runtime already: an agent that restarts beside a
+// healthy runtime would otherwise make a Ready node NotReady for a moment.
+type Source interface {
+	// Initial makes the Node for registration. It is called anew for each try.
+	Initial(ctx context.Context) nodestatus.Result
+	// Update computes the Node from the one the API has, which it must not write to. It is called every
+	// StatusFrequency, and every 100 ms while the node starts, so expensive facts should be kept for a moment.
+	Update(ctx context.Context, node *v1.Node) nodestatus.Result
+}
+
+// Recorder records events of the node. It must not block.
+type Recorder interface {
+	NodeEvent(eventType, reason, message string)
+}
+
+// Leases renews leases on behalf of many nodes. A fleet has one, with one timer; without it a Heartbeat has a loop of
+// its own.
+type Leases interface {
+	// Keep begins to renew the lease of a node and returns at once. uid is of the Node object, for the owner
+	// reference; empty: not known yet. release ends it and may be called once, after which the lease ages.
+	Keep(node string, uid func() types.UID) (release func())
+}
+
+// NodeAPI are the Nodes of the API server. The status loop calls it, and until the Node is known the lease loop (Get).
+type NodeAPI interface {
+	Create(ctx context.Context, node *v1.Node, opts metav1.CreateOptions) (*v1.Node, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
+	// Patch is called for the subresource "status" only.
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
+}
+
+// LeaseAPI are the Leases of one namespace. One goroutine calls it.
+type LeaseAPI interface {
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// Config of a Heartbeat. Nodes, NodeName, Source are required.
+type Config struct {
+	// Nodes needs requests that end: give the client a Timeout of the status frequency, so that a connection to a server
+	// that is gone is noticed in time.
+	Nodes NodeAPI
+	// Lease has the leases of the namespace kube-node-lease. It may be missing where Leases is there.
+	Lease    LeaseAPI
+	NodeName string
+	// Register creates the Node. Without it, the agent waits for somebody to create it.
+	Register bool
+	Source   Source
+	// ZeroExtended sets extended resources of an adopted Node to zero until device plugins register again.
+	ZeroExtended bool
+
+	StatusFrequency time.Duration // nodeStatusUpdateFrequency; zero: 10 s
+	ReportFrequency time.Duration // nodeStatusReportFrequency; zero: 5 min
+	LeaseDuration   time.Duration // nodeLeaseDurationSeconds; zero: 40 s
+
+	// Cached returns the Node as the agent's own watch last saw it, or nil. It is optional, and saves one GET per
+	// round; a Node older than the last answer is not used.
+	Cached func() *v1.Node
+	// PodCIDR is told the node's pod CIDRs once known and whenever they change; after an error it is told again.
+	PodCIDR func(ctx context.Context, cidrs []string) error
+	// OnRepeatedFailure closes the client's connections. Status and lease loop call it, possibly at once.
+	OnRepeatedFailure func()
+	Recorder          Recorder // optional
+	Leases            Leases   // optional
+	// Rand is a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call it.
+	Rand func() float64
+	// Log should carry the node's name: the messages do not repeat it.
+	Log *slog.Logger
+}
+
+func (c *Config) setDefaults() {
+	setDuration(&c.StatusFrequency, DefaultStatusFrequency)
+	setDuration(&c.ReportFrequency, DefaultReportFrequency)
+	setDuration(&c.LeaseDuration, DefaultLeaseDuration)
+	c.ReportFrequency = max(c.ReportFrequency, c.StatusFrequency)
+	if c.OnRepeatedFailure == nil {
+		c.OnRepeatedFailure = func() {}
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Float64
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDuration(d *time.Duration, fallback time.Duration) {
+	if *d <= 0 {
+		*d = fallback
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Nodes == nil:
+		return errors.New("heartbeat: Config.Nodes is missing; a node without an API server has no heartbeat")
+	case c.Lease == nil && c.Leases == nil:
+		return errors.New("heartbeat: Config.Lease is missing and there are no Leases that would do without")
+	case c.NodeName == "":
+		return errors.New("heartbeat: Config.NodeName is empty")
+	case c.Source == nil:
+		return errors.New("heartbeat: Config.Source is missing")
+	case c.LeaseDuration < 4*time.Second:
+		return errors.New("heartbeat: nodeLeaseDurationSeconds is below 4: the lease could not be renewed in time")
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package heartbeat
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+)
+
+// Heartbeat is one node's. Now and Node may be called from anywhere; Run once.
+type Heartbeat struct {
+	cfg  Config
+	wake chan struct{}
+	node atomic.Pointer[v1.Node] // as the API last answered
+	seen chan struct{}           // closed with the first answer
+	// asked is when the newest read of the Node began that has been answered by the API server from etcd: no cache, no watch.
+	asked atomic.Pointer[time.Time]
+	// fresh: the next round reads the Node so.
+	fresh atomic.Bool
+
+	// The rest belongs to the status loop.
+	lastReport    time.Time
+	reportDelay   time.Duration
+	cidrs         []string // the last CIDRs that PodCIDR accepted
+	cidrsKnown    bool
+	unschedulable bool
+	said          sayer
+}
+
+// New checks the configuration. It does no IO and starts nothing.
+func New(cfg Config) (*Heartbeat, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	h := &Heartbeat{cfg: cfg, wake: make(chan struct{}, 1), seen: make(chan struct{})}
+	h.said.log = cfg.Log
+	return h, nil
+}
+
+// Now asks for a computation of the status at once. It never blocks.
+func (h *Heartbeat) Now() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Node is the Node as the API last answered; nil before the first answer. It must not be written to.
+func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
+
+// NodeSince reports whether Node is what the API server had after t: it was asked after t, past its own cache and whatever
+// the watch of the Node showed, and has answered. If not, it is asked now, and the answer is true a moment later. It never
+// blocks.
+func (h *Heartbeat) NodeSince(t time.Time) bool {
+	if asked := h.asked.Load(); asked != nil && asked.After(t) {
+		return true
+	}
+	h.fresh.Store(true)
+	h.Now()
+	return false
+}
+
+// Run registers the node and keeps its beats until ctx ends. It returns nil then.
+func (h *Heartbeat) Run(ctx context.Context) error {
+	h.event(v1.EventTypeNormal, nodestatus.EventStarting, "Starting kubelet.")
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if h.cfg.Leases != nil {
+		defer h.cfg.Leases.Keep(h.cfg.NodeName, h.uid)()
+	} else {
+		wg.Go(func() { h.renewLease(ctx) })
+	}
+	h.runStatus(ctx)
+	return nil
+}
+
+func (h *Heartbeat) uid() types.UID {
+	if n := h.Node(); n != nil {
+		return n.UID
+	}
+	return ""
+}
+
+// runStatus is the status loop: one round each StatusFrequency, one after Now, and cheap looks while the node starts.
+func (h *Heartbeat) runStatus(ctx context.Context) {
+	if h.cfg.Register && !h.register(ctx) {
+		return
+	}
+	var start starting
+	next := time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake:
+			h.round(ctx)
+		case now := <-timer.C:
+			if now.Before(next) {
+				h.fastLook(ctx)
+			} else {
+				h.round(ctx)
+				next = time.Now().Add(h.cfg.StatusFrequency)
+			}
+		}
+		wait := time.Until(next)
+		if start.lasts(h.Node()) {
+			wait = min(wait, fastInterval)
+		}
+		timer.Reset(max(wait, 0))
+	}
+}
+
+// starting is the time from the first sight of the Node until it is Ready, at most two minutes, once.
+type starting struct {
+	until time.Time
+	over  bool
+}
+
+func (s *starting) lasts(node *v1.Node) bool {
+	if s.over || node == nil {
+		return false
+	}
+	now := time.Now()
+	if s.until.IsZero() {
+		s.until = now.Add(fastFor)
+	}
+	s.over = nodestatus.Ready(node) || !now.Before(s.until)
+	return !s.over
+}
+
+// fastLook computes the status without asking the API, and tells it only when the node has just become ready.
+func (h *Heartbeat) fastLook(ctx context.Context) {
+	base := h.Node()
+	res := h.cfg.Source.Update(ctx, base)
+	if ctx.Err() != nil || !nodestatus.Ready(res.Node) {
+		return
+	}
+	if err := h.send(ctx, base, res); err != nil {
+		h.round(ctx) // the base was probably old
+	}
+}
+
+// known keeps an answer of the API unless a newer one is there.
+func (h *Heartbeat) known(node *v1.Node) *v1.Node {
+	have := h.node.Load()
+	if have != nil { // versions grow from one Node to the next of its name
+		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
+			return have
+		}
+	}
+	h.keep(node)
+	return node
+}
+
+// keep is called by the status loop only.
+func (h *Heartbeat) keep(node *v1.Node) {
+	if node.ManagedFields != nil {
+		node.ManagedFields = nil // others', and a third of its bytes
+	}
+	if h.node.Swap(node) == nil {
+		close(h.seen)
+	}
+}
+
+func (h *Heartbeat) event(eventType, reason, message string) {
+	if h.cfg.Recorder != nil {
+		h.cfg.Recorder.NodeEvent(eventType, reason, message)
+	}
+}
+
+// record tells of what has just become true in the API.
+func (h *Heartbeat) record(events []nodestatus.Event) {
+	for _, e := range events {
+		h.event(e.Type, e.Reason, e.Message)
+	}
+}
+
+// notice looks at what others decide about the node: whether pods may be scheduled, and its pod CIDRs. It
+// reports whether the CIDRs changed.
+func (h *Heartbeat) notice(ctx context.Context, node *v1.Node) (cidrChanged bool) {
+	if node.Spec.Unschedulable != h.unschedulable {
+		h.unschedulable = node.Spec.Unschedulable
+		reason := nodestatus.EventSchedulable
+		if h.unschedulable {
+			reason = nodestatus.EventNotSchedulable
+		}
+		h.event(v1.EventTypeNormal, reason, "Node "+h.cfg.NodeName+" status is now: "+reason)
+	}
+	cidrs := node.Spec.PodCIDRs
+	if h.cfg.PodCIDR == nil || len(cidrs) == 0 || (h.cidrsKnown && slices.Equal(cidrs, h.cidrs)) {
+		return false
+	}
+	if err := h.cfg.PodCIDR(ctx, slices.Clone(cidrs)); err != nil {
+		h.said.warn("hand pod CIDR on: "+err.Error(), "cidrs", cidrs)
+		return false
+	}
+	h.cidrs, h.cidrsKnown = slices.Clone(cidrs), true
+	h.cfg.Log.Info("pod CIDR handed on", "cidrs", cidrs)
+	return true
+}

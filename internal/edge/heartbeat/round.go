@@ -1,0 +1,120 @@
+package heartbeat
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+)
+
+// round computes the status and sends it where needed, in at most 5 tries.
+func (h *Heartbeat) round(ctx context.Context) {
+	var err error
+	for try := range tries {
+		if err = h.try(ctx, try); err == nil || ctx.Err() != nil {
+			h.said.well()
+			return
+		}
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			break // four more questions at once get the same answer
+		}
+		if try > 0 {
+			h.cfg.OnRepeatedFailure()
+		}
+	}
+	h.said.warn(h.explain(err))
+}
+
+func (h *Heartbeat) try(ctx context.Context, try int) error {
+	base, err := h.base(ctx, try)
+	if err != nil {
+		return fmt.Errorf("get node %s: %w", h.cfg.NodeName, err)
+	}
+	cidrChanged := h.notice(ctx, base)
+	res := h.cfg.Source.Update(ctx, base)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, p := range res.Problems {
+		h.said.warn(p)
+	}
+	changed := cidrChanged || nodestatus.Changed(&base.Status, &res.Node.Status) ||
+		!equality.Semantic.DeepEqual(base.Labels, res.Node.Labels) || !equality.Semantic.DeepEqual(base.Annotations, res.Node.Annotations)
+	if !changed && time.Since(h.lastReport) < h.cfg.ReportFrequency+h.reportDelay {
+		return nil
+	}
+	// Nodes that changed together, or started together, should not report together ever after.
+	delay := time.Duration(0)
+	if changed || h.lastReport.IsZero() {
+		delay = h.spread()
+	}
+	if err := h.send(ctx, base, res); err != nil {
+		return err
+	}
+	h.reportDelay = delay
+	return nil
+}
+
+// spread is half a ReportFrequency earlier to half a one later.
+func (h *Heartbeat) spread() time.Duration {
+	return time.Duration(float64(h.cfg.ReportFrequency) * (h.cfg.Rand() - 0.5))
+}
+
+// base is the Node to compute from: on the first try from a cache, unless somebody needs it fresh; then from etcd.
+func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
+	options := metav1.GetOptions{}
+	fresh := h.fresh.Swap(false)
+	cached := try == 0 && !fresh
+	if cached {
+		if h.cfg.Cached != nil {
+			if n := h.cfg.Cached(); n != nil {
+				return h.known(n), nil
+			}
+		}
+		options.ResourceVersion = "0"
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
+	defer cancel()
+	began := time.Now()
+	node, err := h.cfg.Nodes.Get(ctx, h.cfg.NodeName, options)
+	if err != nil {
+		if fresh {
+			h.fresh.Store(true) // it still is needed so
+		}
+		return nil, err
+	}
+	if cached {
+		return h.known(node), nil
+	}
+	h.keep(node)
+	h.asked.Store(&began)
+	return node, nil
+}
+
+// send patches what differs and records the events that this makes true.
+func (h *Heartbeat) send(ctx context.Context, base *v1.Node, res nodestatus.Result) error {
+	patch, err := statusPatch(base, res.Node)
+	if err != nil {
+		return fmt.Errorf("patch status of node %s: %w", h.cfg.NodeName, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
+	defer cancel()
+	node, err := h.cfg.Nodes.Patch(ctx, h.cfg.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("patch status of node %s: %w", h.cfg.NodeName, err)
+	}
+	h.lastReport = time.Now()
+	h.keep(node)
+	h.record(res.Events)
+	for _, e := range res.Events {
+		h.cfg.Log.Info("node status changed", "event", e.Reason)
+	}
+	return nil
+}

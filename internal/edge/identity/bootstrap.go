@@ -1,0 +1,203 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// Names that a node's identity has, as the Node authorizer expects them.
+const (
+	nodesGroup = "system:nodes"
+	nodePrefix = "system:node:"
+
+	clientPrefix  = "kubelet-client"
+	servingPrefix = "kubelet-server"
+
+	defaultPatience = 15 * time.Second
+)
+
+// BootstrapConfig is what TLS bootstrap needs.
+type BootstrapConfig struct {
+	// BootstrapKubeconfig has the token. It is read again for every attempt, so that a renewed token takes effect.
+	BootstrapKubeconfig string
+	// Kubeconfig is used where it works and written where it does not exist or its certificate has ended.
+	Kubeconfig string
+	// CertDir is where key and certificate go.
+	CertDir string
+	// NodeName is the name of the Node object.
+	NodeName string
+	Log      *slog.Logger
+	// Patience is the time between two messages about the same state; 0: 15 s.
+	Patience time.Duration
+}
+
+// Bootstrap returns when Kubeconfig holds an identity to use: it already did, or one was asked for with the bootstrap
+// token and signed ("TLS bootstrapping", https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/).
+// It tries until ctx ends; only what no waiting mends on this machine is an error: a bootstrap kubeconfig that is not
+// there at the start, a disk that does not take the files.
+func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
+	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	if usable {
+		return nil
+	}
+	if cfg.BootstrapKubeconfig == "" {
+		return fmt.Errorf("kubeconfig %s: %s, and there is no --bootstrap-kubeconfig to ask for a new identity with: give one of them", cfg.Kubeconfig, why)
+	}
+	first, err := readKubeconfig(cfg.BootstrapKubeconfig)
+	if err != nil {
+		return fmt.Errorf("TLS bootstrap: %w: make one with a token (wherry token create, kubeadm token create)", err)
+	}
+	cfg.Log.Info("Asking for the node's identity", "node", cfg.NodeName, "because", why, "server", first.Host, "with", cfg.BootstrapKubeconfig)
+	st := store{dir: cfg.CertDir, prefix: clientPrefix}
+	req := clientRequest(cfg.NodeName, st, cfg.Log, cfg.Patience)
+	req.client, req.final = bootstrapClient(cfg.BootstrapKubeconfig), true
+	if _, err := req.run(ctx); err != nil {
+		return fmt.Errorf("TLS bootstrap: %w", err)
+	}
+	// The server may have been corrected in the file while we waited.
+	if last, err := readKubeconfig(cfg.BootstrapKubeconfig); err == nil {
+		first = last
+	}
+	if err := writeKubeconfig(cfg.Kubeconfig, first, st.current()); err != nil {
+		return fmt.Errorf("TLS bootstrap: %w", err)
+	}
+	cfg.Log.Info("The node has its identity", "node", cfg.NodeName, "kubeconfig", cfg.Kubeconfig, "certificate", st.current())
+	return nil
+}
+
+// clientRequest is the wish for a node's client certificate. The caller sets how to reach the server.
+func clientRequest(node string, st store, log *slog.Logger, patience time.Duration) *request {
+	if patience == 0 {
+		patience = defaultPatience
+	}
+	return &request{
+		signer: certificates.KubeAPIServerClientKubeletSignerName,
+		usages: []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageClientAuth},
+		template: x509.CertificateRequest{
+			Subject: pkix.Name{Organization: []string{nodesGroup}, CommonName: nodePrefix + node},
+		},
+		store: st, log: log, patience: patience,
+	}
+}
+
+// bootstrapClient makes a client of the bootstrap kubeconfig as it is now.
+func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
+	return func() (CSRs, func(), string, string, error) {
+		cfg, err := readKubeconfig(file)
+		if err != nil {
+			return nil, nil, "", file, err
+		}
+		var certificate func() (*tls.Certificate, error)
+		if pair, err := configPair(cfg); err == nil {
+			certificate = func() (*tls.Certificate, error) { return pair, nil }
+		}
+		own, conns, err := withTransport(cfg, certificate)
+		if err != nil {
+			return nil, nil, cfg.Host, file, err
+		}
+		own.Timeout = 0 // watches stay open
+		c, err := kubeclient.New(own)
+		if err != nil {
+			conns.end()
+			return nil, nil, cfg.Host, file, fmt.Errorf("make client of %s: %w", file, err)
+		}
+		return c.CertificateSigningRequests(), conns.end, cfg.Host, file, nil
+	}
+}
+
+// usableKubeconfig reports whether a kubeconfig is there and holds credentials that are not known to be of no use; why
+// says what is wrong with it. Credentials other than a certificate are taken as they are.
+func usableKubeconfig(file string) (usable bool, why string, err error) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, "it does not exist yet", nil
+	} else if err != nil {
+		return false, "", fmt.Errorf("look for kubeconfig: %w", err)
+	}
+	cfg, err := readKubeconfig(file)
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	if cfg.BearerToken != "" || cfg.BearerTokenFile != "" || cfg.ExecProvider != nil || cfg.Username != "" {
+		return true, "", nil
+	}
+	pair, err := configPair(cfg)
+	if err != nil {
+		return false, "it has no usable client certificate: " + err.Error(), nil
+	}
+	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+		return false, "its client certificate ended at " + stamp(pair.Leaf.NotAfter), nil
+	}
+	return true, "", nil
+}
+
+// configPair is the client certificate that a kubeconfig names or holds.
+func configPair(cfg *rest.Config) (*tls.Certificate, error) {
+	t := cfg.TLSClientConfig
+	switch {
+	case len(t.CertData) > 0 && len(t.KeyData) > 0:
+		return parsePair(t.CertData, t.KeyData)
+	case t.CertFile != "" && t.KeyFile != "":
+		return loadPair(t.CertFile, t.KeyFile)
+	}
+	return nil, errors.New("it names none")
+}
+
+// writeKubeconfig writes a kubeconfig that goes to the same server as boot with the certificate at pairFile.
+func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
+	// Relative paths in a kubeconfig count from its directory, not from ours.
+	pairFile, err := filepath.Abs(pairFile)
+	if err != nil {
+		return fmt.Errorf("find certificate: %w", err)
+	}
+	cluster := clientcmdapi.NewCluster()
+	cluster.Server = boot.Host
+	cluster.InsecureSkipTLSVerify = boot.Insecure
+	if boot.CAFile != "" {
+		if cluster.CertificateAuthority, err = filepath.Abs(boot.CAFile); err != nil {
+			return fmt.Errorf("find cluster CA: %w", err)
+		}
+	}
+	cluster.CertificateAuthorityData = boot.CAData
+	cluster.TLSServerName = boot.ServerName
+	cluster.DisableCompression = boot.DisableCompression
+	user := clientcmdapi.NewAuthInfo()
+	user.ClientCertificate, user.ClientKey = pairFile, pairFile
+	context := clientcmdapi.NewContext()
+	context.Cluster, context.AuthInfo, context.Namespace = "default-cluster", "default-auth", "default"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[context.Cluster] = cluster
+	config.AuthInfos[context.AuthInfo] = user
+	config.Contexts["default-context"] = context
+	config.CurrentContext = "default-context"
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("encode kubeconfig: %w", err)
+	}
+	if err := makeParent(file); err != nil {
+		return err
+	}
+	if err := hostfs.WriteFile(file, data, 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}

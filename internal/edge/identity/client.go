@@ -1,0 +1,220 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// ClientConfig says which identity a Client has.
+type ClientConfig struct {
+	// Kubeconfig reaches the API server as this node.
+	Kubeconfig string
+	// BootstrapKubeconfig, where there is one, is used again when the certificate has ended before it could be renewed.
+	BootstrapKubeconfig string
+	CertDir             string
+	NodeName            string
+	// Rotate renews the certificate before it ends (rotateCertificates).
+	Rotate bool
+	Log    *slog.Logger
+	// Patience is the time between two messages about the same state; 0: 15 s.
+	Patience time.Duration
+}
+
+// Client is a node's way to its API server. Its methods may be called concurrently.
+type Client struct {
+	cfg   ClientConfig
+	base  *rest.Config // of the kubeconfig, with our transport
+	conns *connections
+	store store
+
+	failing  failure
+	mu       sync.Mutex
+	pair     *tls.Certificate // nil: the credentials are no certificate
+	fromFile string           // where pair was read; empty: it stood in the kubeconfig itself
+	keyFile  string           // its key; the same file for those that we wrote
+	stat     fileStamp
+}
+
+// fileStamp tells one state of a file from another.
+type fileStamp struct {
+	changed time.Time
+	size    int64
+}
+
+// OpenClient reads the kubeconfig and the certificate. It talks to nobody.
+func OpenClient(cfg ClientConfig) (*Client, error) {
+	kubeconfig, err := readKubeconfig(cfg.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, store: store{dir: cfg.CertDir, prefix: clientPrefix}}
+	if err := c.findPair(kubeconfig); err != nil {
+		return nil, err
+	}
+	var certificate func() (*tls.Certificate, error)
+	if c.pair != nil {
+		certificate = c.present
+		if cn := c.pair.Leaf.Subject.CommonName; cn != nodePrefix+cfg.NodeName {
+			cfg.Log.Warn("The client certificate belongs to another name than this node's; the API server may refuse to let it change the Node",
+				"certificate", cn, "node", cfg.NodeName, "do", "set --hostname-override to the certificate's name, or remove "+cfg.Kubeconfig+" to ask for a new identity")
+		}
+		if now := time.Now(); now.Before(c.pair.Leaf.NotBefore) {
+			cfg.Log.Error("The client certificate is not valid yet", "err", explainTime(c.pair.Leaf, "the client certificate", errors.New("not yet valid")))
+		}
+	}
+	c.base, c.conns, err = withTransport(kubeconfig, certificate)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", cfg.Kubeconfig, err)
+	}
+	return c, nil
+}
+
+// findPair chooses the certificate: with rotation the one in CertDir, where that is as good as the kubeconfig's.
+func (c *Client) findPair(kubeconfig *rest.Config) error {
+	named, namedErr := configPair(kubeconfig)
+	c.pair = named
+	if f := kubeconfig.CertFile; named != nil && len(kubeconfig.CertData) == 0 {
+		c.fromFile, c.keyFile = f, kubeconfig.KeyFile
+		c.stat, _ = stampOf(f)
+	}
+	if c.cfg.Rotate {
+		stored, err := c.store.load()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		sameName := named == nil || stored != nil && stored.Leaf.Subject.CommonName == named.Leaf.Subject.CommonName
+		if stored != nil && sameName && time.Now().Before(stored.Leaf.NotAfter) {
+			c.pair, c.fromFile, c.keyFile = stored, c.store.current(), c.store.current()
+			c.stat, _ = stampOf(c.fromFile)
+		}
+	}
+	hasOther := kubeconfig.BearerToken != "" || kubeconfig.BearerTokenFile != "" || kubeconfig.ExecProvider != nil || kubeconfig.Username != ""
+	if c.pair == nil && !hasOther {
+		return fmt.Errorf("kubeconfig %s: client certificate: %w", c.cfg.Kubeconfig, namedErr)
+	}
+	return nil
+}
+
+func stampOf(file string) (fileStamp, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return fileStamp{}, err
+	}
+	return fileStamp{info.ModTime(), info.Size()}, nil
+}
+
+// Config is how to reach the API server: a copy, to set rates, content type and user agent on. All copies share the
+// connections and show the newest certificate.
+func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.base) }
+
+// Server is the URL of the API server.
+func (c *Client) Server() string { return c.base.Host }
+
+// CloseAll breaks every connection to the API server. Heartbeats that fail again and again do so: a connection may be
+// dead and look alive for many minutes.
+func (c *Client) CloseAll() { c.conns.closeAll() }
+
+// Certificate is the certificate in use; nil where the credentials are none.
+func (c *Client) Certificate() *x509.Certificate {
+	cert, _ := c.certificate()
+	return cert
+}
+
+// certificate is the certificate in use and when we got it: when its file was written.
+func (c *Client) certificate() (*x509.Certificate, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pair == nil {
+		return nil, time.Time{}
+	}
+	return c.pair.Leaf, c.stat.changed
+}
+
+// Failing is why the certificate cannot be renewed on this machine (a full or broken disk), while Run tries again; nil when
+// nothing keeps it.
+func (c *Client) Failing() error {
+	if err := c.failing.get(); err != nil {
+		return fmt.Errorf("renew client certificate: %w", err)
+	}
+	return nil
+}
+
+// present is asked at every handshake. A certificate that somebody replaced on disk is taken from there.
+func (c *Client) present() (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now, err := stampOf(c.fromFile); c.fromFile != "" && err == nil && now != c.stat {
+		c.stat = now
+		if pair, err := loadPair(c.fromFile, c.keyFile); err == nil {
+			c.pair = pair
+		}
+	}
+	return c.pair, nil
+}
+
+// use makes a new certificate the one in use. Requests under way end with the one before, which is still good.
+func (c *Client) use(pair *tls.Certificate) {
+	c.mu.Lock()
+	c.pair, c.fromFile, c.keyFile = pair, c.store.current(), c.store.current()
+	c.stat, _ = stampOf(c.fromFile)
+	c.mu.Unlock()
+	c.conns.renew()
+}
+
+// Run renews the certificate whenever its time comes, until ctx ends; then it closes the connections.
+func (c *Client) Run(ctx context.Context) error {
+	defer c.conns.end()
+	if cert := c.Certificate(); !c.cfg.Rotate || cert == nil {
+		if cert != nil {
+			c.cfg.Log.Warn("The node's client certificate is not renewed: rotateCertificates is false", "ends", stamp(cert.NotAfter))
+		}
+		<-ctx.Done()
+		return nil
+	}
+	req := clientRequest(c.cfg.NodeName, c.store, c.cfg.Log, c.cfg.Patience)
+	req.client, req.failing = c.forRequest, &c.failing
+	for {
+		cert, got := c.certificate()
+		if !sleepUntil(ctx, renewalTime(cert, got)) {
+			return nil
+		}
+		if c.Certificate() != cert {
+			continue // replaced from outside meanwhile
+		}
+		c.cfg.Log.Info("Renewing the node's client certificate", "ends", stamp(cert.NotAfter))
+		pair, err := req.run(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("renew client certificate: %w", err)
+		}
+		c.use(pair)
+		c.cfg.Log.Info("The node's client certificate is renewed", "ends", stamp(pair.Leaf.NotAfter))
+	}
+}
+
+// forRequest reaches the server to ask for a certificate: as the node while its certificate is good, else with the
+// bootstrap token.
+func (c *Client) forRequest() (CSRs, func(), string, string, error) {
+	if c.cfg.BootstrapKubeconfig != "" && time.Now().After(c.Certificate().NotAfter) {
+		return bootstrapClient(c.cfg.BootstrapKubeconfig)()
+	}
+	client, err := kubeclient.New(c.Config())
+	if err != nil {
+		return nil, nil, c.Server(), c.cfg.Kubeconfig, fmt.Errorf("make client: %w", err)
+	}
+	return client.CertificateSigningRequests(), func() {}, c.Server(), c.cfg.Kubeconfig, nil
+}

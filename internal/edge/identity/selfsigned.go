@@ -1,0 +1,123 @@
+package identity
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+)
+
+// selfSignedLife is how long a self-signed certificate lasts; it is made anew after four fifths of it.
+const selfSignedLife = 365 * 24 * time.Hour
+
+// selfSignedMark is the organization of certificates that we signed ourselves, and may therefore replace. A pair that
+// somebody else put into kubelet.crt and kubelet.key is used as it is.
+const selfSignedMark = "wherry self-signed"
+
+// selfSign makes sure that there is a certificate, good for the node's name and addresses and not about to end.
+func (s *Serving) selfSign() error {
+	certFile, keyFile := s.selfSignedFiles()
+	pair := s.current()
+	var err error
+	if pair == nil {
+		pair, err = loadPair(certFile, keyFile)
+	}
+	wish := s.selfSignedWish()
+	switch {
+	case err == nil && !ours(pair.Leaf):
+		s.use(pair)
+		return nil
+	case err == nil && covers(pair.Leaf, wish) && time.Now().Before(pair.Leaf.NotBefore.Add(selfSignedLife*4/5)):
+		s.use(pair)
+		return s.saveSelfSigned()
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		// A half that does not fit the other, as after a crash between the two.
+		s.cfg.Log.Warn("Making a new self-signed serving certificate: the old one cannot be used", "err", err)
+	}
+	pair, certPEM, keyPEM, err := newSelfSigned(wish)
+	if err != nil {
+		return err
+	}
+	s.use(pair) // also where it cannot be kept: clients trust it no less than one that a restart makes
+	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
+	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
+	return s.saveSelfSigned()
+}
+
+// pemPair is a certificate and its key as they are written.
+type pemPair struct{ cert, key []byte }
+
+// saveSelfSigned writes the pair in use, where it has not been written yet.
+func (s *Serving) saveSelfSigned() error {
+	if s.unsaved == nil {
+		return nil
+	}
+	certFile, keyFile := s.selfSignedFiles()
+	if err := makeParent(keyFile); err != nil {
+		return err
+	}
+	if err := hostfs.WriteFile(keyFile, s.unsaved.key, 0o600); err != nil {
+		return fmt.Errorf("write key: %w", err)
+	}
+	if err := hostfs.WriteFile(certFile, s.unsaved.cert, 0o644); err != nil {
+		return fmt.Errorf("write certificate: %w", err)
+	}
+	s.unsaved = nil
+	return nil
+}
+
+// ours reports whether a certificate is one that newSelfSigned made.
+func ours(cert *x509.Certificate) bool {
+	return slices.Contains(cert.Subject.Organization, selfSignedMark)
+}
+
+// selfSignedWish is what the certificate has to be good for: the node's name and all its addresses.
+func (s *Serving) selfSignedWish() *x509.CertificateRequest {
+	names, ips := hostsOf(s.cfg.Addresses())
+	if name := strings.ToLower(s.cfg.NodeName); name != "" && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
+	return &x509.CertificateRequest{DNSNames: names, IPAddresses: ips}
+}
+
+func newSelfSigned(wish *x509.CertificateRequest) (pair *tls.Certificate, certPEM, keyPEM []byte, err error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("make serial number: %w", err)
+	}
+	now := time.Now()
+	name := "wherry"
+	if len(wish.DNSNames) > 0 {
+		name = wish.DNSNames[len(wish.DNSNames)-1]
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name, Organization: []string{selfSignedMark}},
+		DNSNames:     wish.DNSNames, IPAddresses: wish.IPAddresses,
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(selfSignedLife), // clocks differ
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.key.Public(), key.key)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("sign certificate: %w", err)
+	}
+	certPEM = pemBlock("CERTIFICATE", der)
+	pair, err = parsePair(certPEM, key.pem)
+	return pair, certPEM, key.pem, err
+}

@@ -1,0 +1,126 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+)
+
+// store keeps certificate and key of one kind together in one file per generation, with a link to the current one, in
+// the layout of Kubernetes' kubelet.
+type store struct {
+	dir    string // --cert-dir
+	prefix string // kubelet-client or kubelet-server
+}
+
+// current is the path of the link.
+func (s store) current() string { return filepath.Join(s.dir, s.prefix+"-current.pem") }
+
+// pendingKey is the path of the key whose request is not answered yet.
+func (s store) pendingKey() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
+
+// load reads the current pair. The error wraps fs.ErrNotExist where there is none yet.
+func (s store) load() (*tls.Certificate, error) { return loadPair(s.current(), s.current()) }
+
+// save writes a new generation and points the link to it. Only then is the pair the current one.
+func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
+	pair, err := parsePair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("check new certificate: %w", err)
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make certificate directory: %w", err)
+	}
+	name, err := s.freeName()
+	if err != nil {
+		return nil, err
+	}
+	if err := hostfs.WriteFile(name, append(append([]byte{}, certPEM...), keyPEM...), 0o600); err != nil {
+		return nil, fmt.Errorf("write certificate: %w", err)
+	}
+	// A link cannot be changed, but another can be renamed over it, and that is atomic.
+	next := s.current() + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove old link: %w", err)
+	}
+	target, err := filepath.Abs(name)
+	if err != nil {
+		return nil, fmt.Errorf("find certificate: %w", err)
+	}
+	if err := os.Symlink(target, next); err != nil {
+		return nil, fmt.Errorf("link certificate: %w", err)
+	}
+	if err := os.Rename(next, s.current()); err != nil {
+		return nil, fmt.Errorf("make certificate current: %w", err)
+	}
+	if err := os.Remove(s.pendingKey()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove key of the answered request: %w", err)
+	}
+	return pair, hostfs.SyncDir(s.dir)
+}
+
+// freeName is the name of a generation that is not there yet: the time, and a number where two fall into one second.
+func (s store) freeName() (string, error) {
+	base := filepath.Join(s.dir, s.prefix+"-"+time.Now().Format("2006-01-02-15-04-05"))
+	for n := 0; ; n++ {
+		name := base + ".pem"
+		if n > 0 {
+			name = fmt.Sprintf("%s-%d.pem", base, n)
+		}
+		_, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("name new certificate: %w", err)
+		}
+	}
+}
+
+func loadPair(certFile, keyFile string) (*tls.Certificate, error) {
+	certPEM, err := os.ReadFile(certFile)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate: %w", err)
+	}
+	keyPEM, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read key: %w", err)
+	}
+	pair, err := parsePair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", certFile, err)
+	}
+	return pair, nil
+}
+
+func parsePair(certPEM, keyPEM []byte) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return nil, err
+		}
+	}
+	return &pair, nil
+}
+
+func pemBlock(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func makeParent(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	return nil
+}

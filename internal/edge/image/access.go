@@ -1,0 +1,87 @@
+package image
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
+)
+
+// The answers to whether a pod may use a present image, as Kubernetes' metric names them.
+const (
+	allowedByPolicy  = "credentialPolicyAllowed"
+	allowedByRecord  = "credentialRecordFound"
+	mustAuthenticate = "mustAuthenticate"
+	verifyFailed     = "error"
+)
+
+func (m *Images) verifies() bool { return m.cfg.Records != nil }
+
+// mayUse reports whether the pod may use a present image. For an image that needs no verification the cost is at most an attempt
+// to open a file that does not exist.
+func (m *Images) mayUse(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (bool, error) {
+	if !m.verifies() {
+		return true, nil
+	}
+	result, err := m.verify(ctx, image, img, creds)
+	if err != nil {
+		result = verifyFailed
+	}
+	m.cfg.Meter.ImageVerified(result)
+	return result == allowedByPolicy || result == allowedByRecord, err
+}
+
+func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image, creds *credentials) (result string, err error) {
+	var record *kubelet.ImagePulledRecord
+	exempt := m.cfg.Access.Exempts(image, func() bool {
+		// The intent is removed after the record was written. So reading the intent first finds at least one of them.
+		claimed, err := m.cfg.Records.Claimed(image, img)
+		if err != nil {
+			m.cfg.Log.Warn("it is not known whether this node pulled an image: pods need their own credentials", "image", image, "err", err)
+		}
+		var pulled bool
+		record, pulled = m.cfg.Records.Record(img.Id)
+		return pulled || claimed
+	})
+	if exempt {
+		return allowedByPolicy, nil
+	}
+	if record == nil {
+		record, _ = m.cfg.Records.Record(img.Id)
+	}
+	repository, err := pullaccess.Repository(image)
+	if err != nil || record == nil {
+		return mustAuthenticate, nil
+	}
+	recorded := record.CredentialMapping[repository]
+	if recorded.NodePodsAccessible {
+		return allowedByRecord, nil
+	}
+	if len(recorded.KubernetesSecrets) == 0 {
+		return mustAuthenticate, nil
+	}
+	have, err := creds.secrets(ctx)
+	if err != nil {
+		return "", err
+	}
+	note, ok := pullaccess.Match(recorded, have)
+	if !ok {
+		return mustAuthenticate, nil
+	}
+	if note != nil {
+		if err := m.cfg.Records.Matched(image, img.Id, granted(note)); err != nil {
+			m.cfg.Log.Warn("a secret that gives access to an image is not recorded", "image", image, "secret", note.Namespace+"/"+note.Name, "err", err)
+		}
+	}
+	return allowedByRecord, nil
+}
+
+// granted returns the entry of a record for a pull with this secret; nil: without a secret, so every pod may use the image.
+func granted(from *kubelet.ImagePullSecret) kubelet.ImagePullCredentials {
+	if from == nil {
+		return kubelet.ImagePullCredentials{NodePodsAccessible: true}
+	}
+	return kubelet.ImagePullCredentials{KubernetesSecrets: []kubelet.ImagePullSecret{*from}}
+}

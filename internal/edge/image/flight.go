@@ -1,0 +1,277 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
+)
+
+// order is a pull to do: the image, and the credentials in the order to try.
+type order struct {
+	image string // as the spec has it
+	spec  *runtimeapi.ImageSpec
+	creds []credential
+}
+
+// key identifies a pull. It includes the credentials, since one pod may pull an image that another may not.
+func (o *order) key() string {
+	h := sha256.New()
+	for _, c := range o.creds {
+		fmt.Fprintf(h, "%q %q\n", c.auth.GetUsername(), c.auth.GetPassword())
+	}
+	return fmt.Sprintf("%s\n%s\n%x", o.spec.Image, o.spec.RuntimeHandler, h.Sum(nil))
+}
+
+// flight is one pull that any number of Ensure calls wait for.
+type flight struct {
+	waiters int
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when the fields below are set and the pull has ended
+	img     *runtimeapi.Image
+	used    int                      // index of the credential that succeeded
+	from    *kubelet.ImagePullSecret // the secret with that credential, of the pod that began the flight
+	took    time.Duration
+	err     error // error of the pull
+	looked  error // error of ImageStatus after the pull
+}
+
+// pull joins the pull of this image that is in flight, or begins one.
+func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSpec, creds *credentials) (Result, *Error) {
+	all, err := creds.find(ctx)
+	fail := func(e *Error) (Result, *Error) {
+		e.Warnings = creds.warnings
+		return Result{}, e
+	}
+	if err != nil {
+		return fail(m.failure(ctx, ReasonPull, err.Error(), err))
+	}
+	if req.Pulling != nil {
+		req.Pulling()
+	}
+	o := order{image: req.Image, spec: spec, creds: distinct(all)}
+	began := time.Now()
+	f := m.board(o)
+	if err := m.await(ctx, o.key(), f); err != nil {
+		return fail(m.pullFailure(ctx, req.Image, err))
+	}
+	if f.looked != nil {
+		return fail(m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %v", req.Image, f.looked), f.looked))
+	}
+	m.noteOwn(o, f)
+	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil
+}
+
+// noteOwn records the secret of a pod that joined the flight of another pod: many secrets may hold the same credential.
+func (m *Images) noteOwn(o order, f *flight) {
+	if m.cfg.Records == nil || len(o.creds) == 0 {
+		return
+	}
+	own := o.creds[f.used].from
+	if own == f.from || own != nil && f.from != nil && *own == *f.from {
+		return
+	}
+	if err := m.cfg.Records.Pulled(o.image, f.img.Id, granted(own)); err != nil {
+		m.cfg.Log.Warn("who pulled an image is not recorded; the pod pulls it again when it next starts", "image", o.image, "err", err)
+	}
+}
+
+// board returns the flight for this pull with one more waiter.
+func (m *Images) board(o order) *flight {
+	key := o.key()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.flights[key]; f != nil {
+		f.waiters++
+		return f
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &flight{waiters: 1, cancel: cancel, done: make(chan struct{})}
+	m.flights[key] = f
+	go func() {
+		defer close(f.done)
+		defer cancel()
+		m.fly(ctx, f, o)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.flights[key] == f {
+			delete(m.flights, key)
+		}
+	}()
+	return f
+}
+
+// await returns the flight's error when the flight has ended, or the context's error. The last waiter to leave cancels
+// the flight.
+func (m *Images) await(ctx context.Context, key string, f *flight) error {
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	f.waiters--
+	last := f.waiters == 0
+	if last && m.flights[key] == f {
+		delete(m.flights, key)
+	}
+	m.mu.Unlock()
+	if last {
+		f.cancel()
+		<-f.done
+	}
+	return ctx.Err()
+}
+
+// fly pulls the image and stores the result in the flight. It writes a note before the pull and removes the note only after it
+// has recorded who pulled the image, so that a pulled image never looks like one that was present before the pull.
+func (m *Images) fly(ctx context.Context, f *flight, o order) {
+	var ref string
+	noted := false
+	f.err = m.inTurn(ctx, func() error {
+		if err := m.note(o.image); err != nil {
+			return err
+		}
+		noted = m.cfg.Records != nil
+		began := time.Now()
+		var err error
+		ref, f.used, err = m.fetch(ctx, o)
+		f.took = time.Since(began)
+		return err
+	})
+	if f.err == nil {
+		f.img, f.looked = m.arrived(ctx, o.spec, ref)
+		if len(o.creds) > 0 {
+			f.from = o.creds[f.used].from
+		}
+	}
+	switch {
+	case !noted:
+	case f.err == nil:
+		m.record(f, o, ref)
+	case m.mayHaveCome(ctx, f.err, o.image):
+		m.cfg.Records.Leave(o.image)
+	default:
+		m.cfg.Records.End(o.image)
+	}
+}
+
+// note writes the note before a pull. If the access policy does not use notes, a failure is only logged.
+func (m *Images) note(image string) error {
+	if m.cfg.Records == nil {
+		return nil
+	}
+	err := m.cfg.Records.Begin(image)
+	if err == nil {
+		return nil
+	}
+	if m.cfg.Access.NeedsIntents() {
+		return err
+	}
+	m.cfg.Log.Warn("an image is pulled without a note of it", "image", image, "err", err)
+	return nil
+}
+
+// record records who pulled the image.
+func (m *Images) record(f *flight, o order, ref string) {
+	id := ref
+	if f.img != nil {
+		id = f.img.Id
+	}
+	if err := m.cfg.Records.Pulled(o.image, id, granted(f.from)); err != nil {
+		m.cfg.Log.Warn("who pulled an image is not recorded; pods pull it again when they next start", "image", o.image, "err", err)
+		m.cfg.Records.Leave(o.image)
+		return
+	}
+	m.cfg.Records.End(o.image)
+}
+
+// mayHaveCome reports whether a failed pull may have added the image all the same: the agent stopped waiting for the answer, or
+// the runtime went away, and the image was not present before.
+func (m *Images) mayHaveCome(ctx context.Context, err error, image string) bool {
+	if ctx.Err() == nil && !unanswered(err) {
+		return false
+	}
+	if m.cfg.Listed == nil {
+		return true
+	}
+	for _, img := range m.cfg.Listed() {
+		same := func(name string) bool { return pullaccess.SameImage(image, name) }
+		if slices.ContainsFunc(img.GetRepoTags(), same) || slices.ContainsFunc(img.GetRepoDigests(), same) {
+			return false
+		}
+	}
+	return true
+}
+
+// unanswered reports whether the runtime gave no final answer to one of the attempts.
+func unanswered(err error) bool {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(many.Unwrap(), unanswered)
+	}
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		return true
+	}
+	return false
+}
+
+// inTurn runs f when fewer than MaxParallel pulls run.
+func (m *Images) inTurn(ctx context.Context, f func() error) error {
+	if m.slot != nil {
+		select {
+		case m.slot <- struct{}{}:
+			defer func() { <-m.slot }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return f()
+}
+
+// fetch tries one credential after the other. It returns the runtime's reference, and the index of the credential that worked.
+func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
+	creds := o.creds
+	if len(creds) == 0 {
+		creds = []credential{{}}
+	}
+	var errs []error
+	for i, c := range creds {
+		resp, err := m.cfg.Client.PullImage(ctx, &runtimeapi.PullImageRequest{Image: o.spec, Auth: c.auth})
+		if err == nil && resp.ImageRef == "" {
+			err = errors.New("the runtime returned no reference to the image")
+		}
+		if err == nil {
+			return resp.ImageRef, i, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) == 1 {
+		return "", 0, errs[0]
+	}
+	return "", 0, errors.Join(errs...)
+}
+
+// arrived returns the image that a pull has added.
+func (m *Images) arrived(ctx context.Context, spec *runtimeapi.ImageSpec, ref string) (*runtimeapi.Image, error) {
+	img, err := m.status(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
+	if err == nil && img == nil { // some runtimes do not know their own reference as a name
+		img, err = m.status(ctx, spec)
+	}
+	if err == nil && img == nil {
+		err = errors.New("it is gone again")
+	}
+	return img, err
+}

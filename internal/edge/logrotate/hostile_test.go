@@ -1,0 +1,102 @@
+package logrotate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/proof/plant"
+)
+
+// What is no file is never rotated, opened or waited for, also among the rotated files.
+func TestRotateWhatIsNoFile(t *testing.T) {
+	t.Parallel()
+	for _, thing := range plant.Things() {
+		t.Run(thing.Name, func(t *testing.T) {
+			t.Parallel()
+			r := newRuntime(t)
+			old := r.path + ".20060102-150405"
+			thing.Plant(t, old)
+			r.write(strings.Repeat("x", 20))
+			plant.Returns(t, func() { r.rotator().Round(t.Context()) })
+			if r.reopened != 2 {
+				t.Errorf("the log beside it was begun %d times, want 2", r.reopened)
+			}
+			before, err := os.Lstat(old)
+			if err != nil || before.Mode().IsRegular() {
+				t.Errorf("it was touched: %v, %v", before, err)
+			}
+
+			if err := os.Remove(r.path); err != nil {
+				t.Fatal(err)
+			}
+			thing.Plant(t, r.path) // in the place of the log itself
+			plant.Returns(t, func() { r.rotator().Round(t.Context()) })
+			if r.reopened != 2 {
+				t.Error("it was rotated")
+			}
+		})
+	}
+}
+
+// A link in the place of a log directory leads the agent to no other pod's logs.
+func TestRotateBehindALink(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ at, target string }{
+		{"ns_web_u1", "ns_other_u2"},
+		{"ns_web_u1/main", "../ns_other_u2/main"},
+	} {
+		root := t.TempDir()
+		other := filepath.Join(root, "ns_other_u2/main/0.log")
+		link := filepath.Join(root, c.at)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(other), 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+			os.WriteFile(other, []byte(strings.Repeat("x", 100)), 0o640), os.Symlink(c.target, link)); err != nil {
+			t.Fatal(err)
+		}
+		r := &runtime{t: t, path: filepath.Join(root, "ns_web_u1/main/0.log"), err: errors.New("must not be asked")}
+		var told bytes.Buffer
+		r.rotator(func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&told, nil)) }).Round(t.Context())
+		if entries, err := os.ReadDir(filepath.Dir(other)); err != nil || len(entries) != 1 || entries[0].Name() != "0.log" {
+			t.Errorf("%s: another pod's logs are now %v, %v", c.at, entries, err)
+		}
+		if !strings.Contains(told.String(), "symbolic link") {
+			t.Errorf("%s: the log does not say why: %s", c.at, told.String())
+		}
+	}
+}
+
+func TestRotateBesideALinkFarm(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	secret := plant.LinkFarm(t, filepath.Dir(r.path), func(i int) string { return fmt.Sprintf("0.log.20060102-1%05d", i) })
+	r.write(strings.Repeat("x", 20))
+	r.rotator().Round(t.Context())
+	if r.reopened != 2 {
+		t.Errorf("the log was begun %d times, want 2", r.reopened)
+	}
+	if data, err := os.ReadFile(secret); err != nil || string(data) != plant.Secret {
+		t.Errorf("what the links lead to: %q, %v", data, err)
+	}
+}
+
+// A collector tells by the time of a file which it has read: compression keeps it.
+func TestCompressionKeepsTheTime(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t)
+	old := r.path + ".20060102-150405"
+	at := time.Unix(1_000_000_000, 0)
+	if err := errors.Join(os.WriteFile(old, []byte("old"), 0o640), os.Chtimes(old, at, at)); err != nil {
+		t.Fatal(err)
+	}
+	r.write(strings.Repeat("x", 20))
+	r.rotator().Round(t.Context())
+	if st, err := os.Stat(old + compressed); err != nil || !st.ModTime().Equal(at) || st.Mode() != 0o640 {
+		t.Errorf("%v, %v", st, err)
+	}
+}

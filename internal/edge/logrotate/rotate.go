@@ -1,0 +1,231 @@
+package logrotate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// Container is a running container and the file that the runtime writes its log to.
+type Container struct {
+	ID   string
+	Path string
+}
+
+// Config is what a Rotator works with.
+type Config struct {
+	// MaxSize is how many bytes a log may have before it is rotated.
+	MaxSize int64
+	// MaxFiles is how many files a container's log may have, the one that is written to among them; at least 2.
+	MaxFiles int
+	// Workers is how many logs are rotated at once.
+	Workers int
+	// Interval is the time between two looks at all logs.
+	Interval time.Duration
+	// Running lists the running containers. It is called once a round.
+	Running func() []Container
+	// Reopen makes the runtime begin a container's log anew at its path. It may be called concurrently.
+	Reopen func(ctx context.Context, id string) error
+	Log    *slog.Logger
+}
+
+// Rotator rotates the logs of one node. Create it with New, then Run it.
+type Rotator struct {
+	cfg Config
+	now func() time.Time
+}
+
+// New returns a Rotator; it starts nothing.
+func New(cfg Config) *Rotator {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.MaxFiles, cfg.Workers = max(cfg.MaxFiles, 2), max(cfg.Workers, 1)
+	return &Rotator{cfg: cfg, now: time.Now}
+}
+
+// Run looks at all logs now, then once in every interval, until ctx ends.
+func (r *Rotator) Run(ctx context.Context) error {
+	t := time.NewTicker(r.cfg.Interval)
+	defer t.Stop()
+	for {
+		r.Round(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// Round looks at all logs once and rotates those that are due.
+func (r *Rotator) Round(ctx context.Context) {
+	var due []Container
+	for _, c := range r.cfg.Running() {
+		if c.Path != "" && r.due(c.Path) {
+			due = append(due, c)
+		}
+	}
+	places := make(chan struct{}, r.cfg.Workers)
+	var wg sync.WaitGroup
+	for _, c := range due {
+		if ctx.Err() != nil {
+			break
+		}
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			if err := r.tend(ctx, c); err != nil && ctx.Err() == nil {
+				r.cfg.Log.Error("container log not rotated, will try again", "container", c.ID, "log", c.Path, "err", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// due reports whether a log has to be rotated or is missing.
+func (r *Rotator) due(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return info.Mode().IsRegular() && info.Size() >= r.cfg.MaxSize
+}
+
+// tend cleans up the rotated files of one log and rotates the log if it is due.
+func (r *Rotator) tend(ctx context.Context, c Container) error {
+	if _, err := os.Lstat(c.Path); errors.Is(err, fs.ErrNotExist) {
+		return r.mend(ctx, c)
+	}
+	dir, err := hostfs.OpenUntrustedDir(filepath.Dir(c.Path), crispec.LogDepth-1)
+	if err != nil {
+		return fmt.Errorf("open log directory: %w", err)
+	}
+	defer dir.Close()
+	// Where nothing can be compressed (the disk is full), the bound still holds: the number of files is kept to.
+	tidied := r.tidy(ctx, dir, filepath.Base(c.Path))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(tidied, r.rotate(ctx, dir, c))
+}
+
+// mend begins a log anew that was renamed by a rotation that then failed or was killed.
+func (r *Rotator) mend(ctx context.Context, c Container) error {
+	if _, err := os.Lstat(filepath.Dir(c.Path)); err != nil {
+		return nil // the pod is being removed
+	}
+	if err := r.cfg.Reopen(ctx, c.ID); err != nil {
+		return err
+	}
+	r.cfg.Log.Info("container log was missing and is written again", "container", c.ID, "log", c.Path)
+	return nil
+}
+
+// tidy makes room for one more rotated file: it clears what cut-short compressions left, removes the oldest and compresses
+// what was rotated before.
+func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string) error {
+	old, err := rotated(dir, log)
+	if err != nil {
+		return err
+	}
+	if n := len(old) - (r.cfg.MaxFiles - 2); n > 0 { // beside the current file and the one that it becomes
+		for _, f := range old[:n] {
+			if err := remove(dir, f); err != nil {
+				return err
+			}
+		}
+		old = old[n:]
+	}
+	var errs []error
+	for _, f := range old {
+		if !strings.HasSuffix(f, compressed) {
+			errs = append(errs, compress(ctx, dir, f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	compressed = ".gz"
+	unfinished = ".tmp"
+	// stamp names the time of a rotation, as Kubernetes does.
+	stamp = "20060102-150405"
+	// maxRotated bounds the names of rotated files in memory; containerLogMaxFiles is far below it.
+	maxRotated = 10_000
+)
+
+// rotated lists the rotated files of a log, oldest first, each once, and removes what is left over beside them.
+func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
+	var found []string
+	err := dir.Each(func(e fs.DirEntry) error {
+		name := e.Name()
+		rest, ok := strings.CutPrefix(name, log+".")
+		if !ok || !e.Type().IsRegular() {
+			return nil
+		}
+		if strings.HasSuffix(name, unfinished) {
+			return remove(dir, name)
+		}
+		if _, err := time.Parse(stamp, strings.TrimSuffix(rest, compressed)); err == nil {
+			found = append(found, name)
+		}
+		if len(found) > maxRotated {
+			return fmt.Errorf("more than %d files look like rotated ones of %s: remove them", maxRotated, log)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read log directory: %w", err)
+	}
+	slices.Sort(found)
+	return slices.DeleteFunc(found, func(f string) bool {
+		if !slices.Contains(found, f+compressed) {
+			return false
+		}
+		err := remove(dir, f) // it was compressed, and the crash came before it was removed
+		return err == nil
+	}), nil
+}
+
+// rotate renames a log and has the runtime begin a new one.
+func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Container) error {
+	log := filepath.Base(c.Path)
+	to := log + "." + r.now().Format(stamp)
+	for _, taken := range []string{to, to + compressed} {
+		if _, err := dir.Lstat(taken); err == nil {
+			return nil // twice in one second, or the clock was set back: the next round has another name
+		}
+	}
+	if err := dir.Rename(log, to); err != nil {
+		return fmt.Errorf("rename log: %w", err)
+	}
+	if err := r.cfg.Reopen(ctx, c.ID); err != nil {
+		// The runtime goes on writing to the renamed file: give it its name back, unless there is a new one after all.
+		// A hard link, unlike a rename, replaces nothing.
+		if lerr := dir.Link(to, log); lerr == nil {
+			return errors.Join(err, remove(dir, to))
+		}
+		return err
+	}
+	r.cfg.Log.Debug("rotated container log", "container", c.ID, "log", c.Path, "to", to)
+	return nil
+}
+
+func remove(dir *hostfs.UntrustedDir, name string) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove rotated log: %w", err)
+	}
+	return nil
+}

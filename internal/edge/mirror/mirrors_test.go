@@ -1,0 +1,128 @@
+package mirror
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// blind is an API whose watch tells nothing: the static pod is there, its mirror is never seen.
+type blind struct {
+	static *v1.Pod
+
+	mu      sync.Mutex
+	mirror  *v1.Pod
+	creates int
+}
+
+func (b *blind) Static(string) (static, mirror *v1.Pod) { return b.static, nil }
+func (b *blind) StaticNames() []string                  { return []string{pod.RefOf(b.static).FullName()} }
+func (b *blind) Unwanted(pod.Ref) bool                  { return false }
+
+func (b *blind) Create(_ context.Context, p *v1.Pod, _ metav1.CreateOptions) (*v1.Pod, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.creates++
+	if b.mirror != nil {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "pods"}, p.Name)
+	}
+	b.mirror = p
+	return p, nil
+}
+
+func (b *blind) Get(context.Context, string, metav1.GetOptions) (*v1.Pod, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mirror, nil
+}
+
+func (b *blind) Delete(context.Context, string, metav1.DeleteOptions) error { return nil }
+
+// A mirror that came and went while the watch was down is made again, and one that is there is not asked for all the time.
+func TestAMirrorThatWasNeverSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &blind{static: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns", UID: "u", Annotations: map[string]string{
+			pod.AnnotationHash: "h", pod.AnnotationSource: "file"}}}}
+		m := New(Config{
+			API: func(string) API { return b }, Pods: b, Log: slog.New(slog.DiscardHandler),
+			Node: func() *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}} },
+			Ends: func(string, types.UID) bool { return false }, Gone: func(types.UID) {},
+			Owes: func(types.UID) bool { return false },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = m.Run(ctx) })
+		time.Sleep(time.Minute)
+		b.mu.Lock()
+		if b.creates > 10 {
+			t.Errorf("%d requests for one mirror in a minute", b.creates)
+		}
+		b.mirror = nil
+		b.mu.Unlock()
+		time.Sleep(time.Minute)
+		b.mu.Lock()
+		if b.mirror == nil {
+			t.Error("the mirror that was deleted before it was seen is not made again")
+		}
+		b.mu.Unlock()
+		cancel()
+		wg.Wait()
+	})
+}
+
+// shown is an API with a mirror whose manifest is gone.
+type shown struct {
+	blind
+	deleted time.Time
+}
+
+func (s *shown) Static(string) (static, mirror *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return nil, s.mirror
+}
+func (s *shown) StaticNames() []string { return []string{"ns/s"} }
+func (s *shown) Unwanted(pod.Ref) bool { return true }
+
+func (s *shown) Delete(context.Context, string, metav1.DeleteOptions) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mirror, s.deleted = nil, time.Now()
+	return nil
+}
+
+// A mirror says how its pod ended before it goes.
+func TestAMirrorGoesAfterItsLastStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shown{}
+		s.mirror = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "ns", UID: "m", Annotations: map[string]string{pod.AnnotationMirror: "h"}}}
+		told := time.Now().Add(5 * time.Second)
+		m := New(Config{
+			API: func(string) API { return s }, Pods: s, Log: slog.New(slog.DiscardHandler), Node: func() *v1.Node { return nil },
+			Ends: func(string, types.UID) bool { return time.Until(told) > 2*time.Second },
+			Owes: func(uid types.UID) bool { return uid == "m" && time.Now().Before(told) }, Gone: func(types.UID) {},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = m.Run(ctx) })
+		time.Sleep(time.Minute)
+		cancel()
+		wg.Wait()
+		if late := s.deleted.Sub(told); late < 0 || late > 2*time.Second {
+			t.Errorf("the mirror was deleted %s after its last status", late)
+		}
+	})
+}

@@ -1,0 +1,322 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// Strategy is how changes of ConfigMaps and Secrets are found: KubeletConfiguration's
+// configMapAndSecretChangeDetectionStrategy.
+type Strategy string
+
+// The strategies, by the names that the configuration has.
+const (
+	StrategyWatch Strategy = "Watch" // the default
+	StrategyCache Strategy = "Cache" // read again when older than CacheTTL
+	StrategyGet   Strategy = "Get"   // read each time
+)
+
+// API is the part of the API server that Objects reads. Calls are concurrent.
+type API struct {
+	ConfigMaps      func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList]
+	Secrets         func(namespace string) Reader[*v1.Secret, *v1.SecretList]
+	ServiceAccounts func(namespace string) ServiceAccounts
+	// Services are those of all namespaces; not called with NoServices.
+	Services Watcher[*v1.ServiceList]
+}
+
+// Watcher lists and watches objects.
+type Watcher[L any] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// Reader is a Watcher that also reads a single object.
+type Reader[T, L any] interface {
+	Watcher[L]
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+}
+
+// ServiceAccounts are those of one namespace.
+type ServiceAccounts interface {
+	CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error)
+}
+
+// Config configures Objects.
+type Config struct {
+	API API
+	Log *slog.Logger
+	// Notify is called, from any goroutine, after an object that the pod refers to has changed, and when a token of it is
+	// due for renewal. It must not block.
+	Notify func(uid types.UID)
+	// Strategy defaults to Watch.
+	Strategy Strategy
+	// CacheTTL is how old an answer may be with StrategyCache. With StrategyCache and StrategyGet it is also how often
+	// Notify is called for every pod (1 minute).
+	CacheTTL time.Duration
+	// NoServices: do not watch the Services of the cluster. Services then returns an empty, complete list.
+	NoServices bool
+}
+
+// Objects is a view of the API objects that this node's pods refer to.
+type Objects struct {
+	cfg      Config
+	services *serviceStore
+	tokens   *tokens
+
+	mu      sync.Mutex
+	running context.Context // nil unless Run runs
+	wg      sync.WaitGroup
+	pods    map[types.UID][]*object // the objects that each pod refers to
+	watched map[key]*object         // the objects that any pod refers to
+}
+
+// kind is a kind of object that pods refer to.
+type kind uint8
+
+const (
+	configMap kind = iota
+	secret
+)
+
+func (k kind) String() string {
+	if k == secret {
+		return "secret"
+	}
+	return "configmap"
+}
+
+// key names one object.
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+func (k key) String() string { return k.kind.String() + " " + k.namespace + "/" + k.name }
+
+// New returns Objects over cfg. It does no IO and starts nothing.
+func New(cfg Config) *Objects {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Notify == nil {
+		cfg.Notify = func(types.UID) {}
+	}
+	if cfg.Strategy == "" {
+		cfg.Strategy = StrategyWatch
+	}
+	if cfg.CacheTTL <= 0 {
+		cfg.CacheTTL = time.Minute
+	}
+	return &Objects{
+		cfg: cfg, services: newServiceStore(cfg), tokens: newTokens(cfg.API.ServiceAccounts, cfg.Log),
+		pods: map[types.UID][]*object{}, watched: map[key]*object{},
+	}
+}
+
+// Run watches until ctx ends, and returns when everything it started has ended. It may run once.
+func (o *Objects) Run(ctx context.Context) error {
+	o.mu.Lock()
+	if o.running != nil {
+		o.mu.Unlock()
+		return errors.New("objects: Run called twice")
+	}
+	o.running = ctx
+	if !o.cfg.NoServices {
+		o.wg.Go(func() { kubeclient.Follow(ctx, o.services, longestWait) })
+	}
+	for _, obj := range o.watched {
+		o.start(obj)
+	}
+	o.wg.Go(func() { o.tokens.remind(ctx, o.cfg.Notify) })
+	o.mu.Unlock()
+	o.remind(ctx)
+	<-ctx.Done()
+	// Under the lock, so that no Track adds to the group while Wait runs: start checks the context.
+	o.mu.Lock()
+	//lint:ignore SA2001 a barrier, not a critical section
+	o.mu.Unlock()
+	o.wg.Wait()
+	return nil
+}
+
+// remind calls Notify for all pods periodically, for the strategies that do not watch.
+func (o *Objects) remind(ctx context.Context) {
+	if o.cfg.Strategy == StrategyWatch {
+		return
+	}
+	tick := time.NewTicker(o.cfg.CacheTTL)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		o.mu.Lock()
+		var uids []types.UID
+		for uid, refs := range o.pods {
+			if len(refs) > 0 {
+				uids = append(uids, uid)
+			}
+		}
+		o.mu.Unlock()
+		for _, uid := range uids {
+			o.cfg.Notify(uid)
+		}
+	}
+}
+
+// longestWait is the longest back-off of a watch. It is long because a node watches many objects, and a cluster has many nodes.
+const longestWait = 30 * time.Second
+
+// start begins the watch of an object. The lock is held.
+func (o *Objects) start(obj *object) {
+	if o.cfg.Strategy != StrategyWatch || o.running == nil || o.running.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(o.running)
+	obj.cancel = cancel
+	o.wg.Go(func() {
+		defer cancel()
+		kubeclient.Follow(ctx, obj, longestWait)
+	})
+}
+
+// Track notes the objects that a pod refers to. It may be called for every change of the pod, and is cheap when the references
+// are the same. A pod that has succeeded or failed refers to no objects.
+func (o *Objects) Track(p *v1.Pod) {
+	var wanted []key
+	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+		wanted = references(p)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.pods[p.UID]
+	now := make([]*object, len(wanted))
+	for i, k := range wanted {
+		obj := o.watched[k]
+		if obj == nil {
+			obj = newObject(o, k)
+			o.watched[k] = obj
+			o.start(obj)
+		}
+		if !slices.Contains(before, obj) {
+			obj.refs++
+			obj.expire() // a new pod gets the newest objects, also with a strategy that does not watch
+		}
+		now[i] = obj
+	}
+	o.pods[p.UID] = now
+	o.unref(before, now)
+	o.tokens.track(p)
+}
+
+// Forget drops the references of a pod.
+func (o *Objects) Forget(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.pods[uid]
+	delete(o.pods, uid)
+	o.unref(before, nil)
+	o.tokens.forget(uid)
+}
+
+// unref drops one pod's references that are in before and not in now. The lock is held.
+func (o *Objects) unref(before, now []*object) {
+	for _, obj := range before {
+		if slices.Contains(now, obj) {
+			continue
+		}
+		if obj.refs--; obj.refs > 0 {
+			continue
+		}
+		delete(o.watched, obj.key)
+		if obj.cancel != nil {
+			obj.cancel()
+		}
+	}
+}
+
+// interested lists the pods that refer to an object. It searches all pods, because objects seldom change.
+func (o *Objects) interested(obj *object) []types.UID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var uids []types.UID
+	for uid, refs := range o.pods {
+		if slices.Contains(refs, obj) {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// ConfigMap returns a ConfigMap, which is shared: do not change it. It waits for the first answer of the watch; an
+// object that no tracked pod refers to is read from the API server. See apierrors.IsNotFound.
+func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	c, err := o.read(ctx, key{configMap, namespace, name})
+	return c.configMap, err
+}
+
+// Secret returns a Secret, as ConfigMap does.
+func (o *Objects) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	c, err := o.read(ctx, key{secret, namespace, name})
+	return c.secret, err
+}
+
+func (o *Objects) read(ctx context.Context, k key) (content, error) {
+	o.mu.Lock()
+	obj, running := o.watched[k], o.running != nil
+	o.mu.Unlock()
+	switch {
+	case obj == nil || o.cfg.Strategy == StrategyGet || (o.cfg.Strategy == StrategyWatch && !running):
+		return o.get(ctx, k)
+	case o.cfg.Strategy == StrategyCache:
+		return obj.cached(ctx)
+	}
+	return obj.wait(ctx)
+}
+
+// get reads one object from the API server.
+func (o *Objects) get(ctx context.Context, k key) (content, error) {
+	if k.kind == secret {
+		s, err := o.cfg.API.Secrets(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+		if err != nil {
+			return content{}, err
+		}
+		return contentOf(s), nil
+	}
+	c, err := o.cfg.API.ConfigMaps(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	if err != nil {
+		return content{}, err
+	}
+	return contentOf(c), nil
+}
+
+// ServiceAccountToken returns a token of the pod's service account that is bound to the pod and for the audience
+// (empty: the API server's own). It is renewed at 80 % of its life or after a day; while a renewal fails, the old
+// one is returned as long as it is valid. Expires is the node's time.
+func (o *Objects) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error) {
+	return o.tokens.get(ctx, p, audience, expirationSeconds)
+}
+
+// Services lists the services of a namespace, stripped to what environments need and shared: do not change them.
+// Synced is false until all have been listed once.
+func (o *Objects) Services(namespace string) (services []*v1.Service, synced bool) {
+	if o.cfg.NoServices {
+		return nil, true
+	}
+	return o.services.services(namespace)
+}

@@ -1,0 +1,54 @@
+package objects
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// references lists the ConfigMaps and Secrets that a pod refers to, sorted, each once: in volumes, environments and
+// pull secrets.
+func references(p *v1.Pod) []key {
+	var keys []key
+	add := func(k kind, name string) {
+		if name != "" {
+			keys = append(keys, key{k, p.Namespace, name})
+		}
+	}
+	for i := range p.Spec.ImagePullSecrets {
+		add(secret, p.Spec.ImagePullSecrets[i].Name)
+	}
+	env := crispec.ReferencedEnvObjects(p)
+	for _, name := range env.ConfigMaps {
+		add(configMap, name)
+	}
+	for _, name := range env.Secrets {
+		add(secret, name)
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		switch {
+		case v.ConfigMap != nil:
+			add(configMap, v.ConfigMap.Name)
+		case v.Secret != nil:
+			add(secret, v.Secret.SecretName)
+		case v.Projected != nil:
+			for j := range v.Projected.Sources {
+				s := &v.Projected.Sources[j]
+				if s.ConfigMap != nil {
+					add(configMap, s.ConfigMap.Name)
+				}
+				if s.Secret != nil {
+					add(secret, s.Secret.Name)
+				}
+			}
+		}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name))
+	})
+	return slices.Compact(keys)
+}

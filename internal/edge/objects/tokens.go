@@ -1,0 +1,291 @@
+package objects
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/base/kubeclient"
+)
+
+// "The kubelet proactively requests rotation for the token if it is older than 80% of its total time-to-live (TTL),
+// or if the token is older than 24 hours."
+const (
+	renewAt     = 0.8
+	renewWithin = 24 * time.Hour
+	// A renewal is early by up to this share of the life, so that pods started together do not renew together.
+	renewJitter = 0.05
+	// After a renewal that failed the next try waits this long.
+	renewRetry = 30 * time.Second
+	// With no token to renew, whether there is one is asked this often.
+	idleReminder = time.Hour
+	// The first wait after a refusal, doubling.
+	retryMin = 10 * time.Millisecond
+)
+
+// tokenKey is what makes two requests of one pod ask for the same token. A token is bound to its pod: it is never another's.
+type tokenKey struct {
+	serviceAccount string
+	audience       string
+	seconds        int64 // 0: not said
+}
+
+// token is a token that was granted. Its times are the node's, counted from the moment it arrived, so that clocks
+// may differ.
+type token struct {
+	value string
+	renew time.Time     // time for a new one, or for another try
+	left  time.Duration // how long it is valid after that
+}
+
+// expires is from when on it is no longer valid.
+func (t *token) expires() time.Time { return t.renew.Add(t.left) }
+
+// tokens caches service account tokens.
+type tokens struct {
+	accounts func(namespace string) ServiceAccounts
+	log      *slog.Logger
+
+	mu sync.Mutex
+	// pods are those that are tracked, each with its tokens; nil where it has none yet. Others' tokens are not kept. Most
+	// pods have one.
+	pods map[types.UID]*heldToken
+	next time.Time     // when remind looks again; zero: not known yet
+	wake chan struct{} // capacity 1: it has to look earlier
+}
+
+// heldToken is a token and what it was asked for; next is another one of the pod.
+type heldToken struct {
+	tokenKey
+	token
+	next *heldToken
+}
+
+func newTokens(accounts func(namespace string) ServiceAccounts, log *slog.Logger) *tokens {
+	return &tokens{accounts: accounts, log: log, pods: map[types.UID]*heldToken{}, wake: make(chan struct{}, 1)}
+}
+
+func (t *tokens) track(p *v1.Pod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.pods[p.UID]; !ok {
+		t.pods[p.UID] = nil
+	}
+}
+
+func (t *tokens) forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pods, uid)
+}
+
+// keep keeps a token while its pod is tracked. The lock is held.
+func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
+	first, ok := t.pods[uid]
+	if !ok {
+		return
+	}
+	if h := first.of(k); h != nil {
+		h.token = granted
+	} else {
+		t.pods[uid] = &heldToken{k, granted, first}
+	}
+	if granted.renew.Before(t.next) {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// of finds the token that was asked for by k.
+func (h *heldToken) of(k tokenKey) *heldToken {
+	for h != nil && h.tokenKey != k {
+		h = h.next
+	}
+	return h
+}
+
+// has returns the token that is kept; the zero value: none. The lock is held.
+func (t *tokens) has(uid types.UID, k tokenKey) token {
+	if h := t.pods[uid].of(k); h != nil {
+		return h.token
+	}
+	return token{}
+}
+
+// remind notifies a pod, once, when a token of it is due for renewal, until ctx ends. It is one timer for all, since that is
+// all that most pods ever wait for.
+func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
+	timer := time.NewTimer(idleReminder)
+	defer timer.Stop()
+	for told := time.Now(); ; {
+		uids, now, next := t.dueSince(told)
+		for _, uid := range uids {
+			notify(uid)
+		}
+		told = now
+		timer.Reset(time.Until(next))
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// dueSince lists the pods of which a token came to be due after told and until now, and returns when the next will be.
+func (t *tokens) dueSince(told time.Time) (uids []types.UID, now, next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now = time.Now()
+	t.next = now.Add(idleReminder)
+	for uid, h := range t.pods {
+		due := false
+		for ; h != nil; h = h.next {
+			switch {
+			case h.renew.After(now) && h.renew.Before(t.next):
+				t.next = h.renew
+			case h.renew.After(told) && !h.renew.After(now):
+				due = true
+			}
+		}
+		if due {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, now, t.next
+}
+
+func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *int64) (string, time.Time, error) {
+	k := tokenKey{serviceAccount: p.Spec.ServiceAccountName, audience: audience}
+	if seconds != nil {
+		k.seconds = *seconds
+	}
+	if k.serviceAccount == "" {
+		k.serviceAccount = "default"
+	}
+	now := time.Now()
+	t.mu.Lock()
+	held := t.has(p.UID, k)
+	t.mu.Unlock()
+	if now.Before(held.renew) {
+		return held.value, held.expires(), nil
+	}
+
+	fresh, err := t.request(ctx, p, k, seconds)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.keep(p.UID, k, fresh)
+		return fresh.value, fresh.expires(), nil
+	}
+	if time.Now().Before(held.expires()) {
+		t.log.Warn("cannot renew service account token, keeping the old one", "pod", p.Namespace+"/"+p.Name,
+			"serviceAccount", k.serviceAccount, "expires", held.expires(), "err", err)
+		again := time.Now().Add(renewRetry + rand.N(renewRetry))
+		t.keep(p.UID, k, token{value: held.value, renew: again, left: held.expires().Sub(again)})
+		return held.value, held.expires(), nil
+	}
+	if held.value != "" {
+		return "", time.Time{}, fmt.Errorf("token expired at %s and renewal failed: %w", held.expires().Format(time.RFC3339), err)
+	}
+	return "", time.Time{}, err
+}
+
+// request asks for a token. A refusal of the first moments may only mean that the API server's authorizer has not
+// seen yet that the pod is this node's.
+func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *int64) (token, error) {
+	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+	}}
+	if k.audience != "" {
+		req.Spec.Audiences = []string{k.audience}
+	}
+	wait := retryMin
+	for try := 1; ; try++ {
+		got, err := t.accounts(p.Namespace).CreateToken(ctx, k.serviceAccount, req, metav1.CreateOptions{})
+		if err == nil {
+			return granted(got, time.Now())
+		}
+		// A connection that is closed on this side was closed by the agent itself: for a new certificate, or to begin anew.
+		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
+		if try == patience || !again || !kubeclient.Pause(ctx, wait) {
+			return token{}, fmt.Errorf("request token: %w", err)
+		}
+		wait *= 2
+	}
+}
+
+// podNotFound: the API server does not know the pod that a token is for, which its watch has told of already. It will.
+func podNotFound(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	kind := status.Status().Details.Kind
+	return kind == "pod" || kind == "pods"
+}
+
+// granted reads when a token is to be renewed and when it really expires. The two need not agree: an API server may
+// grant a token that is valid for a year and ask, by its status, that it be renewed within the hour.
+func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
+	if got.Status.Token == "" {
+		return token{}, errors.New("request token: the API server returned an empty token")
+	}
+	asked := time.Duration(0)
+	if s := got.Spec.ExpirationSeconds; s != nil {
+		asked = time.Duration(*s) * time.Second
+	} else if e := got.Status.ExpirationTimestamp; !e.IsZero() {
+		asked = e.Sub(now)
+	}
+	valid := lifetime(got.Status.Token)
+	switch {
+	case valid <= 0:
+		valid = asked
+	case asked <= 0 || asked > valid:
+		asked = valid
+	}
+	if valid <= 0 {
+		return token{}, errors.New("request token: the API server granted a token without an expiry")
+	}
+	after := min(time.Duration(float64(asked)*renewAt), renewWithin)
+	after -= rand.N(max(time.Duration(float64(after)*renewJitter), 1))
+	return token{value: got.Status.Token, renew: now.Add(after), left: valid - after}, nil
+}
+
+// lifetime is how long a JSON web token is valid from its issue: exp - iat. 0: it does not say.
+func lifetime(jwt string) time.Duration {
+	parts := strings.Split(jwt, ".")
+	if len(parts) != 3 {
+		return 0
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return 0
+	}
+	var claims struct {
+		Exp float64 `json:"exp"`
+		Iat float64 `json:"iat"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Iat <= 0 || claims.Exp <= claims.Iat || claims.Exp > 1<<33 {
+		return 0
+	}
+	return time.Duration(claims.Exp-claims.Iat) * time.Second
+}

@@ -1,0 +1,115 @@
+package pleg
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+func (w *world) inspections() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.asked
+	w.asked = 0
+	return n
+}
+
+func (w *world) slow(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.delay = d
+}
+
+// startKnown starts a generator with a runtime that hints, and lets it get to know the pod a, which runs. expected may be nil.
+func startKnown(t *testing.T, expected func(pod.Hint) bool) *harness {
+	t.Helper()
+	h := start(t, &world{events: make(chan pod.Hint), expected: expected})
+	h.w.set("a", true, pod.StateRunning)
+	h.Relist()
+	time.Sleep(time.Second)
+	h.w.inspections()
+	return h
+}
+
+// A hint of what the cache shows already causes no inspection; one of news does, at once.
+func TestHintOfNewsIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startKnown(t, nil)
+		for _, c := range []struct {
+			what string
+			hint pod.Hint
+			want int
+		}{
+			{"the container runs", pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedRunning}, 0},
+			{"the sandbox runs", pod.Hint{UID: "a", ID: "s-a", Reached: pod.ReachedRunning}, 0},
+			{"another was removed", pod.Hint{UID: "a", ID: "old", Reached: pod.ReachedRemoval}, 0},
+			{"something of a pod that is not here was removed", pod.Hint{UID: "b", ID: "old", Reached: pod.ReachedRemoval}, 0},
+			{"another runs", pod.Hint{UID: "a", ID: "new", Reached: pod.ReachedRunning}, 1},
+			{"the container ended", pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedEnd}, 1},
+			{"the sandbox ended", pod.Hint{UID: "a", ID: "s-a", Reached: pod.ReachedEnd}, 1},
+			{"the container was removed", pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedRemoval}, 1},
+			{"who knows", pod.Hint{UID: "a", ID: "c-a"}, 1},
+			{"something happened", pod.Hint{UID: "a", Reached: pod.ReachedRunning}, 1},
+		} {
+			h.w.events <- c.hint
+			synctest.Wait()
+			if got := h.w.inspections(); got != c.want {
+				t.Errorf("%s: %d inspections, want %d", c.what, got, c.want)
+			}
+		}
+	})
+}
+
+// A hint of what an action under way does waits for its outcome, and a second for one that never comes.
+func TestExpectedHintWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var expects atomic.Bool
+		h := startKnown(t, func(pod.Hint) bool { return expects.Load() })
+
+		expects.Store(true)
+		ended := pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedEnd}
+		h.w.set("a", true, pod.StateExited)
+		h.w.events <- ended
+		synctest.Wait()
+		if got := h.w.inspections(); got != 0 {
+			t.Errorf("%d inspections for an expected hint", got)
+		}
+		h.Inspect("a") // the outcome
+		time.Sleep(2 * expectFor)
+		if got := h.w.inspections(); got != 1 {
+			t.Errorf("%d inspections for an outcome and its hint, want 1", got)
+		}
+
+		h.w.set("a", false, pod.StateExited)
+		h.w.events <- pod.Hint{UID: "a", ID: "s-a", Reached: pod.ReachedEnd}
+		time.Sleep(2 * expectFor)
+		if got := h.w.inspections(); got != 1 {
+			t.Errorf("%d inspections for an expected hint whose outcome does not come, want 1", got)
+		}
+	})
+}
+
+// A hint that comes during an inspection is compared with what that one finds.
+func TestHintDuringAnInspection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startKnown(t, nil)
+		h.w.slow(time.Second)
+		h.Inspect("a")
+		time.Sleep(time.Millisecond)
+		h.w.events <- pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedRunning}
+		time.Sleep(5 * time.Second)
+		if got := h.w.inspections(); got != 1 {
+			t.Errorf("%d inspections, want 1: what the hint tells of was found by the one under way", got)
+		}
+		h.Inspect("a")
+		time.Sleep(time.Millisecond)
+		h.w.events <- pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedEnd}
+		time.Sleep(5 * time.Second)
+		if got := h.w.inspections(); got != 2 {
+			t.Errorf("%d inspections, want 2: the end may have come after the one under way began", got)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+package pleg
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// A hundred pods whose inspections hang, as those of a broken runtime class do, keep no other pod waiting: for a few seconds
+// when they hang for the first time, and never after that. They are named, and said when it is over.
+func TestAHundredHungPodsHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 100
+		var mu sync.Mutex
+		var told [][]pod.Ref
+		h := start(t, &world{hung: func(refs []pod.Ref) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, refs)
+		}})
+		uids := []types.UID{}
+		for i := range pods {
+			uids = append(uids, types.UID(fmt.Sprintf("bad-%03d", i)))
+			h.w.set(uids[i], true, pod.StateRunning)
+		}
+		h.w.set("good", true, pod.StateRunning)
+		time.Sleep(10 * time.Second)
+		h.w.mu.Lock()
+		for _, uid := range uids {
+			h.w.hang[uid] = true
+		}
+		h.w.mu.Unlock()
+		for _, uid := range uids {
+			h.Inspect(uid)
+		}
+		answered := func() time.Duration {
+			began := time.Now()
+			at := h.Inspect("good")
+			for {
+				synctest.Wait()
+				if _, stamp := h.Get("good"); stamp.After(at) {
+					return time.Since(began)
+				}
+				if time.Since(began) > time.Minute {
+					return time.Since(began)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		if took := answered(); took > (pods/16+1)*holdHealthy {
+			t.Errorf("the first inspection beside %d that hang took %v", pods, took)
+		}
+		time.Sleep(20 * time.Second)
+		for range 400 {
+			if took := answered(); took > 0 {
+				t.Fatalf("an inspection beside pods that are known to hang took %v", took)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if err := h.Healthy(); err != nil {
+			t.Errorf("pods that hang make the node unhealthy: %v", err)
+		}
+		mu.Lock()
+		if n := len(told); n == 0 || n > pods/16+1 || len(told[n-1]) != pods {
+			t.Errorf("told %d times; the last time not of all %d pods", n, pods)
+		}
+		mu.Unlock()
+		if trouble := h.Trouble("bad-000"); trouble.Error == "" && trouble.Hangs == 0 || h.Trouble("good") != (Trouble{}) {
+			t.Errorf("trouble of one that hangs %+v, of one that does not %+v", trouble, h.Trouble("good"))
+		}
+
+		h.w.mu.Lock()
+		clear(h.w.hang)
+		h.w.mu.Unlock()
+		h.Retry()
+		time.Sleep(5 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told[len(told)-1]) != 0 || h.Trouble("bad-000") != (Trouble{}) || len(h.places.healthy.calls)+len(h.places.suspect.calls) != 0 {
+			t.Errorf("it is over: still named %v, trouble %+v", told[len(told)-1], h.Trouble("bad-000"))
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for uid, e := range h.entries {
+			if e.suspect() {
+				t.Errorf("%s is still a suspect", uid)
+			}
+		}
+	})
+}

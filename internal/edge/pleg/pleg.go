@@ -1,0 +1,458 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Runtime is what the generator asks of a container runtime. All calls may run concurrently, Inspect for
+// different pods only.
+type Runtime interface {
+	// List returns every pod, shallow: IDs, attempts and states.
+	List(ctx context.Context) ([]pod.Observed, error)
+	// Inspect returns the whole state of one pod; prev may be nil.
+	Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error)
+	// Watch blocks while subscribed to events; hint must not block. An error for which Unsupported holds means
+	// that the runtime has no events.
+	Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error
+}
+
+// Config configures a Generator. Zero durations take the defaults of New.
+type Config struct {
+	Runtime Runtime
+	// Unsupported reports whether an error of Watch is permanent: the runtime has no events.
+	Unsupported func(error) bool
+	// Notify is called after an inspection that Inspect asked for, that found a change, or that is the pod's first, and with
+	// "" after the first relist. It must not block.
+	Notify func(uid types.UID)
+	// Expected, when set, reports whether an action in flight causes the change that the hint announces. That action asks for
+	// an inspection when it ends, so the generator looks at the hint a moment later, and ignores it if the cache shows the
+	// change by then. It must not block or call back.
+	Expected func(pod.Hint) bool
+	// OnEvent, when set, gets every life-cycle event that an inspection implies, in order per pod.
+	OnEvent func(Event)
+	// OnRelist, when set, is called after each relist with the time that it took and its error.
+	OnRelist func(took time.Duration, err error)
+	// Period is the relist period without events (1 s); EventPeriod with them (1 min).
+	Period, EventPeriod time.Duration
+	// Threshold is how old the last good relist may be before the generator is unhealthy (3 min).
+	Threshold time.Duration
+	// OnHung, when set, is called with the pods whose inspection hangs (Hung) when this set changes, also when it becomes
+	// empty. The calls come from one goroutine, at most one per relist.
+	OnHung func(hung []pod.Ref)
+	// Parallel is the number of places for inspections of healthy pods (16).
+	Parallel int
+	Log      *slog.Logger
+}
+
+// Generator keeps the pod cache. Create it with New, then Run it.
+type Generator struct {
+	cfg Config
+
+	mu       sync.Mutex
+	entries  map[types.UID]*entry
+	relisted time.Time     // when the last completed relist began
+	finished time.Time     // when that relist ended
+	begun    time.Time     // when Run began
+	interval time.Duration // between the last two completed relists
+	lastErr  error         // error of the last relist; nil: it succeeded
+	events   bool          // a subscription to events is open
+	marked   map[types.UID]mark
+	asked    time.Time // what Inspect returned last
+	places   places
+	listing  call      // the relist under way
+	hung     []pod.Ref // what OnHung got last; only the relist goroutine uses it
+
+	kick   chan struct{}
+	relist chan struct{}
+}
+
+// entry is one pod of the cache. obs is never nil and never written to after it is published.
+type entry struct {
+	obs        *pod.Observed
+	stamp      time.Time
+	inspection *call   // in flight; nil: none
+	failed     *failed // the last inspection, if it failed
+	slow       bool    // the last inspection took longer than hangs
+	hung       bool    // the last inspection took longer than HungFor and failed
+}
+
+// call is a call of the runtime in flight; the zero value: none.
+type call struct {
+	began  time.Time
+	cancel context.CancelFunc
+	asked  time.Time // when the inspection was asked for, before it began; zero: nobody waits
+}
+
+// failed is an inspection that failed.
+type failed struct {
+	asked time.Time // when Inspect asked for it: Notify follows the next inspection that succeeds; zero: nobody waits
+	why   string    // at most whyKept bytes
+}
+
+// whyKept bounds the text kept of a runtime error, in bytes. A runtime may send megabytes.
+const whyKept = 1 << 10
+
+// mark says that a pod has to be inspected, and why.
+type mark struct {
+	asked time.Time // when Inspect was last called; zero: nobody waits
+	// hints are the only reason unless must is set: once the cache shows all that they announce, no inspection is needed.
+	hints []pod.Hint
+	must  bool
+}
+
+// hintsKept is how many hints of one pod are compared with the cache. With more, the pod is inspected in any case.
+const hintsKept = 8
+
+// firstListing is how long the first relist may take before Healthy fails.
+const firstListing = 10 * time.Second
+
+// New returns a Generator; it does no IO.
+func New(cfg Config) *Generator {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&cfg.Period, time.Second)
+	def(&cfg.EventPeriod, time.Minute)
+	def(&cfg.Threshold, 3*time.Minute)
+	if cfg.Parallel == 0 {
+		cfg.Parallel = 16
+	}
+	return &Generator{
+		cfg: cfg, places: places{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
+		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1),
+	}
+}
+
+// Get returns the newest inspection of a pod (never nil) and its stamp; zero: the pod has not been inspected yet.
+func (g *Generator) Get(uid types.UID) (*pod.Observed, time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e, ok := g.entries[uid]; ok {
+		return e.obs, e.stamp
+	}
+	return &pod.Observed{Ref: pod.Ref{UID: uid}, Began: g.relisted}, g.relisted
+}
+
+// List returns the newest inspection of every pod that the runtime holds. A pod that has not been inspected yet has only its
+// name.
+func (g *Generator) List() []*pod.Observed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]*pod.Observed, 0, len(g.entries))
+	for _, e := range g.entries {
+		if !e.obs.Empty() || e.obs.Ref.Name != "" {
+			out = append(out, e.obs)
+		}
+	}
+	return out
+}
+
+// Inspect asks for an inspection that begins after this call; Notify follows it, even when nothing changed. It returns
+// the moment of the call. The stamp of that inspection is later than this moment, and the stamp of any inspection that began
+// before the call is not, however coarse the clock is.
+func (g *Generator) Inspect(uid types.UID) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if next := g.asked.Add(2 * time.Nanosecond); !now.After(next) {
+		now = next
+	}
+	g.asked = now
+	g.mark(uid, now)
+	return now
+}
+
+// expectFor is how long an expected hint waits, so that the action that causes it can end first.
+const expectFor = time.Second
+
+// hint takes a hint of the runtime: at once, or after expectFor if an action in flight causes it. It never blocks.
+func (g *Generator) hint(h pod.Hint) {
+	if g.cfg.Expected != nil && g.cfg.Expected(h) {
+		time.AfterFunc(expectFor, func() { g.follow(h) })
+		return
+	}
+	g.follow(h)
+}
+
+// follow marks the pod of a hint for inspection, unless the cache already shows what the hint announces.
+func (g *Generator) follow(h pod.Hint) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.entries[h.UID]
+	if e == nil && h.Reached == pod.ReachedRemoval || e != nil && e.inspection == nil && e.obs.Shows(h) {
+		return
+	}
+	m := g.marked[h.UID]
+	m.hints = append(m.hints, h)
+	m.must = m.must || len(m.hints) > hintsKept
+	g.marked[h.UID] = m
+	g.wake()
+}
+
+// Relist asks for a relist now.
+func (g *Generator) Relist() {
+	select {
+	case g.relist <- struct{}{}:
+	default:
+	}
+}
+
+// hangs is how long a call may take before it counts as slow, and before Retry cancels it.
+const hangs = 5 * time.Second
+
+// Retry is called when the runtime answers again. It cancels the calls that hang, since nobody will answer them, and asks for
+// a relist, which repeats them.
+func (g *Generator) Retry() {
+	g.mu.Lock()
+	if g.listing.cancel != nil && time.Since(g.listing.began) > hangs {
+		g.listing.cancel()
+	}
+	for _, e := range g.entries {
+		if c := e.inspection; c != nil && time.Since(c.began) > hangs {
+			c.cancel()
+		}
+	}
+	g.mu.Unlock()
+	g.Relist()
+}
+
+// Healthy returns nil while relists succeed. The error is made for the node's Ready condition.
+func (g *Generator) Healthy() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last := g.finished
+	if last.IsZero() {
+		last = g.begun
+		if g.lastErr != nil {
+			return fmt.Errorf("PLEG is not healthy: pleg has yet to be successful: %w", g.lastErr)
+		}
+		if last.IsZero() || time.Since(last) < firstListing {
+			return nil // the agent has only just started: a restart must not make the node flap
+		}
+		return errors.New("PLEG is not healthy: pleg has yet to be successful")
+	}
+	if age := time.Since(last); age > max(g.cfg.Threshold, 2*g.period()) {
+		return fmt.Errorf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v", age.Round(time.Second), g.cfg.Threshold)
+	}
+	return nil
+}
+
+// Synced reports whether the runtime has been listed once.
+func (g *Generator) Synced() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.relisted.IsZero()
+}
+
+// Interval is the time between the beginnings of the last two relists; zero before the second.
+func (g *Generator) Interval() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.interval
+}
+
+func (g *Generator) period() time.Duration {
+	if g.events {
+		return g.cfg.EventPeriod
+	}
+	return g.cfg.Period
+}
+
+// Run keeps the cache until ctx ends.
+func (g *Generator) Run(ctx context.Context) error {
+	g.mu.Lock()
+	g.begun = time.Now()
+	g.mu.Unlock()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { g.subscribe(ctx) })
+	wg.Go(func() { g.relistLoop(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-g.kick:
+			g.dispatch(ctx, &wg)
+		}
+	}
+}
+
+// mark marks a pod for inspection. It is called with the lock held.
+func (g *Generator) mark(uid types.UID, asked time.Time) {
+	m := g.marked[uid]
+	if !asked.IsZero() {
+		m.asked = asked
+	}
+	m.must, m.hints = true, nil
+	g.marked[uid] = m
+	g.wake()
+}
+
+// idle reports whether the cache already shows all that the mark was set for.
+func (m *mark) idle(o *pod.Observed) bool {
+	return !m.must && !slices.ContainsFunc(m.hints, func(h pod.Hint) bool { return !o.Shows(h) })
+}
+
+func (g *Generator) wake() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// dispatch starts an inspection for each marked pod that has none in flight, while its pool has free places.
+func (g *Generator) dispatch(ctx context.Context, wg *sync.WaitGroup) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	for uid, m := range g.marked {
+		e := g.entry(uid)
+		if e.inspection != nil {
+			continue // dispatch runs again when that inspection ends
+		}
+		if !g.places.free(e.suspect(), now) {
+			g.places.wakeAt(e.suspect(), now, g.wake) // an inspection that ends wakes dispatch too
+			continue
+		}
+		delete(g.marked, uid)
+		if m.idle(e.obs) {
+			continue
+		}
+		if m.asked.IsZero() && e.failed != nil {
+			m.asked = e.failed.asked
+		}
+		prev := e.obs
+		under, cancel := context.WithCancel(ctx)
+		e.inspection = &call{began: now, cancel: cancel, asked: m.asked}
+		g.places.take(e.suspect(), e.inspection)
+		wg.Go(func() {
+			defer cancel()
+			g.inspect(ctx, under, uid, prev)
+		})
+	}
+}
+
+// entry returns the entry of a pod, and makes it if need be. It is called with the lock held.
+func (g *Generator) entry(uid types.UID) *entry {
+	e, ok := g.entries[uid]
+	if !ok {
+		e = &entry{obs: &pod.Observed{Ref: pod.Ref{UID: uid}, Began: g.relisted}, stamp: g.relisted}
+		g.entries[uid] = e
+	}
+	return e
+}
+
+// inspect makes one Inspect call and publishes its result. ctx is the generator's, call that of this one call.
+func (g *Generator) inspect(ctx, call context.Context, uid types.UID, prev *pod.Observed) {
+	obs, err := g.cfg.Runtime.Inspect(call, uid, prev)
+	g.mu.Lock()
+	e := g.entry(uid)
+	asked, first := e.inspection.asked, e.stamp.IsZero() // a pod without a stamp was unknown to everybody who looked before
+	took := time.Since(e.inspection.began)
+	e.slow, e.hung = took > hangs, took > HungFor && err != nil
+	g.places.leave(e.inspection)
+	e.inspection = nil
+	old, changed := e.obs, false
+	if err != nil {
+		if e.failed == nil && ctx.Err() == nil {
+			g.cfg.Log.Warn("pod inspection failed", "pod", old.Ref, "err", err)
+		}
+		e.failed = &failed{asked, strings.Clone(pod.TextMax(err.Error(), whyKept))}
+		if ctx.Err() == nil {
+			time.AfterFunc(g.cfg.Period, g.Relist) // the relist marks the failed pod again
+		}
+	} else {
+		e.failed = nil
+		changed = !same(old, &obs)
+		e.obs = &obs
+		e.stamp = latest(e.stamp, obs.Began)
+		if !asked.IsZero() { // the inspection began after asked, even if the clock is too coarse to show it
+			e.stamp = latest(e.stamp, asked.Add(time.Nanosecond))
+		}
+	}
+	if len(g.marked) > 0 {
+		g.wake()
+	}
+	g.mu.Unlock()
+	if changed && g.cfg.OnEvent != nil {
+		for _, ev := range diff(old, &obs) {
+			g.cfg.OnEvent(ev)
+		}
+	}
+	if (changed || first || !asked.IsZero()) && g.cfg.Notify != nil {
+		g.cfg.Notify(uid)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// same reports whether two inspections show the same, whenever they began.
+func same(a, b *pod.Observed) bool {
+	return reflect.DeepEqual(a.Sandboxes, b.Sandboxes) && reflect.DeepEqual(a.Containers, b.Containers)
+}
+
+// alike reports whether a cached pod agrees with its entry in a listing, which has only IDs and states.
+func alike(cached, listed *pod.Observed) bool {
+	return slices.EqualFunc(cached.Sandboxes, listed.Sandboxes, func(a, b pod.Sandbox) bool {
+		return a.ID == b.ID && a.Ready == b.Ready
+	}) && slices.EqualFunc(cached.Containers, listed.Containers, func(a, b pod.Container) bool {
+		return a.ID == b.ID && a.State == b.State
+	})
+}
+
+// subscribe keeps one subscription to the runtime's events. It asks for a relist whenever a subscription begins or ends.
+func (g *Generator) subscribe(ctx context.Context) {
+	said := false
+	for delay := 100 * time.Millisecond; ctx.Err() == nil; delay = min(2*delay, 10*time.Second) {
+		began := time.Now()
+		err := g.cfg.Runtime.Watch(ctx, func() {
+			g.setEvents(true)
+			g.Relist()
+		}, g.hint)
+		g.setEvents(false)
+		if ctx.Err() != nil {
+			return
+		}
+		if g.cfg.Unsupported != nil && g.cfg.Unsupported(err) {
+			if !said {
+				g.cfg.Log.Info("the runtime has no container events; relisting", "period", g.cfg.Period)
+			}
+			said, delay = true, time.Minute
+		} else if time.Since(began) > 10*time.Second {
+			delay = 100 * time.Millisecond
+			g.cfg.Log.Warn("container event stream broke; subscribing again", "err", err)
+		}
+		g.Relist()
+		t := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (g *Generator) setEvents(on bool) {
+	g.mu.Lock()
+	g.events = on
+	g.mu.Unlock()
+}

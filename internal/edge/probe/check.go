@@ -1,0 +1,280 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// maxOutput is how much of a command's output or a response is kept.
+const maxOutput = 10 << 10
+
+// Outcome is how one run of a probe went.
+type Outcome uint8
+
+// The outcomes. Unknown says nothing about the container.
+const (
+	Unknown Outcome = iota
+	Success
+	Warning // success, with something to tell
+	Failure
+)
+
+// label is the value of label result in metrics.
+func (o Outcome) label() string {
+	switch o {
+	case Success, Warning:
+		return "successful"
+	case Failure:
+		return "failed"
+	case Unknown:
+	}
+	return "unknown"
+}
+
+// check runs the action of a probe once, within ctx. The text is for people.
+func (p *Probes) check(ctx context.Context, t Target, spec *v1.Probe, limit time.Duration) (Outcome, string) {
+	switch {
+	case spec.Exec != nil:
+		return p.checkExec(ctx, t, spec.Exec.Command, limit)
+	case spec.HTTPGet != nil:
+		req, err := HTTPRequest(ctx, spec.HTTPGet, t.Spec, t.Host, p.cfg.UserAgent)
+		if err != nil {
+			return Unknown, err.Error()
+		}
+		return p.checkHTTP(req)
+	case spec.TCPSocket != nil:
+		port, err := Port(spec.TCPSocket.Port, t.Spec)
+		if err != nil {
+			return Unknown, err.Error()
+		}
+		return p.checkTCP(ctx, address(spec.TCPSocket.Host, t.Host, port))
+	case spec.GRPC != nil:
+		service := ""
+		if spec.GRPC.Service != nil {
+			service = *spec.GRPC.Service
+		}
+		return p.checkGRPC(ctx, address("", t.Host, int(spec.GRPC.Port)), service, limit)
+	}
+	return Unknown, "the probe has no exec, httpGet, tcpSocket or grpc"
+}
+
+// checkExec runs a command in the container. "$(VAR_NAME)" is expanded from literal values of the container's env.
+func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limit time.Duration) (Outcome, string) {
+	if p.cfg.Exec == nil {
+		return Unknown, "this agent runs no exec probes"
+	}
+	cmd := make([]string, len(command))
+	for i, word := range command {
+		cmd[i] = crispec.Expand(word, func(name string) (string, bool) {
+			for _, e := range t.Spec.Env {
+				if e.Name == name && e.ValueFrom == nil {
+					return e.Value, true
+				}
+			}
+			return "", false
+		})
+	}
+	stdout, stderr, code, err := p.cfg.Exec.ExecSync(ctx, t.ContainerID, cmd, limit)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Unknown, fmt.Sprintf("the container runtime did not answer within %s after the command's time was up: %s", runtimeSilence, words(err))
+	case errors.Is(err, context.DeadlineExceeded), err != nil && status.Code(err) == codes.DeadlineExceeded:
+		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), limit)
+	case err != nil:
+		return Unknown, words(err)
+	}
+	out := append([]byte(nil), stdout[:min(len(stdout), maxOutput)]...)
+	out = append(out, stderr[:min(len(stderr), maxOutput-len(out))]...)
+	text := string(out)
+	if code != 0 {
+		return Failure, text
+	}
+	return Success, text
+}
+
+// words is the runtime's error as gRPC writes it, without what was put around it on its way: an ID there makes of each event
+// another.
+func words(err error) string {
+	var s interface {
+		error
+		GRPCStatus() *status.Status
+	}
+	if errors.As(err, &s) {
+		return s.Error()
+	}
+	return err.Error()
+}
+
+// Port resolves a port of a probe or a hook: a number, or the name of a container port.
+func Port(port intstr.IntOrString, c *v1.Container) (int, error) {
+	n := port.IntValue()
+	if port.Type == intstr.String {
+		for _, cp := range c.Ports {
+			if cp.Name == port.StrVal {
+				n = int(cp.ContainerPort)
+			}
+		}
+		if n == 0 {
+			return 0, fmt.Errorf("couldn't find port %q: container %s has no port of this name", port.StrVal, c.Name)
+		}
+	}
+	if n < 1 || n > 65535 {
+		return 0, fmt.Errorf("invalid port number: %s", port.String())
+	}
+	return n, nil
+}
+
+func address(host, fallback string, port int) string {
+	if host == "" {
+		host = fallback
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// HTTPRequest is the request of an httpGet action, of a probe or of a hook. host is where it goes when the action
+// names none.
+func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host, userAgent string) (*http.Request, error) {
+	port, err := Port(a.Port, c)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(a.Path)
+	if err != nil {
+		u = &url.URL{Path: a.Path}
+	}
+	u.Scheme = "http"
+	if a.Scheme != "" {
+		u.Scheme = strings.ToLower(string(a.Scheme))
+	}
+	u.Host = address(a.Host, host, port)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("build request for %s: %w", u, err)
+	}
+	for _, h := range a.HTTPHeaders {
+		req.Header.Add(h.Name, h.Value)
+	}
+	req.Host = req.Header.Get("Host")
+	if _, ok := req.Header["User-Agent"]; !ok {
+		req.Header.Set("User-Agent", userAgent)
+	}
+	if accept, ok := req.Header["Accept"]; !ok {
+		req.Header.Set("Accept", "*/*")
+	} else if accept[0] == "" {
+		req.Header.Del("Accept") // how a user asks for none
+	}
+	return req, nil
+}
+
+// newTransport makes a connection per probe: what a kept connection says is not what a client would see.
+func (p *Probes) newTransport() *http.Transport {
+	return &http.Transport{
+		// "If scheme is set to HTTPS, the kubelet sends an HTTPS request skipping the certificate verification."
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+		ForceAttemptHTTP2:  true,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if asked, ok := ctx.Value(askedBy{}).(context.Context); ok {
+				ctx = asked
+			}
+			return p.dial(ctx, network, addr)
+		},
+	}
+}
+
+// askedBy carries the context of a probe to the dial. The transport cuts dials off from their requests, for the
+// sake of a later request; here it would leave one dial hanging per probe of a host that does not answer.
+type askedBy struct{}
+
+// dial opens a connection that leaves nothing behind: probes are many, and a socket in TIME_WAIT keeps a port.
+func (p *Probes) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := p.cfg.Dialer.DialContext(ctx, network, addr)
+	if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+		_ = tcp.SetLinger(1)
+	}
+	return conn, err
+}
+
+// checkHTTP: "Any code greater than or equal to 200 and less than 400 indicates success."
+func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
+	client := &http.Client{Transport: p.transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
+		if next.URL.Hostname() != via[0].URL.Hostname() {
+			return http.ErrUseLastResponse
+		}
+		if len(via) >= 10 {
+			return errors.New("stopped after 10 redirects")
+		}
+		return nil
+	}}
+	resp, err := client.Do(req.WithContext(context.WithValue(req.Context(), askedBy{}, req.Context())))
+	if err != nil {
+		return Failure, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
+	switch {
+	case resp.StatusCode < 200 || resp.StatusCode >= 400:
+		// The body is the application's, and events are read by others: it stays out.
+		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
+	case err != nil:
+		return Failure, fmt.Sprintf("read response of %s: %v", req.URL, err)
+	case resp.StatusCode >= 300:
+		return Warning, fmt.Sprintf("Probe terminated redirects, Response body: %s", body)
+	}
+	return Success, string(body)
+}
+
+// checkTCP: "If the connection is established, the probe is successful."
+func (p *Probes) checkTCP(ctx context.Context, addr string) (Outcome, string) {
+	conn, err := p.dial(ctx, "tcp", addr)
+	if err != nil {
+		return Failure, err.Error()
+	}
+	_ = conn.Close()
+	return Success, ""
+}
+
+// checkGRPC asks the gRPC health service.
+func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time.Duration) (Outcome, string) {
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUserAgent(p.cfg.UserAgent), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.dial(ctx, "tcp", addr) }))
+	if err != nil {
+		return Unknown, fmt.Sprintf("connect to %q: %v", addr, err)
+	}
+	defer func() { _ = conn.Close() }()
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	switch s := status.Convert(err); {
+	case err == nil && resp.Status == grpc_health_v1.HealthCheckResponse_SERVING:
+		return Success, "service healthy"
+	case err == nil:
+		return Failure, fmt.Sprintf("service unhealthy (responded with %q)", resp.Status.String())
+	case s.Code() == codes.Unimplemented:
+		return Failure, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + s.Message()
+	case s.Code() == codes.DeadlineExceeded:
+		return Failure, fmt.Sprintf("timeout: health rpc did not complete within %s", limit)
+	default:
+		return Failure, fmt.Sprintf("error: health rpc probe failed: %v", s.Message())
+	}
+}

@@ -1,0 +1,148 @@
+package probe
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/wherry-node/wherry/internal/base/work"
+)
+
+// execsPerPod bounds the commands that run, or wait for their turn, at once for the probes of one pod: each is a process in the
+// pod's containers and a call of the runtime, and a pod with a hundred containers must not take the places of all others. What
+// is over it is tried again after execAgain.
+const (
+	execsPerPod = 8
+	execAgain   = 100 * time.Millisecond
+)
+
+// launch starts the probes that are due and returns how long the next has to wait. Commands ask for their turn.
+func (p *Probes) launch(ctx context.Context) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for p.running < p.cfg.MaxParallel {
+		r, ok := p.timers.First()
+		if !ok {
+			break
+		}
+		if wait := r.At().Sub(now); wait > 0 {
+			return wait
+		}
+		p.timers.Pop()
+		if r.spec.Exec == nil {
+			p.start(ctx, r)
+			continue
+		}
+		if p.execs[r.c.ref.UID] >= execsPerPod {
+			p.timers.Put(r, now.Add(execAgain))
+			continue
+		}
+		p.execs[r.c.ref.UID]++
+		p.wg.Add(1) // for the wait
+		var turn bool
+		if r.job, turn = p.cfg.Work.Enter(class(r), r.c.ref.UID, &r.pace, func() { p.granted(ctx, r) }); turn {
+			p.start(ctx, r)
+			p.wg.Done()
+		}
+	}
+	return time.Hour // a probe that ends, or a new one, wakes us
+}
+
+// class is where a command waits: what a pod needs to be up goes before what is up, and before what has failed for long.
+func class(r *runner) work.Class {
+	switch {
+	case r.kind == Liveness && r.c.target.Critical:
+		return work.Vital
+	case r.kind == Startup, r.kind == Readiness && !r.c.ready && !r.failing():
+		return work.First
+	}
+	return work.Periodic
+}
+
+// failing reports whether the probe has failed as often in a row as it takes to count.
+func (r *runner) failing() bool {
+	_, failure := thresholds(r.spec)
+	return r.last == Failure && r.times >= failure
+}
+
+// granted is called when the command of a probe has its turn.
+func (p *Probes) granted(ctx context.Context, r *runner) {
+	defer p.wg.Done()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.dropped || ctx.Err() != nil {
+		r.job.Cut()
+		p.execEnded(r)
+		return
+	}
+	p.start(ctx, r)
+}
+
+// start runs a probe, for itself and for those of the container that would do the same now. Called with the lock held.
+func (p *Probes) start(ctx context.Context, r *runner) {
+	p.running++
+	p.wg.Add(1)
+	ctx, r.cancel = context.WithCancel(ctx)
+	b := batch{began: time.Now(), runners: append(make([]*runner, 0, 1), r), target: r.c.target, job: r.job}
+	for _, twin := range r.c.runners {
+		if twin == nil || twin == r || !identical(twin, r) || !p.leaves(twin, b.began) {
+			continue
+		}
+		twin.cancel = func() {} // it stops being waited for; the command goes on for the other
+		b.runners = append(b.runners, twin)
+	}
+	go p.run(ctx, b)
+}
+
+// identical reports whether two probes of one container do the same: what one finds out the other need not ask.
+func identical(a, b *runner) bool {
+	return timeout(a.spec) == timeout(b.spec) && equality.Semantic.DeepEqual(a.spec.ProbeHandler, b.spec.ProbeHandler)
+}
+
+// leaves takes a probe that is due out of the heap, or out of the wait for its turn.
+func (p *Probes) leaves(r *runner, now time.Time) bool {
+	switch {
+	case r.Waits() && !r.At().After(now):
+		p.timers.Remove(r)
+		return true
+	default:
+		return p.givesUp(r)
+	}
+}
+
+// givesUp takes a probe that waits for its turn out of that wait; false: it does not wait, or has just been given its turn. Called
+// with the lock held.
+func (p *Probes) givesUp(r *runner) bool {
+	if r.cancel != nil || r.job == nil || !r.job.Withdraw() {
+		return false
+	}
+	r.job = nil
+	p.execEnded(r)
+	p.wg.Done()
+	return true
+}
+
+// withdraw gives up the turns that probes wait for: no more of them run.
+func (p *Probes) withdraw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.pods {
+		for _, c := range e.containers {
+			for _, r := range c.runners {
+				if r != nil {
+					p.givesUp(r)
+				}
+			}
+		}
+	}
+}
+
+// execEnded counts a command of a pod off. Called with the lock held.
+func (p *Probes) execEnded(r *runner) {
+	uid := r.c.ref.UID
+	if p.execs[uid]--; p.execs[uid] == 0 {
+		delete(p.execs, uid)
+	}
+}

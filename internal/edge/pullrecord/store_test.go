@@ -1,0 +1,525 @@
+package pullrecord
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+)
+
+// node is a root directory and what the Store said about it.
+type node struct {
+	testing.TB
+	*Store
+	root string
+	said *bytes.Buffer
+}
+
+func newNode(t testing.TB) *node {
+	n := &node{TB: t, root: t.TempDir()}
+	n.restart()
+	return n
+}
+
+// restart is another agent on the same directory.
+func (n *node) restart() {
+	n.said = &bytes.Buffer{}
+	n.Store = New(n.root, slog.New(slog.NewTextHandler(n.said, nil)))
+}
+
+// place puts a file where the Store looks for it.
+func (n *node) place(dir, name, content string) string {
+	n.Helper()
+	path := filepath.Join(n.root, "image_manager", dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		n.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		n.Fatal(err)
+	}
+	return path
+}
+
+// files are the names in both directories.
+func (n *node) files() []string {
+	n.Helper()
+	var out []string
+	for _, dir := range []string{"pulling", "pulled"} {
+		entries, err := os.ReadDir(filepath.Join(n.root, "image_manager", dir))
+		if err != nil && !os.IsNotExist(err) {
+			n.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(out, dir+"/"+e.Name())
+		}
+	}
+	return out
+}
+
+func (n *node) claimed(image string, img *runtimeapi.Image) bool {
+	n.Helper()
+	ok, err := n.Claimed(image, img)
+	if err != nil {
+		n.Error(err)
+	}
+	return ok
+}
+
+const (
+	private = "reg.example.com/team/app:1"
+	id      = "sha256:aaaa"
+)
+
+// present is the image as the runtime describes it.
+func present() *runtimeapi.Image {
+	return &runtimeapi.Image{Id: id, RepoTags: []string{private}, RepoDigests: []string{"reg.example.com/team/app@sha256:" + strings.Repeat("d", 64)}}
+}
+
+func bySecret(uid, hash string) kubelet.ImagePullCredentials {
+	return kubelet.ImagePullCredentials{KubernetesSecrets: []kubelet.ImagePullSecret{{UID: uid, Namespace: "ns", Name: "s", CredentialHash: hash}}}
+}
+
+// The files have the places, names and bytes that Kubernetes' kubelet gives them. The names are those of
+// `printf %s NAME | sha256sum`.
+func TestFilesAreThoseOfKubernetes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // 2000-01-01 00:00:00 UTC
+		n := newNode(t)
+		if err := n.Begin(private); err != nil {
+			t.Fatal(err)
+		}
+		pulling := "pulling/sha256-fa8eb1f2ff0065354b3cf6b7a100edffd16df4f48f3f8aa1eb67fdc74b657670"
+		if diff := cmp.Diff([]string{pulling}, n.files()); diff != "" {
+			t.Fatal(diff)
+		}
+		check := func(path, want string) {
+			t.Helper()
+			raw, err := os.ReadFile(filepath.Join(n.root, "image_manager", path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, string(raw)); diff != "" {
+				t.Error(diff)
+			}
+		}
+		check(pulling, `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1","image":"reg.example.com/team/app:1"}`+"\n")
+		if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
+			t.Fatal(err)
+		}
+		n.End(private)
+		pulled := "pulled/sha256-6032ab112489c857ff2a4b58cd21bdb5df3112bedcb08855d83456178e8593ba"
+		if diff := cmp.Diff([]string{pulled}, n.files()); diff != "" {
+			t.Fatal(diff)
+		}
+		check(pulled, `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2000-01-01T00:00:00Z","imageRef":"sha256:aaaa",`+
+			`"credentialMapping":{"reg.example.com/team/app":{"kubernetesSecrets":[{"uid":"u1","namespace":"ns","name":"s","credentialHash":"h1"}]}}}`+"\n")
+		for _, path := range []string{"", "pulling", "pulled"} {
+			if st, err := os.Stat(filepath.Join(n.root, "image_manager", path)); err != nil || st.Mode().Perm() != 0o700 {
+				t.Errorf("%q: %v, %v", path, st.Mode(), err)
+			}
+		}
+		if intents, records := n.Count(); intents != 0 || records != 1 {
+			t.Errorf("counted %d, %d", intents, records)
+		}
+	})
+}
+
+// Records that Kubernetes' kubelet wrote, in either version, are read, and what this agent does not use stays in them.
+func TestRecordsOfKubernetesAreReadAndKept(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		n := newNode(t)
+		path := n.place("pulled", fileName(id), `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/`+version+`","lastUpdatedTime":"2025-06-21T12:26:40Z","imageRef":"`+id+
+			`","credentialMapping":{"docker.io/open":{"nodePodsAccessible":true},"reg.example.com/team/app":{"kubernetesServiceAccounts":[{"uid":"sa","namespace":"ns","name":"robot"}]}}}`)
+		r, pulled := n.Record(id)
+		if !pulled || !r.CredentialMapping["docker.io/open"].NodePodsAccessible {
+			t.Fatalf("%s: read %+v, %t: %s", version, r, pulled, n.said)
+		}
+		if err := n.Matched(private, id, bySecret("u1", "h1")); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`/v1beta1"`, `"docker.io/open":{"nodePodsAccessible":true}`, `"name":"robot"`, `"credentialHash":"h1"`} {
+			if !strings.Contains(string(raw), want) {
+				t.Errorf("%s: %s is not in %s", version, want, raw)
+			}
+		}
+		n.place("pulling", fileName(private), `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/`+version+`","image":"`+private+`"}`)
+		n.restart()
+		if !n.claimed("other", present()) {
+			t.Errorf("%s: the intent is not read: %s", version, n.said)
+		}
+	}
+}
+
+// An image that this agent pulled is known as such after a crash between any two steps, under any of its names.
+func TestAKillAtAnyStepLeavesTheImageClosed(t *testing.T) {
+	t.Parallel()
+	byDigest := present().RepoDigests[0]
+	steps := []func(*node){
+		func(n *node) {
+			if err := n.Begin(private); err != nil {
+				n.Fatal(err)
+			}
+		},
+		func(n *node) { // the image comes
+		},
+		func(n *node) {
+			if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
+				n.Fatal(err)
+			}
+		},
+		func(n *node) { n.End(private) },
+	}
+	for kill := 1; kill <= len(steps); kill++ {
+		n := newNode(t)
+		for _, step := range steps[:kill] {
+			step(n)
+		}
+		n.restart()
+		for _, name := range []string{private, byDigest, "app"} {
+			_, pulled := n.Record(id)
+			if !pulled && !n.claimed(name, present()) {
+				t.Errorf("killed after step %d: %s passes for preloaded", kill, name)
+			}
+		}
+		if err := n.Settle(time.Now(), []*runtimeapi.Image{present()}); err != nil {
+			t.Fatal(err)
+		}
+		r, pulled := n.Record(id)
+		if knows := len(r.CredentialMapping) > 0; !pulled || knows != (kill >= 3) {
+			t.Errorf("killed after step %d: settled as %+v, %t", kill, r, pulled)
+		}
+		if intents, _ := n.Count(); intents != 0 || n.claimed(private, present()) {
+			t.Errorf("killed after step %d: the intent stays", kill)
+		}
+	}
+}
+
+// An intent goes when the last pull of its image has ended, and not before.
+func TestIntentsAreCounted(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for range 2 {
+		if err := n.Begin(private); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.End(private)
+	if err := n.Settle(time.Now().Add(time.Hour), []*runtimeapi.Image{{Id: "other"}}); err != nil {
+		t.Fatal(err)
+	}
+	if intents, _ := n.Count(); intents != 1 || !n.claimed(private, present()) {
+		t.Error("the intent went with the first of two pulls")
+	}
+	n.End(private)
+	if intents, _ := n.Count(); intents != 0 || n.claimed(private, present()) || len(n.open) != 0 {
+		t.Error("the intent stays after the last")
+	}
+	n.End("never begun")
+}
+
+// A pull that was not waited for stays noted until the runtime's images say what came of it.
+func TestAPullThatWasLeftIsSettled(t *testing.T) {
+	t.Parallel()
+	others := []*runtimeapi.Image{{Id: "other"}}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		if err := n.Begin(private); err != nil {
+			t.Fatal(err)
+		}
+		n.Leave(private)
+		for range 3 { // it did not come yet; an empty list says nothing
+			time.Sleep(3 * time.Minute)
+			for _, images := range [][]*runtimeapi.Image{others, nil} {
+				if err := n.Settle(time.Now(), images); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !n.claimed(private, present()) {
+				t.Fatal("it was dropped while it may come")
+			}
+		}
+		time.Sleep(3 * time.Minute)
+		if err := n.Settle(time.Now(), nil); err != nil || !n.claimed(private, present()) {
+			t.Error("a list without images was believed")
+		}
+		if err := n.Settle(time.Now(), others); err != nil || n.claimed(private, present()) || len(n.files()) > 0 {
+			t.Errorf("it stays: %v, %q", err, n.files())
+		}
+	})
+}
+
+// However many pulls are left, what is remembered of them is bounded.
+func TestLeftPullsAreBounded(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for i := range maxOpen + 50 {
+		image := fmt.Sprintf("reg.example.com/%d", i)
+		if err := n.Begin(image); err != nil {
+			t.Fatal(err)
+		}
+		n.Leave(image)
+	}
+	if intents, _ := n.Count(); intents > maxOpen || len(n.open) != intents {
+		t.Errorf("%d files, %d remembered", intents, len(n.open))
+	}
+}
+
+// A record goes with its image, a damaged one too; one that was written since the list of images was asked for stays.
+func TestRecordsGoWithTheirImages(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, of := range []string{id, "sha256:gone"} {
+		if err := n.Pulled(private, of, bySecret("u1", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.place("pulled", fileName("sha256:damaged"), "{")
+	n.place("pulled", "README", "not ours")
+	images := []*runtimeapi.Image{present()}
+	if err := n.Settle(time.Now(), images); err != nil {
+		t.Fatal(err)
+	}
+	if _, records := n.Count(); records != 3 {
+		t.Errorf("%d records: some went that are not older than the list", records)
+	}
+	if err := n.Settle(time.Now().Add(2*time.Second), images); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"pulled/README", "pulled/" + fileName(id)}, n.files()); diff != "" {
+		t.Error(diff)
+	}
+	// A pull renews what it finds, so that a list from before it does not take the record away.
+	began := time.Now().Add(time.Hour)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(began))
+		if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Settle(began, []*runtimeapi.Image{{Id: "other"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, pulled := n.Record(id); !pulled {
+			t.Error("the record of a pull went for a list that is older")
+		}
+	})
+}
+
+// What cannot be read closes an image, is said, blocks nobody, and is replaced by the next pull.
+func TestDamageClosesAnImage(t *testing.T) {
+	t.Parallel()
+	good := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"` + id +
+		`","credentialMapping":{"reg.example.com/team/app":{"nodePodsAccessible":true}}}`
+	for name, content := range map[string]string{
+		"empty": "", "half": good[:len(good)/2], "binary": "\x00\xff", "of another image": strings.Replace(good, id, "sha256:bbbb", 1),
+		"another kind": strings.Replace(good, "ImagePulledRecord", "ImagePullIntent", 1), "a version to come": strings.Replace(good, "v1beta1", "v2", 1),
+		"a field to come": strings.Replace(good, `"imageRef"`, `"onlyOnTuesdays":true,"imageRef"`, 1), "two at once": good + good,
+		"twice the same field": strings.Replace(good, `"imageRef"`, `"imageRef":"x","imageRef"`, 1),
+		"too large":            good + strings.Repeat(" ", maxFile),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.place("pulled", fileName(id), content)
+			r, pulled := n.Record(id)
+			if !pulled || len(r.CredentialMapping) > 0 || !strings.Contains(n.said.String(), "cannot be read") {
+				t.Errorf("read as %+v, %t; said %q", r, pulled, n.said)
+			}
+			if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
+				t.Fatal(err)
+			}
+			n.restart()
+			if r, pulled := n.Record(id); !pulled || len(r.CredentialMapping["reg.example.com/team/app"].KubernetesSecrets) != 1 || n.said.Len() > 0 {
+				t.Errorf("after a pull: %+v, %t; said %q", r, pulled, n.said)
+			}
+			n.place("pulling", fileName(private), content)
+			n.restart()
+			if !n.claimed(private, &runtimeapi.Image{Id: id}) || !n.claimed("app", present()) {
+				t.Error("an intent that cannot be read does not close the image of its name")
+			}
+			if err := n.Settle(time.Now().Add(time.Hour), []*runtimeapi.Image{{Id: "other"}}); err != nil || !n.claimed(private, present()) {
+				t.Errorf("it went for its age alone: %v", err)
+			}
+			if err := n.Begin(private); err != nil {
+				t.Fatal(err)
+			}
+			n.End(private)
+			if n.claimed(private, present()) {
+				t.Error("it stays after a pull")
+			}
+		})
+	}
+}
+
+// What somebody puts in the place of a file is not followed and not waited for.
+func TestNoLinkIsFollowedAndNoFIFOWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	open := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"` + id +
+		`","credentialMapping":{"reg.example.com/team/app":{"nodePodsAccessible":true}}}`
+	elsewhere := filepath.Join(t.TempDir(), "open")
+	if err := os.WriteFile(elsewhere, []byte(open), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := n.place("pulled", fileName(id), "")
+	for _, make := range []func() error{
+		func() error { return os.Symlink(elsewhere, path) },
+		func() error { return syscall.Mkfifo(path, 0o600) },
+		func() error { return os.Mkdir(path, 0o700) },
+	} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if r, pulled := n.Record(id); !pulled || len(r.CredentialMapping) > 0 {
+			t.Errorf("read %+v, %t", r, pulled)
+		}
+	}
+}
+
+// A record does not grow beyond what is read again: who does not fit pulls again.
+func TestARecordIsBounded(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	var many kubelet.ImagePullCredentials
+	for i := range 3000 {
+		many.KubernetesSecrets = append(many.KubernetesSecrets, kubelet.ImagePullSecret{UID: fmt.Sprint(i), Name: strings.Repeat("n", 253), Namespace: strings.Repeat("m", 63), CredentialHash: strings.Repeat("h", 64)})
+	}
+	if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Pulled(private, id, many); err == nil || !strings.Contains(err.Error(), "would grow beyond") {
+		t.Errorf("got %v", err)
+	}
+	if r, pulled := n.Record(id); !pulled || len(r.CredentialMapping["reg.example.com/team/app"].KubernetesSecrets) != 1 {
+		t.Error("what was there is lost")
+	}
+}
+
+// Half-written files of a crash are nobody's records, and go.
+func TestTornFilesGo(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.place("pulling", fileName(private)+".tmp", `{"kind":`)
+	n.place("pulled", fileName(id)+".tmp", `{"kind":`)
+	n.place("pulled", fileName(id)+hostfs.Unfinished, `{"kind":`)
+	if n.claimed(private, present()) {
+		t.Error("a torn file counts")
+	}
+	if files := n.files(); len(files) > 0 {
+		t.Errorf("left: %q", files)
+	}
+}
+
+// Many pods pull one image with credentials of their own at the same time: each is in the record, and no intent is left.
+func TestParallelPullsOfOneImage(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			if err := n.Begin(private); err != nil {
+				t.Error(err)
+			}
+			if err := n.Pulled(private, id, bySecret(fmt.Sprint("u", i), fmt.Sprint("h", i))); err != nil {
+				t.Error(err)
+			}
+			n.End(private)
+		})
+	}
+	wg.Wait()
+	r, _ := n.Record(id)
+	if got := len(r.CredentialMapping["reg.example.com/team/app"].KubernetesSecrets); got != 16 {
+		t.Errorf("%d secrets recorded", got)
+	}
+	if intents, _ := n.Count(); intents != 0 || len(n.open) != 0 || len(n.Store.files.held) != 0 {
+		t.Errorf("%d intents, %d remembered", intents, len(n.open))
+	}
+}
+
+// A directory that cannot be read or written is an error of the pull, and closes what is not known.
+func TestAFailingDiskIsAnError(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	if err := os.WriteFile(filepath.Join(n.root, "image_manager"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Begin(private); err == nil {
+		t.Error("an intent was noted nowhere")
+	}
+	if claimed, err := n.Claimed(private, present()); !claimed || err == nil {
+		t.Errorf("claimed %t, %v", claimed, err)
+	}
+	if err := n.Pulled(private, id, bySecret("u1", "h1")); err == nil {
+		t.Error("a record was written nowhere")
+	}
+	if err := os.Remove(filepath.Join(n.root, "image_manager")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Begin(private); err != nil {
+		t.Errorf("the disk is back: %v", err)
+	}
+	n.End(private)
+}
+
+// No bytes crash the decoder, and what it takes is written back as the same.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"x","credentialMapping":{"a":{"kubernetesSecrets":[{"uid":"u","namespace":"n","name":"s","credentialHash":""}]},"b":{"nodePodsAccessible":true}}}`))
+	f.Add([]byte(`{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"app"}`))
+	f.Add([]byte(`{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","credentialMapping":null,"imageRef":"\ud800"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if intent, err := decodeIntent(raw); err == nil && intent.Image == "" {
+			t.Error("an intent names no image")
+		}
+		record, err := decodeRecord(raw)
+		if err != nil {
+			return
+		}
+		back, err := encode(record)
+		if err != nil {
+			return // a year beyond 9999 cannot be written
+		}
+		again, err := decodeRecord(back)
+		if err != nil {
+			t.Fatalf("%s: %v", back, err)
+		}
+		if diff := cmp.Diff(record.CredentialMapping, again.CredentialMapping, cmpopts.EquateEmpty()); diff != "" || record.ImageRef != again.ImageRef {
+			t.Errorf("%s", diff)
+		}
+	})
+}
+
+// An image's name, whatever it is, leads to no other place.
+func TestNamesOnDiskAreHashes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for _, image := range []string{"../../etc/passwd", "a/b:c@d", strings.Repeat("x", 4000)} {
+		if err := n.Begin(image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files := n.files(); slices.ContainsFunc(files, func(f string) bool { return !strings.HasPrefix(f, "pulling/sha256-") || len(f) != 79 }) {
+		t.Errorf("%q", files)
+	}
+}

@@ -1,0 +1,104 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+)
+
+// addDebugging adds the switches' endpoints: what is switched off says so.
+func (s *Server) addDebugging(add func(http.HandlerFunc, ...string)) {
+	en, src := &s.cfg.Enable, &s.cfg.Sources
+	if en.SystemLog && src.SystemLogDir != "" {
+		add(s.serveSystemLog, "GET /logs/")
+	} else {
+		add(disabled("logs endpoint is disabled."), "/logs/")
+	}
+	if en.Profiling {
+		add(serveProfile, "GET /debug/pprof/")
+	} else {
+		add(disabled("profiling endpoint is disabled."), "/debug/pprof/")
+	}
+	if en.Flags && src.SetVerbosity != nil {
+		add(s.serveVerbosity, "/debug/flags/v")
+	} else {
+		add(disabled("flags endpoint is disabled."), "/debug/flags/v")
+	}
+}
+
+// serveProfile answers /debug/pprof.
+func serveProfile(w http.ResponseWriter, r *http.Request) {
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
+}
+
+// serveVerbosity answers PUT /debug/flags/v: the body is the new level of -v.
+func (s *Server) serveVerbosity(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPut {
+		http.Error(w, "unsupported http method, use PUT with the new value as the body", http.StatusNotAcceptable)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<10))
+	if err != nil {
+		http.Error(w, fmt.Sprintf("error reading request body: %v", err), http.StatusBadRequest)
+		return
+	}
+	if err := s.cfg.Sources.SetVerbosity(strings.TrimSpace(string(body))); err != nil {
+		http.Error(w, fmt.Sprintf("v: %v", err), http.StatusBadRequest)
+		return
+	}
+	writeText(w)
+	fmt.Fprintf(w, "successfully set -v to %s", strings.TrimSpace(string(body)))
+}
+
+// serveSystemLog answers /logs/: the regular files of the system's log directory. A pod may have that directory as a volume and
+// put anything there: no link leads out of it, and what is no file is an error at once.
+func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("query") {
+		http.Error(w, "query: node log queries are not supported by this node; read files below /logs/", http.StatusNotImplemented)
+		return
+	}
+	files := hostfs.UntrustedFS(s.cfg.Sources.SystemLogDir)
+	if text := whyNot(files, strings.Trim(strings.TrimPrefix(r.URL.Path, "/logs/"), "/")); text != "" {
+		http.Error(w, text, http.StatusBadRequest)
+		return
+	}
+	http.StripPrefix("/logs/", http.FileServerFS(files)).ServeHTTP(w, r)
+}
+
+// whyNot says why a path of the log directory cannot be shown at all; of a file that is not there the file server tells.
+func whyNot(files fs.FS, path string) string {
+	f, err := files.Open(cmp.Or(path, "."))
+	if err == nil {
+		defer f.Close() //nolint:errcheck // only opened
+		if dir, ok := f.(fs.ReadDirFile); ok {
+			_, err = dir.ReadDir(-1)
+		}
+	}
+	switch {
+	case errors.Is(err, hostfs.ErrNotRegular):
+		return fmt.Sprintf("%s cannot be read: only files and directories are served, and this is neither", path)
+	case errors.Is(err, hostfs.ErrEscapes):
+		return fmt.Sprintf("%s cannot be read: a symbolic link leads out of the log directory", path)
+	case errors.Is(err, hostfs.ErrTooLarge):
+		return fmt.Sprintf("%s cannot be listed: the directory has too many entries; ask for a file by its name", path)
+	}
+	return ""
+}

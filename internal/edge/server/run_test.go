@@ -1,0 +1,194 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/test/bufconn"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/edge/server"
+	"github.com/wherry-node/wherry/internal/proof/plant"
+)
+
+// "Many nodes on one machine share one HTTPS listener, told apart by address."
+func TestManyServersBehindOneListener(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	nodes := map[string]http.Handler{}
+	for i := 1; i <= 3; i++ {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-of-%d", i)}}
+		reg := prometheus.NewRegistry()
+		s, err := server.New(server.Config{
+			NodeName: fmt.Sprintf("n%d", i), Authenticator: server.NewAuthenticator(server.AuthnConfig{Anonymous: true}),
+			Authorizer: server.AlwaysAllow{}, Pods: &node{pods: []*v1.Pod{p}}, Registerer: reg, Log: log,
+			Sources: server.Sources{Metrics: reg},
+		})
+		must(t, err)
+		nodes[fmt.Sprintf("127.0.0.%d", i)] = s.Handler()
+	}
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- server.Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			to, _, _ := net.SplitHostPort(r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
+			nodes[to].ServeHTTP(w, r)
+		}), server.ServeOptions{Log: log})
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	b := &bench{t: t}
+	c := b.client(nil, "")
+	for i := 1; i <= 3; i++ {
+		got := b.do(c, "GET", fmt.Sprintf("http://127.0.0.%d:%s/pods", i, port))
+		if want := fmt.Sprintf(`"name":"pod-of-%d"`, i); got.status != 200 || !contains(got.body, want) {
+			t.Errorf("node %d: %d %s", i, got.status, got.body)
+		}
+		got = b.do(c, "GET", fmt.Sprintf("http://127.0.0.%d:%s/metrics", i, port))
+		if !contains(got.body, `kubelet_http_requests_total{long_running="false",method="GET",path="pods",server_type="readwrite"} 1`) {
+			t.Errorf("node %d counts for others: %s", i, got.body)
+		}
+	}
+	cancel()
+	must(t, <-done)
+}
+
+// Requests that are being served when the end comes get their answers; nothing is left afterwards.
+func TestServeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which ends only with all that it began
+		l := bufconn.Listen(1 << 16)
+		ctx, cancel := context.WithCancel(context.Background())
+		begun, finish := make(chan struct{}), make(chan struct{})
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(begun)
+			<-r.Context().Done() // the end is told
+			<-finish
+			fmt.Fprint(w, "answer")
+		})
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)}) }()
+		b := &bench{t: t}
+		c := &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		}}
+		got := make(chan answer, 1)
+		go func() { got <- b.do(c, "GET", "http://node/") }()
+		<-begun
+		cancel()
+		select {
+		case <-done:
+			t.Error("Serve has ended before its handler")
+		case <-time.After(200 * time.Millisecond):
+		}
+		close(finish)
+		if a := <-got; a.body != "answer" {
+			t.Errorf("answer %q", a.body)
+		}
+		must(t, <-done)
+		c.CloseIdleConnections()
+	})
+}
+
+// A handler that ends neither with its context nor with its connection holds Serve up for its grace and no longer.
+func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bufconn.Listen(1 << 16)
+		ctx, cancel := context.WithCancel(context.Background())
+		begun, stuck := make(chan struct{}), make(chan struct{})
+		h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			close(begun)
+			<-stuck
+		})
+		var told strings.Builder
+		done := make(chan error, 1)
+		go func() {
+			done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.NewTextHandler(&told, nil))})
+		}()
+		c := &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		}}
+		go func() {
+			if resp, err := c.Get("http://node/"); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		<-begun
+		cancel()
+		at := time.Now()
+		must(t, <-done)
+		if took := time.Since(at); took != 4*time.Second {
+			t.Errorf("Serve returned after %v, want 4s", took)
+		}
+		if !contains(told.String(), "requests=1") {
+			t.Errorf("the log does not tell of the handler: %s", told.String())
+		}
+		close(stuck)
+		c.CloseIdleConnections()
+	})
+}
+
+// The same with a handler that really hangs in a system call: it opens a pipe that nobody writes to.
+func TestServeEndsBesideASystemCallThatHangs(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	must(t, unix.Mkfifo(pipe, 0o600))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, ended := make(chan struct{}), make(chan struct{})
+	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		defer close(ended)
+		close(begun)
+		fd, err := unix.Open(pipe, unix.O_RDONLY, 0)
+		must(t, errors.Join(err, unix.Close(fd)))
+	})
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, l, h, server.ServeOptions{Log: slog.New(slog.DiscardHandler)}) }()
+	go func() {
+		if resp, err := http.Get("http://" + l.Addr().String()); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	<-begun
+	cancel()
+	plant.Returns(t, func() { must(t, <-done) })
+	select {
+	case <-ended:
+		t.Error("the handler did not hang: the test shows nothing")
+	default:
+	}
+	w, err := unix.Open(pipe, unix.O_WRONLY, 0) // which lets the reader go
+	must(t, err)
+	<-ended
+	must(t, unix.Close(w))
+}
+
+// A listener that fails ends Run, with its name.
+func TestRunFails(t *testing.T) {
+	t.Parallel()
+	s, err := server.New(server.Config{
+		NodeName: "n", Authenticator: server.NewAuthenticator(server.AuthnConfig{}), Authorizer: server.AlwaysAllow{},
+		Pods: &node{}, Log: slog.New(slog.DiscardHandler),
+	})
+	must(t, err)
+	broken := listen(t)
+	must(t, broken.Close())
+	err = s.Run(t.Context(), server.Listeners{Health: listen(t), ReadOnly: broken})
+	if !errors.Is(err, net.ErrClosed) || !contains(err.Error(), "serve read-only port 127.0.0.1:") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,220 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// errUID: the pod of that name is another one now.
+var errUID = errors.New("pod not found")
+
+// target finds the pod of a request. It answers 404 itself.
+func (s *Server) target(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
+	p, ok := s.cfg.Pods.Pod(r.PathValue("namespace"), r.PathValue("pod"))
+	if !ok {
+		http.Error(w, "pod does not exist", http.StatusNotFound)
+		return nil, false
+	}
+	if uid := types.UID(r.PathValue("uid")); uid != "" && uid != p.UID && (s.cfg.MirrorUID == nil || uid != s.cfg.MirrorUID(p)) {
+		http.Error(w, errUID.Error(), http.StatusNotFound)
+		return nil, false
+	}
+	return p, true
+}
+
+// container finds the running container of a request. It answers 404 itself.
+func (s *Server) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *pod.Container, bool) {
+	p, ok := s.target(w, r)
+	if !ok {
+		return nil, nil, false
+	}
+	name := r.PathValue("container")
+	o, _ := s.cfg.Pods.Observed(p.UID)
+	if c := o.Newest(name); c != nil && c.State == pod.StateRunning {
+		return p, c, true
+	}
+	http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
+	return nil, nil, false
+}
+
+// streamsOf reads which streams a client wants.
+func streamsOf(q url.Values) (Streams, error) {
+	s := Streams{Stdin: q.Get("input") == "1", Stdout: q.Get("output") == "1", Stderr: q.Get("error") == "1", TTY: q.Get("tty") == "1"}
+	if s.TTY {
+		s.Stderr = false // a terminal has one output
+	}
+	if !s.Stdin && !s.Stdout && !s.Stderr {
+		return s, errors.New("you must specify at least 1 of stdin, stdout, stderr (query: input, output, error)")
+	}
+	return s, nil
+}
+
+// serveExec answers /exec.
+func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	streams, err := streamsOf(query)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if len(query["command"]) == 0 {
+		http.Error(w, "command: at least one is required", http.StatusBadRequest)
+		return
+	}
+	_, c, ok := s.container(w, r)
+	if !ok {
+		return
+	}
+	u, err := s.cfg.Runtime.Exec(r.Context(), c.ID, query["command"], streams)
+	s.stream(w, r, streamRequest{what: "exec", url: u, err: err, streams: streams})
+}
+
+// serveAttach answers /attach. Whether there is a terminal was decided when the container was made.
+func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
+	streams, err := streamsOf(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p, c, ok := s.container(w, r)
+	if !ok {
+		return
+	}
+	spec := pod.SpecOf(p, c.Name)
+	if spec == nil {
+		http.Error(w, fmt.Sprintf("container %s not found in pod %s", c.Name, p.Name), http.StatusNotFound)
+		return
+	}
+	if streams.TTY = spec.TTY; streams.TTY {
+		streams.Stderr = false
+	}
+	u, err := s.cfg.Runtime.Attach(r.Context(), c.ID, streams)
+	s.stream(w, r, streamRequest{what: "attach", url: u, err: err, streams: streams})
+}
+
+// streamRequest is a stream that the runtime has agreed to, or not.
+type streamRequest struct {
+	what    string
+	url     *url.URL
+	err     error
+	streams Streams
+}
+
+// stream connects the client with the runtime.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, q streamRequest) {
+	if q.err != nil {
+		writeRuntimeError(w, q.err)
+		return
+	}
+	if speaksV5(r) {
+		s.metrics.webSocket.WithLabelValues(q.what).Inc()
+		s.translate(w, r, q)
+		return
+	}
+	s.proxy(w, r, q.url)
+}
+
+// servePortForward answers /portForward.
+func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request) {
+	tunnel := tunnelled(r)
+	var ports []int32
+	if isWebSocket(r) && len(tunnel) == 0 {
+		var err error
+		if ports, err = portsOf(r.URL.Query()["port"]); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	p, ok := s.target(w, r)
+	if !ok {
+		return
+	}
+	o, _ := s.cfg.Pods.Observed(p.UID)
+	sandbox := o.NewestSandbox()
+	if sandbox == nil || !sandbox.Ready {
+		http.Error(w, fmt.Sprintf("pod not found (%q)", pod.RefOf(p).FullName()), http.StatusNotFound)
+		return
+	}
+	u, err := s.cfg.Runtime.PortForward(r.Context(), sandbox.ID, ports)
+	if err != nil {
+		writeRuntimeError(w, err)
+		return
+	}
+	if len(tunnel) > 0 {
+		s.metrics.webSocket.WithLabelValues("portforward").Inc()
+		s.tunnel(w, r, u, tunnel)
+		return
+	}
+	s.proxy(w, r, u)
+}
+
+// portsOf reads the ports that a WebSocket client forwards: it must name them at the beginning.
+func portsOf(values []string) (ports []int32, err error) {
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			n, err := strconv.ParseUint(part, 10, 16)
+			if err != nil || n == 0 {
+				return nil, fmt.Errorf("port: %q is not a port (1 to 65535)", part)
+			}
+			ports = append(ports, int32(n))
+		}
+	}
+	switch {
+	case len(ports) == 0:
+		return nil, errors.New("port: at least one is required over WebSocket")
+	case len(ports) > 128:
+		return nil, fmt.Errorf("port: %d are too many, at most 128 in one connection", len(ports))
+	}
+	return ports, nil
+}
+
+// serveRun answers /run: a command run to its end, and what it wrote.
+func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
+	cmd := r.URL.Query().Get("cmd")
+	if cmd == "" {
+		cmd = r.PostFormValue("cmd")
+	}
+	if cmd == "" {
+		http.Error(w, "cmd: a command is required", http.StatusBadRequest)
+		return
+	}
+	_, c, ok := s.container(w, r)
+	if !ok {
+		return
+	}
+	out, err := s.cfg.Runtime.ExecSync(r.Context(), c.ID, strings.Split(cmd, " "))
+	if err != nil {
+		writeRuntimeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json") // what clients of it know, whatever the command wrote
+	_, _ = w.Write(out)                                // the client is gone: nothing to tell it
+}
+
+// writeRuntimeError gives the runtime's refusal a status of HTTP.
+func writeRuntimeError(w http.ResponseWriter, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the client is gone, or the server stops
+	}
+	code := http.StatusInternalServerError
+	switch status.Code(err) { // looks through wrapping
+	case codes.NotFound:
+		code = http.StatusNotFound
+	case codes.ResourceExhausted:
+		w.Header().Set("Retry-After", "60")
+		code = http.StatusTooManyRequests
+	}
+	http.Error(w, err.Error(), code)
+}

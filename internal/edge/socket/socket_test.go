@@ -1,0 +1,74 @@
+package socket_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/wherry-node/wherry/internal/edge/socket"
+)
+
+// The control socket is for its owner only, belongs to one agent at a time, and is taken over from one that was killed.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "dir", "wherry.sock")
+	l, err := socket.Listen(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, want 0600: %v", info.Mode().Perm(), err)
+	}
+	if dir, err := os.Stat(filepath.Dir(path)); err != nil || dir.Mode().Perm() != 0o700 {
+		t.Errorf("mode of the directory %v, want 0700: %v", dir.Mode().Perm(), err)
+	}
+	if _, err := socket.Listen(path, ""); !errors.Is(err, socket.ErrInUse) {
+		t.Errorf("a second agent: %v, want %v", err, socket.ErrInUse)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	_ = stale.Close()
+	if l, err = socket.Listen(path, ""); err != nil {
+		t.Fatalf("after one that was killed: %v", err)
+	}
+	_ = l.Close()
+}
+
+// The private directory is closed to others, and is nobody else's.
+func TestPrivateDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for private, want := range map[string]os.FileMode{"": 0o755, dir: 0o700} {
+		l, err := socket.Listen(filepath.Join(dir, "wherry.sock"), private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
+		if st, err := os.Stat(dir); err != nil || private == dir && st.Mode().Perm() != want {
+			t.Errorf("private %q: mode %v, want %v (%v)", private, st.Mode().Perm(), want, err)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := socket.Listen(filepath.Join(link, "wherry.sock"), link); err == nil {
+		_ = l.Close()
+		t.Error("a link stands for the private directory")
+	}
+}

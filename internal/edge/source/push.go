@@ -1,0 +1,455 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// AnnotationStopped marks a pushed pod that was stopped and not removed: its containers stay for their logs.
+const AnnotationStopped = "wherry.dev/stopped"
+
+// LocalObjects receives the ConfigMaps and Secrets of a source, all of them each time.
+type LocalObjects interface {
+	Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v1.Secret)
+}
+
+// PushConfig is what a Push works with.
+type PushConfig struct {
+	// Dir keeps what was pushed, for the next agent; "": nothing is kept.
+	Dir string
+	// NodeName is the node's. With Suffix, the names of pods end with it as those of other static pods do, so that they
+	// are told apart in the API.
+	NodeName string
+	Suffix   bool
+	Target   Target
+	Objects  LocalObjects
+	// Missing, when set, names what a pod refers to and no manifest of this node has: a pod that lacks something is refused.
+	Missing func(p *v1.Pod) []string
+	// Others returns the source that wants another pod of this name, or pod.SourceNone. It is called with no lock held
+	// that Target takes.
+	Others func(namespace, name string) pod.Source
+	Log    *slog.Logger
+}
+
+// Push is the source of pods that are handed in over HTTP, with the ConfigMaps and Secrets that they refer to.
+//
+//	            POST (edited)
+//	           ┌────────────┐ a new pod; the old one ends before it begins
+//	POST ──► wanted ────────┘
+//	           │ │ DELETE
+//	      stop │ └───────► leaving ──(nothing runs any more)──► gone
+//	           ▼              ▲
+//	        stopped ──────────┘ DELETE
+//	           └─ POST: a new pod
+//
+// What a state is follows from the kept object: leaving and stopped pods have a deletion timestamp, stopped ones also
+// AnnotationStopped. Nothing is done before it is on disk, so that an agent that is killed goes on where it was.
+type Push struct {
+	cfg   PushConfig
+	store store
+
+	loaded chan struct{} // closed once the directory has been read
+	wake   chan struct{}
+
+	mu      sync.Mutex // held while one request is worked on; Target and Objects are called with it
+	records map[string]*record
+
+	endedMu sync.Mutex
+	ended   map[types.UID]bool // pods with a deletion timestamp of which nothing runs any more
+}
+
+// record is one pushed object, as it is kept.
+type record struct {
+	Pod       *v1.Pod       `json:"pod,omitempty"`
+	ConfigMap *v1.ConfigMap `json:"configMap,omitempty"`
+	Secret    *v1.Secret    `json:"secret,omitempty"`
+	// With are the pods, by name, that an object came with: it goes with the last of them. An object that was pushed alone
+	// has none, and stays until it is deleted.
+	With []string `json:"with,omitempty"`
+}
+
+// The kinds of pushed objects, as answers name them.
+const (
+	kindPod       = "Pod"
+	kindConfigMap = "ConfigMap"
+	kindSecret    = "Secret"
+)
+
+func (r *record) kind() string {
+	switch {
+	case r.Pod != nil:
+		return kindPod
+	case r.ConfigMap != nil:
+		return kindConfigMap
+	}
+	return kindSecret
+}
+
+func (r *record) meta() *metav1.ObjectMeta {
+	switch {
+	case r.Pod != nil:
+		return &r.Pod.ObjectMeta
+	case r.ConfigMap != nil:
+		return &r.ConfigMap.ObjectMeta
+	case r.Secret != nil:
+		return &r.Secret.ObjectMeta
+	}
+	return nil
+}
+
+func recordKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+func (r *record) key() string {
+	m := r.meta()
+	return recordKey(r.kind(), m.Namespace, m.Name)
+}
+
+// NewPush returns a Push; Run makes it answer.
+func NewPush(cfg PushConfig) *Push {
+	return &Push{
+		cfg: cfg, store: store{dir: cfg.Dir}, loaded: make(chan struct{}), wake: make(chan struct{}, 1),
+		records: map[string]*record{}, ended: map[types.UID]bool{},
+	}
+}
+
+// loadAgain is how soon a directory that could not be read is read again.
+const loadAgain = 5 * time.Second
+
+// Run reads what was pushed to earlier agents, then takes out pods that have ended, until ctx ends. A directory that
+// cannot be read is not an empty one: the source answers once it could be.
+func (p *Push) Run(ctx context.Context) error {
+	for {
+		records, err := p.store.load(p.cfg.Log)
+		if err == nil {
+			p.begin(records)
+			break
+		}
+		p.cfg.Log.Error("pushed pods not read; no pod is stopped for being unwanted until they are", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(loadAgain):
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.wake:
+			p.takeOut()
+		}
+	}
+}
+
+func (p *Push) begin(records []*record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var pods []*v1.Pod
+	for _, r := range records {
+		p.records[r.key()] = r
+		if r.Pod != nil {
+			pods = append(pods, r.Pod)
+		}
+	}
+	p.tellObjects() // before the pods that look for them
+	p.cfg.Target.Replace(pod.SourcePush, pods)
+	close(p.loaded)
+}
+
+// Ended says that nothing runs any more of a pod with a deletion timestamp. It does not block and may be repeated.
+func (p *Push) Ended(uid types.UID) {
+	p.endedMu.Lock()
+	known := p.ended[uid]
+	p.ended[uid] = true
+	p.endedMu.Unlock()
+	if known {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Push) hasEnded(uid types.UID) bool {
+	p.endedMu.Lock()
+	defer p.endedMu.Unlock()
+	return p.ended[uid]
+}
+
+func (p *Push) forget(uid types.UID) {
+	p.endedMu.Lock()
+	defer p.endedMu.Unlock()
+	delete(p.ended, uid)
+}
+
+// takeOut drops the pods that were leaving and have ended, and forgets the end of pods that are not here: a turn that began
+// before its pod was dropped tells of its end once more.
+func (p *Push) takeOut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.forgetOthers()
+	for _, r := range p.sorted(kindPod) {
+		if leaving(r.Pod) && p.hasEnded(r.Pod.UID) {
+			if err := p.drop(r); err != nil {
+				p.cfg.Log.Error("pushed pod that has ended stays, its file could not be removed", "pod", pod.RefOf(r.Pod), "err", err)
+			}
+		}
+	}
+}
+
+// forgetOthers is called with the lock held.
+func (p *Push) forgetOthers() {
+	here := make(map[types.UID]bool, len(p.records))
+	for _, r := range p.records {
+		if r.Pod != nil {
+			here[r.Pod.UID] = true
+		}
+	}
+	p.endedMu.Lock()
+	defer p.endedMu.Unlock()
+	maps.DeleteFunc(p.ended, func(uid types.UID, _ bool) bool { return !here[uid] })
+}
+
+// leaving reports whether a pod ends for good, and not only stops.
+func leaving(p *v1.Pod) bool {
+	return p.DeletionTimestamp != nil && p.Annotations[AnnotationStopped] == ""
+}
+
+// sorted lists the records of a kind by name. The lock is held, as in all below.
+func (p *Push) sorted(kind string) []*record {
+	var out []*record
+	for _, r := range p.records {
+		if r.kind() == kind {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *record) int { return cmp.Compare(a.key(), b.key()) })
+	return out
+}
+
+// drop forgets a pod, and the objects that came with it and with no other.
+func (p *Push) drop(r *record) error {
+	if err := p.store.remove(r); err != nil {
+		return err
+	}
+	delete(p.records, r.key())
+	p.forget(r.Pod.UID)
+	p.cfg.Target.Delete(pod.SourcePush, r.Pod)
+	changed := false
+	for _, o := range slices.Concat(p.sorted(kindConfigMap), p.sorted(kindSecret)) {
+		if o.meta().Namespace != r.Pod.Namespace || !slices.Contains(o.With, r.Pod.Name) {
+			continue
+		}
+		less := *o
+		less.With = slices.DeleteFunc(slices.Clone(o.With), func(name string) bool { return name == r.Pod.Name })
+		if len(less.With) > 0 {
+			if err := p.store.save(&less); err != nil {
+				p.cfg.Log.Error("pushed object not updated", "object", o.key(), "err", err)
+			}
+			p.records[o.key()] = &less
+			continue
+		}
+		if err := p.store.remove(o); err != nil {
+			p.cfg.Log.Error("pushed object not removed", "object", o.key(), "err", err)
+			continue
+		}
+		delete(p.records, o.key())
+		changed = true
+	}
+	if changed {
+		p.tellObjects()
+	}
+	return nil
+}
+
+func (p *Push) tellObjects() {
+	if p.cfg.Objects == nil {
+		return
+	}
+	var configMaps []*v1.ConfigMap
+	var secrets []*v1.Secret
+	for _, r := range p.records {
+		switch {
+		case r.ConfigMap != nil:
+			configMaps = append(configMaps, r.ConfigMap)
+		case r.Secret != nil:
+			secrets = append(secrets, r.Secret)
+		}
+	}
+	p.cfg.Objects.Replace(pod.SourcePush, configMaps, secrets)
+}
+
+// The results of a push for one object.
+const (
+	PushCreated    = "created"
+	PushConfigured = "configured" // another manifest than before
+	PushUnchanged  = "unchanged"
+	PushRestarted  = "restarted" // the same manifest, for a pod that had ended or been stopped
+)
+
+// Pushed is what became of one object of a request.
+type Pushed struct {
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid,omitempty"`
+	Result    string    `json:"result"`
+}
+
+// errOther is a pod that another source has.
+type errOther struct{ text string }
+
+func (e errOther) Error() string { return e.text }
+
+// errMissing is a pod that refers to what no manifest has.
+type errMissing struct{ text string }
+
+func (e errMissing) Error() string { return e.text }
+
+// put takes in what a manifest has, objects first, and says what became of each. It stops at the first that could not be
+// kept: what stands before it in the answer has been done.
+func (p *Push) put(m *Manifest, finished func(types.UID) bool) ([]Pushed, error) {
+	now := time.Now()
+	pods := make([]*v1.Pod, len(m.Pods))
+	for i, d := range m.Pods {
+		pods[i] = p.own(d.DeepCopy(), now)
+		if src := p.other(pods[i].Namespace, pods[i].Name); src != pod.SourceNone {
+			return nil, errOther{fmt.Sprintf("pod %s/%s is here already, from another source (%s): choose another name, or remove it there", pods[i].Namespace, pods[i].Name, src)}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []Pushed
+	done, err := p.putObjects(m, pods)
+	out = append(out, done...)
+	if err != nil {
+		return out, err
+	}
+	for _, n := range pods {
+		one, err := p.putPod(n, finished)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func (p *Push) other(namespace, name string) pod.Source {
+	if p.cfg.Others == nil {
+		return pod.SourceNone
+	}
+	return p.cfg.Others(namespace, name)
+}
+
+// own makes a decoded pod one of this node's own. Each time it is pushed anew it is another pod: its UID is chosen, and
+// kept, rather than computed.
+func (p *Push) own(d *v1.Pod, now time.Time) *v1.Pod {
+	name := d.Name
+	d.UID = uuid.NewUUID()
+	d = Origin{Source: pod.SourcePush, NodeName: p.cfg.NodeName, Seen: now}.Static(d)
+	if !p.cfg.Suffix {
+		d.Name = name
+	}
+	d.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second))
+	d.DeletionTimestamp, d.DeletionGracePeriodSeconds = nil, nil
+	delete(d.Annotations, AnnotationStopped)
+	return d
+}
+
+func (p *Push) putObjects(m *Manifest, pods []*v1.Pod) ([]Pushed, error) {
+	var records []*record
+	for _, c := range m.ConfigMaps {
+		records = append(records, &record{ConfigMap: c})
+	}
+	for _, s := range m.Secrets {
+		records = append(records, &record{Secret: s})
+	}
+	if len(records) == 0 {
+		return nil, nil
+	}
+	var out []Pushed
+	defer p.tellObjects()
+	for _, r := range records {
+		for _, n := range pods {
+			if n.Namespace == r.meta().Namespace {
+				r.With = append(r.With, n.Name)
+			}
+		}
+		old := p.records[r.key()]
+		result := PushCreated
+		if old != nil {
+			result = PushConfigured
+			if sameObject(old, r) {
+				result = PushUnchanged
+			}
+			if len(old.With) == 0 || len(r.With) == 0 {
+				r.With = nil // it was, or is now, wanted for itself
+			} else {
+				r.With = append(r.With, old.With...)
+			}
+		}
+		slices.Sort(r.With)
+		r.With = slices.Compact(r.With)
+		if result != PushUnchanged || !slices.Equal(old.With, r.With) {
+			if err := p.store.save(r); err != nil {
+				return out, err
+			}
+			p.records[r.key()] = r
+		}
+		out = append(out, Pushed{Kind: r.kind(), Namespace: r.meta().Namespace, Name: r.meta().Name, Result: result})
+	}
+	return out, nil
+}
+
+func sameObject(a, b *record) bool {
+	x, y := *a, *b
+	x.With, y.With = nil, nil
+	return string(encodeRecord(&x)) == string(encodeRecord(&y))
+}
+
+func (p *Push) putPod(n *v1.Pod, finished func(types.UID) bool) (Pushed, error) {
+	r := &record{Pod: n}
+	old := p.records[r.key()]
+	result := PushCreated
+	if old != nil {
+		same := old.Pod.Annotations[pod.AnnotationHash] == n.Annotations[pod.AnnotationHash]
+		switch {
+		case !same:
+			result = PushConfigured
+		case old.Pod.DeletionTimestamp != nil || finished(old.Pod.UID):
+			result = PushRestarted
+		default:
+			return Pushed{kindPod, n.Namespace, n.Name, old.Pod.UID, PushUnchanged}, nil
+		}
+	}
+	if p.cfg.Missing != nil {
+		if missing := p.cfg.Missing(n); len(missing) > 0 {
+			return Pushed{}, errMissing{fmt.Sprintf("pod %s/%s: %s", n.Namespace, n.Name, refersTo(missing))}
+		}
+	}
+	if err := p.store.save(r); err != nil {
+		return Pushed{}, err
+	}
+	p.records[r.key()] = r
+	if old != nil {
+		p.forget(old.Pod.UID)
+		p.cfg.Target.Delete(pod.SourcePush, old.Pod)
+	}
+	p.cfg.Target.Upsert(pod.SourcePush, n)
+	return Pushed{kindPod, n.Namespace, n.Name, n.UID, result}, nil
+}

@@ -1,0 +1,82 @@
+package source
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// The class of a static pod that names none, and its value.
+const (
+	nodeCritical      = "system-node-critical"
+	nodeCriticalValue = 2000001000
+	clusterCritical   = "system-cluster-critical"
+)
+
+// Origin says where a manifest's pods come from.
+type Origin struct {
+	Source   pod.Source
+	Name     string // of the file, URL or connection; a pod of another name is another pod
+	NodeName string
+	Seen     time.Time
+}
+
+// Static makes a decoded pod one of this node's own: "the kubelet appends the node's name to the static pod's", its UID
+// follows from what was written, where, and on which node, so that an agent that restarts finds it again and an edited
+// manifest is a new pod. It changes and returns p.
+func (o Origin) Static(p *v1.Pod) *v1.Pod {
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	hash := p.Annotations[pod.AnnotationHash]
+	p.Name += pod.StaticSuffix(o.NodeName)
+	if p.UID == "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s\x00%s\x00%s", o.NodeName, o.Source, o.Name, p.Namespace, p.Name, hash))
+		p.UID = types.UID(hex.EncodeToString(sum[:16]))
+		// "kubectl describe" looks for the events of a mirror under the UID that its annotation names.
+		p.Annotations[pod.AnnotationHash] = string(p.UID)
+	}
+	p.Annotations[pod.AnnotationSource] = o.Source.String()
+	p.Annotations[pod.AnnotationSeen] = o.Seen.Format(time.RFC3339Nano)
+	delete(p.Annotations, pod.AnnotationMirror)
+	p.Spec.NodeName = o.NodeName
+	tolerateAll(p)
+	prioritize(p)
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	return p
+}
+
+// tolerateAll: no taint ends a static pod, for nothing could start it elsewhere.
+func tolerateAll(p *v1.Pod) {
+	for _, t := range p.Spec.Tolerations {
+		if t.Operator == v1.TolerationOpExists && t.Key == "" && (t.Effect == "" || t.Effect == v1.TaintEffectNoExecute) && t.TolerationSeconds == nil {
+			return
+		}
+	}
+	p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+}
+
+// prioritize gives the pod the number of its class, which is the node's own unless it names one. The values of other
+// classes are known to the API server alone.
+func prioritize(p *v1.Pod) {
+	value := int32(nodeCriticalValue)
+	switch p.Spec.PriorityClassName {
+	case "":
+		if p.Spec.Priority != nil {
+			return
+		}
+		p.Spec.PriorityClassName = nodeCritical
+	case nodeCritical:
+	case clusterCritical:
+		value = 2000000000
+	default:
+		return
+	}
+	p.Spec.Priority = &value
+}

@@ -1,0 +1,388 @@
+package stats
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// MetricsConfig is what the catalogue needs. Registerer and NodeName are required.
+type MetricsConfig struct {
+	Registerer prometheus.Registerer
+	NodeName   string
+	Version    string // of Kubernetes, for kubernetes_build_info
+	// Pods are counted when the metrics are read; nil: kubelet_running_pods is absent.
+	Pods Pods
+	// Process adds process_* and go_*, which speak of the whole process: once per process.
+	Process bool
+	// PullRecords counts, when the metrics are read, the intents and records of image pulls that are on disk; nil: they are absent.
+	PullRecords func() (intents, records int)
+}
+
+// Metrics is the agent's own account, under the names that the field's dashboards and alerts know. Its methods may be
+// called concurrently and never block; other packages receive it through interfaces of their own. The methods of a nil *Metrics
+// do nothing.
+type Metrics struct {
+	podStart, podWorkerStart, podStatusSync prometheus.Histogram
+	podWorker                               *prometheus.HistogramVec
+	relist, relistInterval                  prometheus.Histogram
+	lastSeen                                prometheus.Gauge
+	discarded                               prometheus.Counter
+	operations, operationErrors             *prometheus.CounterVec
+	operationTime                           *prometheus.HistogramVec
+	sandboxTime                             *prometheus.HistogramVec
+	sandboxErrors                           *prometheus.CounterVec
+	startedPods, startedPodErrors           prometheus.Counter
+	startedOwn, startedOwnErrors            prometheus.Counter // with a user namespace
+	startedContainers, startedContainerErrs *prometheus.CounterVec
+	endedContainers                         *prometheus.CounterVec
+	pull                                    *prometheus.HistogramVec
+	ensured, verified                       *prometheus.CounterVec // images
+	evictions, rejections, restarted        *prometheus.CounterVec
+	probeLate                               *prometheus.HistogramVec
+}
+
+// NewMetrics registers the catalogue.
+func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
+	m := &Metrics{}
+	m.makePods()
+	m.makeRuntime()
+	all := []prometheus.Collector{
+		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
+		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, m.probeLate, named(cfg.NodeName), buildInfo(cfg.Version),
+	}
+	if cfg.Pods != nil {
+		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
+	}
+	if cfg.PullRecords != nil {
+		all = append(all, collector{func(out sink) { countPullRecords(cfg.PullRecords, out) }})
+	}
+	if cfg.Process {
+		all = append(all, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	}
+	for _, c := range all {
+		if err := cfg.Registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("register the agent's metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) makePods() {
+	minutes := []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from the first sight of a pod to its containers running", minutes)
+	m.podWorkerStart = histogram("kubelet_pod_worker_start_duration_seconds", "Seconds from the first sight of a pod to its worker's first turn", prometheus.DefBuckets)
+	m.podStatusSync = histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status to the API's acknowledgement",
+		[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})
+	m.podWorker = histograms("kubelet_pod_worker_duration_seconds", "Seconds of a worker's turn", prometheus.DefBuckets, "operation_type")
+	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes that were asked of the runtime"})
+	m.startedPodErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started"})
+	m.startedOwn = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Sandboxes with a user namespace that were asked of the runtime"})
+	m.startedOwnErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Pods with a user namespace whose sandbox or first containers could not be started"})
+	m.startedContainers = counters("kubelet_started_containers_total", "Containers asked of the runtime", "container_type")
+	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
+	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
+	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds of an image pull, by size of the image",
+		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
+	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for by pods, by pull policy and by what came of it", "pull_policy", "present_locally", "pull_required")
+	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Times that it was asked whether a pod may use an image that is present", "result")
+	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
+	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
+	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds between the time of a probe and its beginning: a late probe is not a failed one",
+		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
+	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came again under the UID of one that had just ended", "static")
+}
+
+func (m *Metrics) makeRuntime() {
+	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds of a relist", prometheus.DefBuckets)
+	m.relistInterval = histogram("kubelet_pleg_relist_interval_seconds", "Seconds between relists", prometheus.DefBuckets)
+	m.lastSeen = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "When a relist last ended well, in seconds since the epoch"})
+	// It stays 0: an event only marks a pod, and a mark is never dropped. Dashboards look for it.
+	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Events that were dropped; there are none"})
+	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
+	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")
+	m.operationErrors = counters("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed", "operation_type")
+	m.operationTime = histograms("kubelet_runtime_operations_duration_seconds", "Seconds of calls to the container runtime", wide, "operation_type")
+	m.sandboxTime = histograms("kubelet_run_podsandbox_duration_seconds", "Seconds of RunPodSandbox", prometheus.DefBuckets, "runtime_handler")
+	m.sandboxErrors = counters("kubelet_run_podsandbox_errors_total", "RunPodSandbox calls that failed", "runtime_handler")
+}
+
+func histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func named(node string) prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name; always 1"}, []string{"node"})
+	g.WithLabelValues(node).Set(1)
+	return g
+}
+
+// buildInfo splits v1.36.3+wherry.0.1.0 as Kubernetes does.
+func buildInfo(version string) prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_build_info", Help: "Always 1; the labels are what one asks for"},
+		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	g.WithLabelValues(major, minor, version, "", "", "", runtime.Version(), runtime.Compiler, runtime.GOOS+"/"+runtime.GOARCH).Set(1)
+	return g
+}
+
+func countPullRecords(count func() (intents, records int), out sink) {
+	intents, records := count()
+	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pullintents", "Image pulls on disk that have begun and not ended"), time.Time{}, float64(intents))
+	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pulledrecords", "Images on disk whose pulls are recorded"), time.Time{}, float64(records))
+}
+
+// countRunning counts when asked, so nothing has to be kept in step.
+func countRunning(pods Pods, out sink) {
+	running := newFamily(prometheus.GaugeValue, "kubelet_running_pods", "Pods that have a running sandbox")
+	states := newFamily(prometheus.GaugeValue, "kubelet_running_containers", "Containers by state", "container_state")
+	sandboxes, byState := 0, map[pod.ContainerState]int{}
+	for _, o := range pods.Observed() {
+		if s := o.NewestSandbox(); s != nil && s.Ready {
+			sandboxes++
+		}
+		for i := range o.Containers {
+			byState[o.Containers[i].State]++
+		}
+	}
+	out.put(running, time.Time{}, float64(sandboxes))
+	for state, n := range byState {
+		out.put(states, time.Time{}, float64(n), state.String())
+	}
+}
+
+// PodStarted notes a pod whose containers run, and how long that took.
+func (m *Metrics) PodStarted(took time.Duration) {
+	if m != nil {
+		m.podStart.Observe(took.Seconds())
+	}
+}
+
+// WorkerStarted notes how long a new pod waited for its first turn.
+func (m *Metrics) WorkerStarted(waited time.Duration) {
+	if m != nil {
+		m.podWorkerStart.Observe(waited.Seconds())
+	}
+}
+
+// Turn notes a worker's turn; operation is create (the first of a pod), sync, kill (while it ends) or terminated.
+func (m *Metrics) Turn(operation string, took time.Duration) {
+	if m != nil {
+		m.podWorker.WithLabelValues(operation).Observe(took.Seconds())
+	}
+}
+
+// StatusSent notes a status that the API acknowledged.
+func (m *Metrics) StatusSent(took time.Duration) {
+	if m != nil {
+		m.podStatusSync.Observe(took.Seconds())
+	}
+}
+
+// Relisted notes a relist: when it ended, how long it took, how long after the one before it began (zero: the first).
+func (m *Metrics) Relisted(at time.Time, took, interval time.Duration) {
+	if m == nil {
+		return
+	}
+	m.relist.Observe(took.Seconds())
+	if interval > 0 {
+		m.relistInterval.Observe(interval.Seconds())
+	}
+	m.lastSeen.Set(float64(at.UnixNano()) / second)
+}
+
+// SandboxStarted notes that a sandbox was asked for, with a user namespace of its own or not.
+func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	m.sandboxTime.WithLabelValues(handler).Observe(took.Seconds())
+	m.startedPods.Inc()
+	if own {
+		m.startedOwn.Inc()
+	}
+	if err == nil {
+		return
+	}
+	m.sandboxErrors.WithLabelValues(handler).Inc()
+	m.startedPodErrors.Inc()
+	if own {
+		m.startedOwnErrors.Inc()
+	}
+}
+
+// ContainerStarted notes a container that was created and started, or failed with a reason such as
+// CreateContainerError. kind is container, init_container or ephemeral_container; own: it is the first try in a pod with a
+// user namespace.
+func (m *Metrics) ContainerStarted(kind string, own bool, reason string) {
+	if m == nil {
+		return
+	}
+	m.startedContainers.WithLabelValues(kind).Inc()
+	if reason != "" {
+		m.startedContainerErrs.WithLabelValues(kind, reason).Inc()
+		if own {
+			m.startedOwnErrors.Inc()
+		}
+	}
+}
+
+// ContainerEnded notes a container that ended, with the reason that its status has, such as Completed or OOMKilled. Codes that
+// no process can end with and reasons that are a runtime's own count as other: each pair of them is a series, for as long as
+// the agent lives.
+func (m *Metrics) ContainerEnded(kind string, exitCode int32, reason string) {
+	if m == nil {
+		return
+	}
+	code := other
+	if exitCode >= 0 && exitCode <= 255 {
+		code = strconv.Itoa(int(exitCode))
+	}
+	m.endedContainers.WithLabelValues(kind, code, endReason(reason)).Inc()
+}
+
+// other is the label of what has none of its own.
+const other = "other"
+
+// endReason is the label of a reason that a container ended for: those of Kubernetes and of the common runtimes are kept.
+func endReason(reason string) string {
+	switch reason {
+	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted",
+		"RestartingAllContainers", "StartError", "Unknown", "seccomp killed":
+		return reason
+	}
+	return other
+}
+
+// ImagePulled notes a pull; bytes is the image's size.
+func (m *Metrics) ImagePulled(bytes uint64, took time.Duration) {
+	if m != nil {
+		m.pull.WithLabelValues(sizeBucket(bytes)).Observe(took.Seconds())
+	}
+}
+
+// ImageEnsured notes an image that a pod asked for: whether it was present and had to be pulled, as true, false or unknown.
+func (m *Metrics) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
+	if m != nil {
+		m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pulled).Inc()
+	}
+}
+
+// ImageVerified notes what came of asking whether a pod may use an image that is present.
+func (m *Metrics) ImageVerified(result string) {
+	if m != nil {
+		m.verified.WithLabelValues(result).Inc()
+	}
+}
+
+// ProbeBegan notes how late a probe began; kind is Liveness, Readiness or Startup.
+func (m *Metrics) ProbeBegan(kind string, late time.Duration) {
+	if m != nil {
+		m.probeLate.WithLabelValues(kind).Observe(late.Seconds())
+	}
+}
+
+// Evicted notes a pod evicted for a signal such as memory.available.
+func (m *Metrics) Evicted(signal string) {
+	if m != nil {
+		m.evictions.WithLabelValues(signal).Inc()
+	}
+}
+
+// Rejected notes a pod that was not admitted, with the reason that its status has. A reason that names a resource of the
+// cluster's own counts as OutOfExtendedResources, so that there are never many.
+func (m *Metrics) Rejected(reason string) {
+	if m == nil {
+		return
+	}
+	if what, out := strings.CutPrefix(reason, "OutOf"); out {
+		switch v1.ResourceName(what) {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods:
+		default:
+			reason = "OutOfExtendedResources"
+		}
+	}
+	m.rejections.WithLabelValues(reason).Inc()
+}
+
+// Restarted notes a pod that a source named again while one of its UID was on its way out.
+func (m *Metrics) Restarted(static bool) {
+	if m != nil {
+		label := ""
+		if static {
+			label = "true"
+		}
+		m.restarted.WithLabelValues(label).Inc()
+	}
+}
+
+// Operation notes a call to the runtime, by its CRI name: RunPodSandbox.
+func (m *Metrics) Operation(method string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	name := operationName(method)
+	m.operations.WithLabelValues(name).Inc()
+	m.operationTime.WithLabelValues(name).Observe(took.Seconds())
+	if err != nil {
+		m.operationErrors.WithLabelValues(name).Inc()
+	}
+}
+
+// operationName is the field's label of a CRI call: run_podsandbox of RunPodSandbox.
+func operationName(method string) string {
+	switch method {
+	case "UpdateContainerResources":
+		return "update_container"
+	case "ReopenContainerLog":
+		return "reopen_container_log"
+	}
+	method = strings.ReplaceAll(method, "PodSandbox", "Podsandbox")
+	var b strings.Builder
+	for i, r := range method {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// sizeBucket names the range that a size is in.
+func sizeBucket(bytes uint64) string {
+	if bytes == 0 {
+		return "N/A"
+	}
+	const mb, gb = 1 << 20, 1 << 30
+	for _, b := range [...]struct {
+		from uint64
+		name string
+	}{
+		{100 * gb, "GT100GB"}, {50 * gb, "50GB-100GB"}, {20 * gb, "20GB-50GB"}, {10 * gb, "10GB-20GB"}, {5 * gb, "5GB-10GB"}, {gb, "1GB-5GB"},
+		{500 * mb, "500MB-1GB"}, {100 * mb, "100MB-500MB"}, {50 * mb, "50MB-100MB"}, {10 * mb, "10MB-50MB"}, {0, "0-10MB"},
+	} {
+		if bytes > b.from {
+			return b.name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,165 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// diskReader measures the filesystems for one summary, each once.
+type diskReader struct {
+	s      *Stats
+	ctx    context.Context
+	at     time.Time
+	spaces map[string]*statsapi.FsStats
+}
+
+// diskWithin bounds the measuring for one summary.
+const diskWithin = 2 * time.Minute
+
+func (s *Stats) disks(ctx context.Context, at time.Time) *diskReader {
+	return &diskReader{s: s, ctx: ctx, at: at, spaces: map[string]*statsapi.FsStats{}}
+}
+
+// device is the name of the device that path lies on; a filesystem without one has its number.
+func (d *diskReader) device(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return deviceName(d.s.cfg.HostRoot, fmt.Sprintf("%d:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
+}
+
+// space is what the filesystem at path has, without a used amount. It returns a copy; nil: not measured.
+func (d *diskReader) space(path string) *statsapi.FsStats {
+	if d.s.cfg.Disk == nil || path == "" {
+		return nil
+	}
+	have, ok := d.spaces[path]
+	if !ok {
+		capacity, available, inodes, inodesFree, err := d.s.cfg.Disk.DiskSpace(path)
+		if err != nil {
+			d.s.cfg.Log.Warn("stats are incomplete: " + err.Error())
+		} else {
+			have = &statsapi.FsStats{Time: metav1.NewTime(d.at), CapacityBytes: &capacity, AvailableBytes: &available, Inodes: &inodes, InodesFree: &inodesFree}
+		}
+		d.spaces[path] = have
+	}
+	if have == nil {
+		return nil
+	}
+	return ptr(*have)
+}
+
+func (d *diskReader) runtime() *statsapi.RuntimeStats {
+	images, containers := d.s.imageFs(d.ctx)
+	if images == nil {
+		return nil
+	}
+	return &statsapi.RuntimeStats{ImageFs: d.usageOn(images), ContainerFs: d.usageOn(containers)}
+}
+
+// usageOn is a usage that the runtime reports, with the size of the filesystem it lies on.
+func (d *diskReader) usageOn(u *runtimeapi.FilesystemUsage) *statsapi.FsStats {
+	if u == nil {
+		return nil
+	}
+	out := d.space(u.GetFsId().GetMountpoint())
+	if out == nil {
+		out = &statsapi.FsStats{}
+	}
+	out.Time = metav1.NewTime(stamp(u.GetTimestamp()))
+	out.UsedBytes, out.InodesUsed = value(u.GetUsedBytes()), value(u.GetInodesUsed())
+	return out
+}
+
+// pod adds what the pod and its containers take on disk.
+func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
+	total := d.space(d.s.cfg.RootDir)
+	add := func(part *statsapi.FsStats) {
+		if total != nil && part != nil {
+			total.UsedBytes, total.InodesUsed = sum(total.UsedBytes, part.UsedBytes), sum(total.InodesUsed, part.InodesUsed)
+		}
+	}
+	for i := range p.containers {
+		c := &out.Containers[i]
+		c.Rootfs = d.usageOn(p.containers[i].writable)
+		c.Logs = d.logs(p.containers[i].logDir)
+		add(c.Rootfs)
+		add(c.Logs)
+	}
+	add(d.files(p))
+	for _, v := range d.volumes(p) {
+		one := statsapi.VolumeStats{Name: v.Name, FsStats: statsapi.FsStats{
+			Time: metav1.NewTime(v.Time), CapacityBytes: &v.CapacityBytes, AvailableBytes: &v.AvailableBytes, UsedBytes: &v.UsedBytes,
+			Inodes: &v.Inodes, InodesFree: &v.InodesFree, InodesUsed: &v.InodesUsed,
+		}}
+		if v.PVCName != "" {
+			one.PVCRef = &statsapi.PVCReference{Namespace: v.PVCNamespace, Name: v.PVCName}
+		}
+		out.VolumeStats = append(out.VolumeStats, one)
+		if v.Ephemeral {
+			add(&one.FsStats)
+		}
+	}
+	if total != nil && total.UsedBytes != nil {
+		out.EphemeralStorage = total
+	}
+}
+
+func (d *diskReader) logs(dir string) *statsapi.FsStats {
+	if d.s.cfg.LogDir == "" {
+		return nil
+	}
+	out := d.space(d.s.cfg.LogDir)
+	if out == nil {
+		return nil
+	}
+	bytes, inodes, err := d.s.cfg.Disk.UntrustedDiskUsage(d.ctx, dir, crispec.LogDepth-1)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.s.cfg.Log.Warn("stats are incomplete: " + err.Error())
+		}
+		return nil
+	}
+	out.UsedBytes, out.InodesUsed = &bytes, &inodes
+	return out
+}
+
+// files are the hosts file and the termination messages of the pod: containers write to them.
+func (d *diskReader) files(p *podReading) *statsapi.FsStats {
+	if d.s.cfg.Volumes == nil {
+		return nil
+	}
+	bytes, inodes, err := d.s.cfg.Volumes.FilesUsage(p.ref.UID)
+	if err != nil {
+		d.s.cfg.Log.Warn("stats are incomplete: measure files of pod " + p.ref.String() + ": " + err.Error())
+	}
+	return &statsapi.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}
+}
+
+func (d *diskReader) volumes(p *podReading) []Volume {
+	if d.s.cfg.Volumes == nil {
+		return nil
+	}
+	list, err := d.s.cfg.Volumes.VolumeUsage(d.ctx, p.ref.UID)
+	if err != nil {
+		d.s.cfg.Log.Warn("stats are incomplete: measure volumes of pod " + p.ref.String() + ": " + err.Error())
+	}
+	return list
+}

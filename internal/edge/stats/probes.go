@@ -1,0 +1,56 @@
+package stats
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Probed is what /metrics/probes serves: how often the probes of the node's containers succeeded and failed, and how long they
+// took. It is a registry of its own, because its series come and go with pods. Methods may be called concurrently and never
+// block.
+type Probed struct {
+	registry *prometheus.Registry
+	total    *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+}
+
+// NewProbed returns an account without a series.
+func NewProbed() (*Probed, error) {
+	p := &Probed{
+		registry: prometheus.NewRegistry(),
+		total: counters("prober_probe_total", "Runs of a liveness, readiness or startup probe of a container, by result",
+			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
+		took: histograms("prober_probe_duration_seconds", "Seconds of a probe's run", prometheus.DefBuckets,
+			"probe_type", "container", "pod", "namespace", "pod_uid"),
+	}
+	for _, c := range []prometheus.Collector{p.total, p.took} {
+		if err := p.registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Ran notes one run of a probe. Kind is Liveness, Readiness or Startup, result successful, failed or unknown.
+func (p *Probed) Ran(ref pod.Ref, container, kind, result string, took time.Duration) {
+	p.total.WithLabelValues(kind, result, container, ref.Name, ref.Namespace, string(ref.UID)).Inc()
+	p.took.WithLabelValues(kind, container, ref.Name, ref.Namespace, string(ref.UID)).Observe(took.Seconds())
+}
+
+// Forget drops the series of a pod that is gone.
+func (p *Probed) Forget(uid types.UID) {
+	of := prometheus.Labels{"pod_uid": string(uid)}
+	p.total.DeletePartialMatch(of)
+	p.took.DeletePartialMatch(of)
+}
+
+// Handler serves the account.
+func (p *Probed) Handler() http.Handler {
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
+}

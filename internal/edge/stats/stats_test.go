@@ -1,0 +1,301 @@
+package stats
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// TestEndpoints compares all that the three endpoints say with testdata: control groups of both versions, and a
+// simulated node that has none.
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(t *testing.T, c *Config){
+		"v2": func(t *testing.T, c *Config) {
+			c.HostRoot, c.PodsGroup = hostV2(t), "/kubepods.slice"
+			stub := (&runtimeStub{sandboxErr: errors.New("must not be asked")}).main(1, at(0))
+			c.Runtime, c.Images = stub, stub
+			c.SystemGroups = map[string]SystemGroup{
+				"kubelet": {Path: "/kubepods.slice/kubepods-burstable.slice", Started: at(-30)}, "runtime": {Path: "/kubepods.slice/kubepods-burstable.slice"},
+				"misc": {Path: "/gone"},
+			}
+		},
+		"v1": func(t *testing.T, c *Config) {
+			c.HostRoot, c.PodsGroup = hostV1(t), "/kubepods"
+			stub := (&runtimeStub{}).main(1, at(0))
+			c.Runtime, c.Images = stub, stub
+		},
+		"simulated": func(t *testing.T, c *Config) {
+			c.HostRoot = t.TempDir()
+			stub := (&runtimeStub{sandboxErr: status.Error(codes.Unimplemented, "no")}).main(2_000_000_000, at(0))
+			c.Runtime = stub
+		},
+		"sandbox-stats": func(t *testing.T, c *Config) {
+			c.HostRoot = t.TempDir()
+			stub := (&runtimeStub{}).main(2_000_000_000, at(0))
+			stub.sandboxes = []*runtimeapi.PodSandboxStats{{
+				Attributes: &runtimeapi.PodSandboxAttributes{Id: "sss"},
+				Linux: &runtimeapi.LinuxPodSandboxStats{
+					Cpu:     &runtimeapi.CpuUsage{Timestamp: at(0).UnixNano(), UsageCoreNanoSeconds: number(3_000_000_000), UsageNanoCores: number(5)},
+					Memory:  &runtimeapi.MemoryUsage{Timestamp: at(0).UnixNano(), WorkingSetBytes: number(6000000), Psi: &runtimeapi.PsiStats{Some: &runtimeapi.PsiData{Total: 9, Avg10: 1}}},
+					Network: &runtimeapi.NetworkUsage{DefaultInterface: &runtimeapi.NetworkInterfaceUsage{Name: "eth0", RxBytes: number(1), TxBytes: number(2)}},
+					Process: &runtimeapi.ProcessUsage{ProcessCount: number(4)},
+				},
+			}}
+			c.Runtime = stub
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStats(t, func(c *Config) { change(t, c) })
+			golden(t, name+".summary.json", get(t, s.Summary(), "/stats/summary"))
+			golden(t, name+".resource.prom", get(t, s.Resource(), "/metrics/resource"))
+			golden(t, name+".cadvisor.prom", get(t, s.CAdvisor(), "/metrics/cadvisor"))
+		})
+	}
+}
+
+// metrics-server asks /metrics/resource; where the files have the answer, the runtime is left alone.
+func TestResourceDoesNotAskTheRuntime(t *testing.T) {
+	t.Parallel()
+	stub := &runtimeStub{err: errors.New("must not be asked"), sandboxErr: errors.New("must not be asked")}
+	s := newStats(t, func(c *Config) { c.HostRoot, c.PodsGroup, c.Runtime = hostV2(t), "/kubepods.slice", stub })
+	body := get(t, s.Resource(), "/metrics/resource")
+	if len(stub.asked) > 0 || !strings.Contains(body, "resource_scrape_error 0") {
+		t.Errorf("asked for %v:\n%s", stub.asked, body)
+	}
+	if want := `container_cpu_usage_seconds_total{container="main",namespace="default",pod="web"} 1 1700000000000`; !strings.Contains(body, want) {
+		t.Errorf("no %s in\n%s", want, body)
+	}
+}
+
+func TestScrapeErrorIsTold(t *testing.T) {
+	t.Parallel()
+	s := newStats(t, func(c *Config) { c.HostRoot, c.Runtime = t.TempDir(), &runtimeStub{err: errors.New("down")} })
+	for _, want := range []string{"resource_scrape_error 1", "scrape_error 1"} {
+		if body := get(t, s.Resource(), "/metrics/resource"); !strings.Contains(body, want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+}
+
+func TestOnlyCPUAndMemory(t *testing.T) {
+	t.Parallel()
+	s := newStats(t, func(c *Config) { c.HostRoot, c.PodsGroup = hostV2(t), "/kubepods.slice" })
+	var sum statsapi.Summary
+	if err := json.Unmarshal([]byte(get(t, s.Summary(), "/stats/summary?only_cpu_and_memory=true")), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum.Node.Fs != nil || sum.Node.Network != nil || sum.Pods[0].EphemeralStorage != nil || sum.Pods[0].Containers[0].CPU == nil {
+		t.Errorf("only CPU and memory were asked for: %+v", sum)
+	}
+	w := httptest.NewRecorder()
+	s.Summary().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/stats/summary?only_cpu_and_memory=perhaps", nil))
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("a bad value gets %d", w.Code)
+	}
+}
+
+func TestRates(t *testing.T) {
+	t.Parallel()
+	r := rates{last: map[string]sample{}}
+	type step struct {
+		second int
+		nanos  uint64
+		since  time.Time
+		want   uint64
+		known  bool
+	}
+	for name, steps := range map[string][]step{
+		"the first is over its life": {{0, 50_000_000_000, at(-100), 500_000_000, true}},
+		"nothing is known of its life": {
+			{0, 5_000_000_000, time.Time{}, 0, false}, {3, 9_000_000_000, time.Time{}, 0, false}, {10, 6_000_000_000, time.Time{}, 100_000_000, true},
+		},
+		"two questions in a row have one answer": {
+			{0, 0, at(-10), 0, true}, {10, 1_000_000_000, at(-10), 100_000_000, true}, {12, 3_000_000_000, at(-10), 100_000_000, true},
+			{20, 3_000_000_000, at(-10), 200_000_000, true},
+		},
+		"a counter that starts anew": {{0, 9_000_000_000, at(-10), 900_000_000, true}, {10, 1_000_000_000, at(5), 200_000_000, true}},
+		"a container too young":      {{0, 9, at(0), 0, false}},
+	} {
+		for i, s := range steps {
+			got, known := r.of(name, s.nanos, at(s.second), s.since)
+			if got != s.want || known != s.known {
+				t.Errorf("%s, reading %d: %d %t, want %d %t", name, i, got, known, s.want, s.known)
+			}
+		}
+	}
+	r.keep(map[string]bool{"a container too young": true})
+	if len(r.last) != 1 {
+		t.Errorf("%d samples are kept of containers that are gone", len(r.last)-1)
+	}
+}
+
+// A container that has gone leaves nothing behind.
+func TestSamplesGoWithTheirContainers(t *testing.T) {
+	t.Parallel()
+	list := onePod()
+	s := newStats(t, func(c *Config) {
+		c.HostRoot, c.PodsGroup, c.Pods = hostV2(t), "/kubepods.slice", podsFunc(func() []*pod.Observed { return list })
+	})
+	s.Read(t.Context())
+	if _, ok := s.rates.last["ccc"]; !ok {
+		t.Fatal("no sample of a running container")
+	}
+	list = nil
+	s.Read(t.Context())
+	if _, ok := s.rates.last["ccc"]; ok || len(s.rates.last) != 2 {
+		t.Errorf("samples of nothing: %v", s.rates.last)
+	}
+}
+
+type podsFunc func() []*pod.Observed
+
+func (f podsFunc) Observed() []*pod.Observed { return f() }
+
+func TestFindGroups(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		top   string
+		paths []string
+		want  found
+	}{
+		"cgroupfs": {"/x/kubepods", []string{
+			"/x/kubepods/podg/c1", "/x/kubepods/burstable/podb/c2", "/x/kubepods/besteffort/pode/crio-conmon-c3", "/x/kubepods/other/podx/c4",
+		}, found{
+			pods:       map[types.UID]string{"g": "/x/kubepods/podg", "b": "/x/kubepods/burstable/podb", "e": "/x/kubepods/besteffort/pode"},
+			containers: map[string]string{"c1": "/x/kubepods/podg/c1", "c2": "/x/kubepods/burstable/podb/c2"},
+			classes:    []string{"/x/kubepods/besteffort", "/x/kubepods/burstable"},
+		}},
+		"systemd": {"/kubepods.slice", []string{
+			"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice/crio-c1.scope", "/kubepods.slice/kubepods-podc_d.slice/cri-containerd-c2.scope",
+		}, found{
+			pods: map[types.UID]string{"a-b": "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice", "c-d": "/kubepods.slice/kubepods-podc_d.slice"},
+			containers: map[string]string{
+				"c1": "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poda_b.slice/crio-c1.scope", "c2": "/kubepods.slice/kubepods-podc_d.slice/cri-containerd-c2.scope",
+			},
+			classes: []string{"/kubepods.slice/kubepods-besteffort.slice"},
+		}},
+		"no pod has run yet": {"/kubepods", nil, found{pods: map[types.UID]string{}, containers: map[string]string{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			for _, p := range tc.paths {
+				if err := os.MkdirAll(filepath.Join(root, "sys/fs/cgroup/memory", p), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := openTree(root).find(tc.top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(found{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPodsWorkingSet(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		group string
+		want  uint64
+		ok    bool
+	}{"the pods'": {"/kubepods.slice", 20000000, true}, "none": {"", 0, false}, "gone": {"/other", 0, false}} {
+		s := newStats(t, func(cfg *Config) { cfg.HostRoot, cfg.PodsGroup = hostV2(t), c.group })
+		if got, ok := s.PodsWorkingSet(); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %v, want %d, %v", name, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+// A node with a hundred pods is measured in milliseconds.
+func BenchmarkResource(b *testing.B) {
+	root := b.TempDir()
+	var list pods
+	for i := range 100 {
+		uid := types.UID(fmt.Sprintf("uid%d", i))
+		id := fmt.Sprintf("id%d", i)
+		dir := filepath.Join(root, "sys/fs/cgroup/kubepods/pod"+string(uid), id)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for _, d := range []string{dir, filepath.Dir(dir)} {
+			for name, content := range map[string]string{
+				"cpu.stat": "usage_usec 1\n", "memory.stat": strings.Repeat("anon 1\n", 50), "memory.current": "5", "memory.max": "max", "memory.events": "max 0\n",
+			} {
+				if err := os.WriteFile(filepath.Join(d, name), []byte(content), 0o644); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		list = append(list, &pod.Observed{
+			Ref: pod.Ref{Namespace: "d", Name: id, UID: uid}, Sandboxes: []pod.Sandbox{{ID: "s" + id, Ready: true}},
+			Containers: []pod.Container{{ID: id, Name: "main", State: pod.StateRunning, StartedAt: at(-5)}},
+		})
+	}
+	if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup/cgroup.controllers"), nil, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	s, err := New(Config{NodeName: "n", Pods: list, HostRoot: root, PodsGroup: "/kubepods", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Resource().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}
+}
+
+// This machine's own groups can be read.
+func TestThisMachine(t *testing.T) {
+	t.Parallel()
+	tr := openTree("/")
+	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
+		t.Skip("no control groups here: ", err)
+	}
+	u, ok := tr.read("/", time.Now(), everything)
+	if !ok || u.cpu == nil || u.memory == nil || u.memory.workingSet == nil || *u.memory.workingSet == 0 {
+		t.Errorf("read of the root group: %+v", u)
+	}
+	if len(readNetwork("/", "")) == 0 {
+		t.Log("this machine has no network interface but loopback")
+	}
+}
+
+func TestContainerDisks(t *testing.T) {
+	t.Parallel()
+	runtime := (&runtimeStub{}).main(1, at(0))
+	s := newStats(t, func(c *Config) { c.Runtime, c.Images, c.HostRoot = runtime, runtime, hostV1(t) })
+	got, err := s.ContainerDisks(t.Context(), webUID)
+	if want := []ContainerDisk{{Name: "main", Layer: 4096, Logs: 111}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v %v, want %+v", got, err, want)
+	}
+	if got, err := s.ContainerDisks(t.Context(), "2"); err != nil || len(got) != 0 {
+		t.Errorf("of a pod that has ended: %+v %v", got, err)
+	}
+	runtime.err = errors.New("hung")
+	if got, err := s.ContainerDisks(t.Context(), webUID); err == nil || len(got) != 1 || got[0].Logs != 111 {
+		t.Errorf("of a runtime that fails: %+v %v", got, err)
+	}
+}

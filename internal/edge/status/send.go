@@ -1,0 +1,236 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// job is the request of one turn, copied under the lock.
+type job struct {
+	ref     pod.Ref
+	base    *v1.Pod
+	want    *v1.PodStatus
+	version uint32
+	patch   bool
+	remove  bool
+}
+
+// answer is the result of a turn. At most one of pod, over and err is set.
+type answer struct {
+	pod     *v1.Pod // the object after the PATCH
+	sent    []byte  // the PATCH
+	over    bool    // the pod is deleted, was gone, or its name belongs to another: what is Set of it does nothing until Forget
+	err     error
+	fresh   *v1.Pod // the pod as read after the API rejected the request
+	refused bool    // the API rejected the request: its content, or a precondition
+	invalid bool    // the API rejected the content: it would reject the same content again
+}
+
+// turn sends one request for e and schedules the next. e is in no queue meanwhile.
+func (w *Writer) turn(e *entry) {
+	w.mu.Lock()
+	j := job{base: e.base, want: e.want, version: e.version}
+	if !e.ended && e.want != nil {
+		j.ref = pod.RefOf(e.base)
+		j.patch, j.remove = e.needsPatch(), e.needsDelete()
+	}
+	w.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(w.ctx, w.cfg.Timeout)
+	var a answer
+	switch {
+	case j.patch:
+		a = w.patch(ctx, j)
+	case j.remove:
+		a = w.delete(ctx, j.ref)
+	}
+	cancel()
+	w.finish(e, j, a)
+}
+
+// patch sends the status of j.
+func (w *Writer) patch(ctx context.Context, j job) answer {
+	body, err := buildPatch(j.ref.UID, &j.base.Status, j.want)
+	if err != nil {
+		return answer{err: err, refused: true}
+	}
+	if body == nil {
+		return answer{pod: j.base}
+	}
+	p, err := w.cfg.Pods(j.ref.Namespace).Patch(ctx, j.ref.Name,
+		types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return w.classify(ctx, j.ref, err)
+	}
+	if p.UID != j.ref.UID {
+		return answer{over: true}
+	}
+	return answer{pod: p, sent: body}
+}
+
+// delete removes the finished pod from the API at once.
+func (w *Writer) delete(ctx context.Context, ref pod.Ref) answer {
+	now := int64(0)
+	err := w.cfg.Pods(ref.Namespace).Delete(ctx, ref.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(ref.UID)),
+	})
+	if err != nil {
+		return w.classify(ctx, ref, err)
+	}
+	return answer{over: true}
+}
+
+// classify interprets an error of the API. Where the error alone does not say enough, it reads the pod with one GET.
+func (w *Writer) classify(ctx context.Context, ref pod.Ref, err error) answer {
+	switch {
+	case apierrors.IsNotFound(err), uidConflict(err):
+		return answer{over: true}
+	case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
+		return answer{err: err}
+	}
+	a := answer{err: err, refused: true, invalid: apierrors.IsInvalid(err)}
+	p, getErr := w.cfg.Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(getErr):
+		return answer{over: true}
+	case getErr != nil:
+		a.err = fmt.Errorf("%w (and reading the pod: %w)", err, getErr)
+	case p.UID != ref.UID:
+		return answer{over: true}
+	default:
+		a.fresh = p
+	}
+	return a
+}
+
+// uidConflict reports whether the name belongs to a pod with another UID. The API server says so only in the text of the error.
+// If that text ever changes, the GET in classify detects it.
+func uidConflict(err error) bool {
+	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
+}
+
+// finish records the answer of a turn and schedules the next turn. Callbacks run without the lock.
+func (w *Writer) finish(e *entry, j job, a answer) {
+	now := time.Now()
+	var synced time.Duration = -1
+	w.mu.Lock()
+	w.inFlight--
+	e.inFlight, e.wrote = false, now
+	if e.ended { // Forget was called meanwhile
+		w.mu.Unlock()
+		return
+	}
+	switch {
+	case a.over:
+		w.end(e)
+	case a.err != nil:
+		w.failed(e, j, a, now)
+	case a.pod != nil:
+		synced = e.acknowledge(j, a.pod, a.sent, now)
+		w.recovered(now)
+		w.schedule(e, now)
+	default:
+		w.schedule(e, now)
+	}
+	w.tellFirst(j.ref.UID, e)
+	refused := e.rejected == j.version && a.invalid && e.base != nil && pod.IsMirror(e.base)
+	w.mu.Unlock()
+
+	switch {
+	case refused && w.cfg.Refused != nil:
+		w.cfg.Refused(j.ref.UID)
+	case a.over:
+	case synced >= 0:
+		w.cfg.Synced(synced)
+	}
+}
+
+// acknowledge notes that the API has stored version j. It returns the time since that version was first Set.
+func (e *entry) acknowledge(j job, p *v1.Pod, sent []byte, now time.Time) time.Duration {
+	switch {
+	case e.base == nil || newer(p.ResourceVersion, e.base.ResourceVersion):
+		e.base = p
+	case p.ResourceVersion == e.base.ResourceVersion:
+		p = e.base // the watch was faster: share its object, which stays in memory anyway
+	}
+	e.failures, e.rejected = 0, 0
+	e.acked, e.echo = j.version, &p.Status
+	// If the stored status lacks a field that the PATCH sent, the server drops that field: sending it again is useless. If it
+	// lacks a field that the PATCH did not send, another component changed it: clear echo, so that it is sent.
+	if missing, err := buildPatch(j.ref.UID, &p.Status, j.want); err == nil && missing != nil && !within(missing, sent) {
+		e.echo = nil
+	}
+	took := now.Sub(e.since)
+	if e.version != j.version {
+		e.since = now
+	} else if !differs(&p.Status, e.want) {
+		e.want = &p.Status // one copy in memory instead of two
+	}
+	return took
+}
+
+// failed schedules a retry.
+func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
+	if w.ctx.Err() != nil {
+		return // the agent stops; the next one writes the status
+	}
+	if a.fresh != nil {
+		e.observe(a.fresh)
+	}
+	if a.refused && e.version != j.version {
+		w.schedule(e, now) // a newer status may be acceptable
+		return
+	}
+	e.failures = min(e.failures+1, mostFailures)
+	if !a.refused {
+		delay := min(retryInitial<<(e.failures-1), retryMax)
+		if !w.outage {
+			w.outage = true
+			w.cfg.Log.Warn("cannot write pod status, will retry", "pod", j.ref.String(), "retryIn", delay, "err", a.err)
+		}
+		w.wait(e, now.Add(delay))
+		return
+	}
+	delay := min(retryInitial<<(e.failures-1), rejectMax)
+	if a.invalid && a.fresh != nil {
+		w.refuse(e, j, a, now.Add(delay))
+		return
+	}
+	if e.rejected != j.version {
+		e.rejected = j.version
+		w.cfg.Log.Warn("the API server refused a pod status, will retry",
+			"pod", j.ref.String(), "phase", j.want.Phase, "retryIn", delay, "err", a.err)
+	}
+	w.wait(e, now.Add(delay))
+}
+
+// refuse sets aside a status that the API server rejected as invalid, since it would do so again. The Writer retries it when
+// the status or the pod has changed. It does not delay the deletion of a pod that has ended.
+func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
+	if e.rejected != j.version {
+		w.cfg.Log.Error("the API server refuses a pod status: it is told again when the status or the pod changes",
+			"pod", j.ref.String(), "phase", j.want.Phase, "err", a.err)
+	}
+	e.rejected, e.refused, e.notUntil = j.version, e.base.ResourceVersion, until
+	w.schedule(e, time.Now())
+}
+
+// recovered ends the back-off of all pods that wait for the API server, which answers again.
+func (w *Writer) recovered(now time.Time) {
+	if !w.outage {
+		return
+	}
+	w.outage = false
+	w.cfg.Log.Info("pod status is written again", "waiting", w.waiting.Len())
+	w.waiting.Hasten(now, func(p *place) bool { return p.e.failures > 0 && p.e.rejected == 0 })
+	w.nudge()
+}

@@ -1,0 +1,461 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/due"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// The timings of the writer.
+const (
+	maxAge       = 2 * time.Second        // how much longer a change that only people read may wait than an urgent one
+	repairAfter  = time.Second            // least time between a write and the repair of what another component changed
+	moreWithin   = 2 * time.Second        // how long news of a start waits for more
+	lateWithin   = 10 * time.Second       // the same for a pod that waits at the start gate, and for a pod that ends
+	retryInitial = 200 * time.Millisecond // after a failed request, doubling
+	retryMax     = 10 * time.Second
+	rejectMax    = 5 * time.Minute // the same after the API refused the content
+	mostFailures = 21              // the back-off stops growing here
+)
+
+// Pods reads and writes the pods of one namespace. Calls come from several goroutines, one at a time for each pod, and may be
+// repeated.
+type Pods interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Pod, error)
+	// Patch is called for the subresource "status" only.
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Pod, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// Config is what a Writer needs.
+type Config struct {
+	// Pods returns the client for a namespace. Required.
+	Pods func(namespace string) Pods
+	// Log gets rejected statuses and outages of the API server. Default: nothing is logged.
+	Log *slog.Logger
+	// Parallel bounds the requests in flight, at most one per pod. Default 16.
+	Parallel int
+	// Timeout bounds one request. Default 30 s.
+	Timeout time.Duration
+	// Refused, when set, is called without locks for each mirror whose status the API server rejects as invalid.
+	Refused func(mirror types.UID)
+	// Synced, when set, is called with the time from the first Set of a status to its acknowledgement.
+	Synced func(time.Duration)
+}
+
+// Desired is the status of one pod that the Writer has to write to the API.
+type Desired struct {
+	// Pod is the object as the watch last saw it (for a static pod: its mirror). Its UID says whose status this
+	// is. It is not changed and must not be changed by others. A pod without a resourceVersion is not in the
+	// API: Set ignores it.
+	Pod *v1.Pod
+	// Status is the whole status. The Writer copies it.
+	Status v1.PodStatus
+	// Queued says that the pod waits for other pods to start first. Its status "Pending" then waits longer, so that the
+	// statuses of those pods are written first.
+	Queued bool
+	// Final says that everything of the pod has stopped and is torn down. Once this status is acknowledged the
+	// pod is deleted, if it has a deletion timestamp and is not a mirror.
+	Final bool
+}
+
+// Writer writes to the API what Set passes. All methods may be called concurrently. Only First and Run wait.
+type Writer struct {
+	cfg Config
+
+	mu      sync.Mutex
+	pods    map[types.UID]*entry
+	ready   due.Heap[*place] // by urgency
+	waiting due.Heap[*place] // by the earliest time at which a request may be sent
+	// workers counts the goroutines, inFlight those that send a request for a pod.
+	workers, inFlight int
+	outage            bool // the last request failed because of the server or the network, not because of its pod
+	firsts            map[types.UID]*first
+	running           bool
+	ctx               context.Context
+	wake              chan struct{} // capacity 1; Run looks at waiting again
+	wg                sync.WaitGroup
+}
+
+// entry is one pod.
+//
+//	        Set/Observe: differs            turn: acknowledged, nothing differs
+//	at rest ────────────────────► ready ──► in flight ────────────────────────► at rest
+//	                                ▲           │ error              │ deleted, NotFound, other UID
+//	                                └─ waiting ◄┘                    ▼
+//	                                                               ended
+type entry struct {
+	base *v1.Pod       // newest known object; nil once ended is set
+	want *v1.PodStatus // nil: Set was not called yet
+	echo *v1.PodStatus // the status that the API stored for the acknowledged version
+
+	place *place    // nil: in no queue
+	since time.Time // when want was Set while nothing else was unacknowledged; later, when the pod left the start gate
+	wrote time.Time // when the last request ended
+
+	version  uint32    // counts the Set calls that changed want
+	acked    uint32    // version that the API acknowledged
+	rejected uint32    // version that the API rejected
+	refused  string    // resource version of the pod at which the API rejected it as invalid
+	notUntil time.Time // a rejected version is not sent again before this time
+	failures uint8     // failed requests in a row, at most mostFailures
+	final    bool
+	queued   bool
+	inFlight bool
+	ended    bool
+}
+
+// place is an entry's place in a queue. A pod at rest has none.
+type place struct {
+	due.Place
+	e  *entry
+	in *due.Heap[*place]
+}
+
+// New returns a Writer that sends nothing until Run.
+func New(cfg Config) *Writer {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = 16
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	if cfg.Synced == nil {
+		cfg.Synced = func(time.Duration) {}
+	}
+	return &Writer{cfg: cfg, pods: map[types.UID]*entry{}, firsts: map[types.UID]*first{}, wake: make(chan struct{}, 1)}
+}
+
+// Run sends until ctx ends, then waits for the requests in flight. It may be called once.
+func (w *Writer) Run(ctx context.Context) error {
+	w.mu.Lock()
+	if w.ctx != nil {
+		w.mu.Unlock()
+		return errors.New("run status writer: it has run already")
+	}
+	w.ctx, w.running = ctx, true
+	w.spawn()
+	w.mu.Unlock()
+
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(w.promote())
+		select {
+		case <-ctx.Done():
+			w.mu.Lock()
+			w.running = false
+			w.mu.Unlock()
+			w.wg.Wait()
+			return nil
+		case <-timer.C:
+		case <-w.wake:
+		}
+	}
+}
+
+// Set passes the status that d.Pod should have in the API from now on.
+func (w *Writer) Set(d Desired) {
+	if d.Pod == nil || d.Pod.UID == "" || d.Pod.ResourceVersion == "" {
+		return
+	}
+	now := time.Now()
+	want := normalize(&d.Status, now)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.pods[d.Pod.UID]
+	if e == nil {
+		e = &entry{}
+		w.pods[d.Pod.UID] = e
+	}
+	if e.ended {
+		return
+	}
+	e.observe(d.Pod)
+	e.final = d.Final
+	if e.want != nil {
+		keepTransitions(e.want.Conditions, want.Conditions)
+	}
+	if e.want == nil || !equality.Semantic.DeepEqual(e.want, want) {
+		e.want = want
+		e.version++
+		if e.acked+1 == e.version || e.since.IsZero() {
+			e.since = now
+		}
+		if e.rejected != 0 { // the part that the API rejected may have changed
+			e.failures, e.rejected = 0, 0
+		}
+	}
+	if e.queued && !d.Queued {
+		e.since = now
+	}
+	e.queued = d.Queued
+	w.schedule(e, now)
+	w.tellFirst(d.Pod.UID, e)
+}
+
+// Observe passes an object that the watch delivered. If another component changed what the Writer wrote, the Writer writes
+// it again.
+func (w *Writer) Observe(p *v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.pods[p.UID]
+	if e == nil || e.ended || !e.observe(p) {
+		return
+	}
+	w.schedule(e, time.Now())
+	w.tellFirst(p.UID, e)
+}
+
+// Forget drops the state of a pod. A request in flight runs to its end; the Writer ignores the answer.
+func (w *Writer) Forget(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.pods[uid]; e != nil {
+		w.end(e)
+		w.tellFirst(uid, e)
+		delete(w.pods, uid)
+	}
+}
+
+// Owes reports whether a status or a deletion of a pod is still to be sent and is likely to succeed: fewer than three requests
+// have failed in a row.
+func (w *Writer) Owes(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.pods[uid]
+	return e != nil && !e.ended && e.failures < 3 && (e.inFlight || e.dirty())
+}
+
+// observe makes p the base if it is newer, and reports whether it is.
+func (e *entry) observe(p *v1.Pod) bool {
+	if e.base != nil && p.ResourceVersion == e.base.ResourceVersion {
+		e.share(p)
+		return false
+	}
+	if e.base != nil && !newer(p.ResourceVersion, e.base.ResourceVersion) {
+		return false
+	}
+	if e.echo != nil && equality.Semantic.DeepEqual(*e.echo, p.Status) {
+		// Share the status of the watch's object, which stays in memory anyway, instead of keeping the answer.
+		if e.want == e.echo {
+			e.want = &p.Status
+		}
+		e.echo = &p.Status
+	}
+	e.base = p
+	return true
+}
+
+// share replaces the object from an answer by the watch's object of the same version, which stays in memory anyway.
+func (e *entry) share(p *v1.Pod) {
+	if e.want == &e.base.Status {
+		e.want = &p.Status
+	}
+	if e.echo == &e.base.Status {
+		e.echo = &p.Status
+	}
+	e.base = p
+}
+
+// newer compares resource versions: "numerically when both parse". What does not parse counts as newer when it
+// differs, since it arrived later.
+func newer(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	if errX != nil || errY != nil {
+		return a != b
+	}
+	return x > y
+}
+
+// dirty reports whether a request has to be sent.
+func (e *entry) dirty() bool {
+	return !e.ended && e.want != nil && (e.needsPatch() || e.needsDelete())
+}
+
+// needsPatch reports whether the status has to be sent. A status that was acknowledged and that nobody has changed since is not
+// sent again, even if the API server stored only a part of it.
+func (e *entry) needsPatch() bool {
+	if e.rejected == e.version && e.refused == e.base.ResourceVersion {
+		return false // nothing has changed since: the API would reject it again
+	}
+	if e.acked == e.version && e.echo != nil &&
+		(e.echo == &e.base.Status || equality.Semantic.DeepEqual(*e.echo, e.base.Status)) {
+		return false
+	}
+	return differs(&e.base.Status, e.want)
+}
+
+// needsDelete reports whether the pod has to be deleted. Package mirror deletes mirrors.
+func (e *entry) needsDelete() bool {
+	return e.final && e.base.DeletionTimestamp != nil && !pod.IsMirror(e.base)
+}
+
+// schedule puts e into the right queue if it has something to send. Called with the lock held.
+func (w *Writer) schedule(e *entry, now time.Time) {
+	if e.inFlight || e.ended {
+		return // finish schedules it again
+	}
+	if !e.dirty() {
+		w.remove(e)
+		if e.acked != e.version && e.want != nil && e.rejected != e.version { // the API already has this status
+			e.acked, e.echo = e.version, &e.base.Status
+		}
+		return
+	}
+	if e.place != nil && e.place.in == &w.waiting && e.failures > 0 {
+		return // its back-off is not over
+	}
+	w.remove(e)
+	if e.rejected == e.version && e.needsPatch() && now.Before(e.notUntil) {
+		w.wait(e, e.notUntil) // without this, another component that keeps changing the pod would cause a request each time
+		return
+	}
+	repair := e.acked == e.version && !e.needsDelete()
+	if repair && now.Sub(e.wrote) < repairAfter {
+		w.wait(e, e.wrote.Add(repairAfter))
+		return
+	}
+	if !repair && e.since.Add(lateWithin).After(now) { // no news waits longer than lateWithin
+		at := e.since.Add(e.patience())
+		if f := w.firsts[e.base.UID]; f != nil && f.at.Before(at) {
+			at = f.at
+		}
+		if at.After(now) {
+			w.wait(e, at)
+			return
+		}
+	}
+	key := now
+	if !e.needsDelete() && !urgent(&e.base.Status, e.want) {
+		key = now.Add(maxAge)
+	}
+	w.push(&w.ready, e, key)
+	w.spawn()
+}
+
+// patience returns how long a change of status waits for the next one, so that one request carries both. It is above 0 only if
+// another change is likely to follow soon: the pod is being created, it got its sandbox, or it is being deleted and either
+// nothing but its generation changed or the API already shows all its containers as terminated.
+func (e *entry) patience() time.Duration {
+	base := &e.base.Status
+	switch {
+	case e.base.DeletionTimestamp != nil:
+		if !e.final && (generationOnly(base, e.want) || allEnded(base)) {
+			return lateWithin
+		}
+	case beginning(base, e.want):
+		if e.queued {
+			return lateWithin
+		}
+		return moreWithin
+	case sandboxOnly(base, e.want):
+		return moreWithin
+	}
+	return 0
+}
+
+// spawn starts a worker if there is work for one more. Called with the lock held.
+func (w *Writer) spawn() {
+	for w.running && w.workers < w.cfg.Parallel && w.workers < w.ready.Len()+w.inFlight {
+		w.workers++
+		w.wg.Add(1)
+		go w.work()
+	}
+}
+
+// work takes pods in order of urgency until none is left.
+func (w *Writer) work() {
+	defer w.wg.Done()
+	for {
+		w.mu.Lock()
+		if !w.running || w.ready.Len() == 0 {
+			w.workers--
+			w.mu.Unlock()
+			return
+		}
+		e := take(&w.ready)
+		e.inFlight = true
+		w.inFlight++
+		w.mu.Unlock()
+		w.turn(e)
+	}
+}
+
+// promote moves pods whose time has come from waiting to ready. It returns how long the next one has to wait.
+func (w *Writer) promote() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for {
+		first, ok := w.waiting.First()
+		if !ok {
+			return time.Hour
+		}
+		if wait := first.At().Sub(now); wait > 0 {
+			return wait
+		}
+		e := take(&w.waiting)
+		key := now
+		if e.want != nil && !e.needsDelete() && !urgent(&e.base.Status, e.want) {
+			key = now.Add(maxAge)
+		}
+		w.push(&w.ready, e, key)
+		w.spawn()
+	}
+}
+
+// wait makes e ready at a later time.
+func (w *Writer) wait(e *entry, at time.Time) {
+	w.push(&w.waiting, e, at)
+	w.nudge()
+}
+
+// nudge makes Run look at waiting again.
+func (w *Writer) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Writer) push(q *due.Heap[*place], e *entry, key time.Time) {
+	e.place = &place{e: e, in: q}
+	q.Put(e.place, key)
+}
+
+// take removes the first pod from a queue.
+func take(q *due.Heap[*place]) *entry {
+	e := q.Pop().e
+	e.place = nil
+	return e
+}
+
+func (w *Writer) remove(e *entry) {
+	if e.place != nil {
+		e.place.in.Remove(e.place)
+		e.place = nil
+	}
+}
+
+// end stops all work for e and remembers that the pod has left the API. Called with the lock held.
+func (w *Writer) end(e *entry) {
+	w.remove(e)
+	e.ended = true
+	e.base, e.want, e.echo = nil, nil, nil
+}

@@ -1,0 +1,279 @@
+package userns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+)
+
+// fileName is the file in a pod's directory.
+const fileName = "userns"
+
+// DefaultLength is how many IDs a pod gets ("idsPerPod ... default 65536").
+const DefaultLength = 65536
+
+// Config is what Ranges work with.
+type Config struct {
+	// RootDir is the agent's directory; "": nothing is written, for machines that do not exist.
+	RootDir string
+	// Length is userNamespaces.idsPerPod; DefaultLength when 0.
+	Length uint32
+	// Pool finds the IDs that the node may give to pods; nil: all but the first Length. It is called by Load, and again while
+	// that fails.
+	Pool func() (Pool, error)
+}
+
+// Pool are the IDs that pods may have: Count of them, beginning with First.
+type Pool struct {
+	First uint32
+	Count uint64
+}
+
+// Ranges are the ranges of one node's pods.
+type Ranges struct {
+	cfg Config
+
+	failing atomic.Pointer[error] // the last error of load
+
+	mu    sync.Mutex
+	pool  Pool
+	err   error // why there is no pool
+	taken map[types.UID]span
+	bad   map[types.UID]error // files that could not be read
+	next  uint64              // where to look first: a range that was just released rests
+}
+
+// span is the IDs [from, to).
+type span struct{ from, to uint64 }
+
+func (s span) overlaps(o span) bool { return s.from < o.to && o.from < s.to }
+
+// New returns Ranges; Load must come before Range.
+func New(cfg Config) *Ranges {
+	if cfg.Length == 0 {
+		cfg.Length = DefaultLength
+	}
+	return &Ranges{cfg: cfg, err: errors.New("user ID ranges are not loaded yet"), taken: map[types.UID]span{}, bad: map[types.UID]error{}}
+}
+
+// Load finds the node's IDs and the ranges that pods on disk have. An error does not keep the agent from running: pods
+// that need a range are told, and each time one asks, Range looks again.
+func (r *Ranges) Load() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.load()
+}
+
+// Failing is why no range can be given; nil when they can. It never waits for the disk.
+func (r *Ranges) Failing() error {
+	if err := r.failing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// load is Load with the lock held: a range that is given meanwhile must not be lost.
+func (r *Ranges) load() error {
+	pool, err := r.findPool()
+	found, bad, lerr := r.find()
+	r.pool, r.err, r.taken, r.bad = pool, errors.Join(err, lerr), found, bad
+	errs := []error{r.err}
+	for _, e := range bad {
+		errs = append(errs, e)
+	}
+	err = errors.Join(errs...)
+	r.failing.Store(nil)
+	if err != nil {
+		r.failing.Store(&err)
+	}
+	return err
+}
+
+func (r *Ranges) findPool() (Pool, error) {
+	length := uint64(r.cfg.Length)
+	if r.cfg.Pool == nil {
+		return Pool{First: r.cfg.Length, Count: 1<<32 - length}, nil
+	}
+	p, err := r.cfg.Pool()
+	switch {
+	case err != nil:
+		return Pool{}, err
+	case p.Count == 0:
+		return Pool{First: r.cfg.Length, Count: 1<<32 - length}, nil
+	case uint64(p.First)%length != 0 || p.Count%length != 0:
+		return Pool{}, fmt.Errorf("the IDs of user kubelet, %d of them from %d, do not divide into ranges of %d (userNamespaces.idsPerPod): "+
+			"make both multiples of it in /etc/subuid and /etc/subgid", p.Count, p.First, length)
+	case uint64(p.First) < length:
+		return Pool{}, fmt.Errorf("the IDs of user kubelet begin with %d: pods must not get IDs below %d; change /etc/subuid and /etc/subgid", p.First, length)
+	case uint64(p.First)+p.Count > 1<<32:
+		return Pool{}, fmt.Errorf("the IDs of user kubelet, %d of them from %d, go beyond 2^32: change /etc/subuid and /etc/subgid", p.Count, p.First)
+	}
+	return p, nil
+}
+
+// find reads the ranges of all pods that have a directory.
+func (r *Ranges) find() (found map[types.UID]span, bad map[types.UID]error, err error) {
+	found, bad = map[types.UID]span{}, map[types.UID]error{}
+	if r.cfg.RootDir == "" {
+		return found, bad, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(r.cfg.RootDir, "pods"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return found, bad, fmt.Errorf("list pod directories: %w", err)
+	}
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		s, err := read(r.path(uid))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			bad[uid] = fmt.Errorf("read user ID range of pod %s: %w (delete the pod, or %s if nothing of the pod runs)", uid, err, r.path(uid))
+		default:
+			found[uid] = s
+		}
+	}
+	return found, bad, nil
+}
+
+// Range returns the pod's range, which it takes now if the pod has none yet. The pod's directory must exist.
+func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.taken[uid]; ok {
+		return uint32(s.from), uint32(s.to - s.from), nil
+	}
+	if r.cfg.RootDir != "" && (r.err != nil || len(r.bad) > 0) {
+		if err := r.load(); err != nil {
+			return 0, 0, fmt.Errorf("no user ID range is given while one is unknown: %w", err)
+		}
+	}
+	if r.err != nil {
+		return 0, 0, r.err
+	}
+	s, ok := r.free()
+	if !ok {
+		return 0, 0, fmt.Errorf("all %d ranges of %d user IDs are taken", r.pool.Count/uint64(r.cfg.Length), r.cfg.Length)
+	}
+	if r.cfg.RootDir != "" {
+		if err := write(r.path(uid), s); err != nil {
+			return 0, 0, fmt.Errorf("keep user ID range: %w", err)
+		}
+	}
+	r.taken[uid] = s
+	r.next = s.to
+	return uint32(s.from), uint32(s.to - s.from), nil
+}
+
+// free finds a range that nobody has. The lock is held.
+func (r *Ranges) free() (span, bool) {
+	length, first := uint64(r.cfg.Length), uint64(r.pool.First)
+	end := first + r.pool.Count
+	if r.next < first || r.next >= end || (r.next-first)%length != 0 {
+		r.next = first
+	}
+	at := r.next
+	for range r.pool.Count / length {
+		s := span{at, at + length}
+		if s.to <= end && !r.overlaps(s) {
+			return s, true
+		}
+		if at = s.to; at+length > end {
+			at = first
+		}
+	}
+	return span{}, false
+}
+
+func (r *Ranges) overlaps(s span) bool {
+	for _, t := range r.taken {
+		if t.overlaps(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// Release gives the pod's range back; nothing of the pod may run any more. Idempotent.
+func (r *Ranges) Release(uid types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, taken := r.taken[uid]
+	if !taken && r.bad[uid] == nil {
+		return nil
+	}
+	if r.cfg.RootDir != "" {
+		if err := os.Remove(r.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("release user ID range: %w", err)
+		}
+	}
+	delete(r.taken, uid)
+	delete(r.bad, uid)
+	if len(r.bad) == 0 && r.err == nil {
+		r.failing.Store(nil)
+	}
+	return nil
+}
+
+// Pods are those that have a range, sorted.
+func (r *Ranges) Pods() []types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []types.UID
+	for uid := range r.taken {
+		out = append(out, uid)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (r *Ranges) path(uid types.UID) string {
+	return filepath.Join(r.cfg.RootDir, "pods", string(uid), fileName)
+}
+
+// file is what Kubernetes' kubelet writes.
+type file struct {
+	UIDs []mapping `json:"uidMappings"`
+	GIDs []mapping `json:"gidMappings"`
+}
+
+type mapping struct {
+	Host      uint32 `json:"hostId"`
+	Container uint32 `json:"containerId"`
+	Length    uint32 `json:"length"`
+}
+
+func read(path string) (span, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return span{}, err
+	}
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return span{}, err
+	}
+	if len(f.UIDs) != 1 || len(f.GIDs) != 1 || f.UIDs[0] != f.GIDs[0] || f.UIDs[0].Container != 0 || f.UIDs[0].Length == 0 || f.UIDs[0].Host == 0 {
+		return span{}, errors.New("it must map one range of users and the same of groups, beginning with the container's 0")
+	}
+	m := f.UIDs[0]
+	return span{uint64(m.Host), uint64(m.Host) + uint64(m.Length)}, nil
+}
+
+// write makes the file as a whole, and durable: a range that was forgotten would be given twice.
+func write(path string, s span) error {
+	m := []mapping{{Host: uint32(s.from), Length: uint32(s.to - s.from)}}
+	data, err := json.Marshal(file{m, m})
+	if err != nil {
+		return err
+	}
+	return hostfs.WriteFile(path, data, 0o600)
+}

@@ -1,0 +1,139 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+)
+
+// Bounds of a termination message file, in bytes on disk. Only the last 4 KiB are ever read, so a container that writes its
+// whole log there loses nothing but room it has no right to.
+const (
+	// maxMessage is what a file may take before it is cut back.
+	maxMessage = 1 << 20
+	// keptMessage is what stays of it: its end.
+	keptMessage = 64 << 10
+)
+
+// FilesUsage is what the files take on disk that the agent itself gives the containers of a pod. They count by blocks: a
+// sparse file takes nothing, however long it is.
+type FilesUsage struct {
+	// Hosts is the hosts file.
+	Hosts uint64
+	// Messages are the termination message files of each container, as they were before anything was cut.
+	Messages map[string]uint64
+	Inodes   uint64
+}
+
+// Bytes is the sum.
+func (u *FilesUsage) Bytes() uint64 {
+	sum := u.Hosts
+	for _, m := range u.Messages {
+		sum += m
+	}
+	return sum
+}
+
+// FilesUsage measures the hosts file and the termination messages of a pod. It is a look at a few files, no walk.
+func (v *Volumes) FilesUsage(uid types.UID) (FilesUsage, error) {
+	return v.filesUsage(uid, func(string, uint64) error { return nil })
+}
+
+// BoundFiles measures as FilesUsage does, and cuts termination messages back that are too large. The hosts file is left
+// alone: containers need its beginning, so it cannot be cut while one has it.
+func (v *Volumes) BoundFiles(uid types.UID) (FilesUsage, error) {
+	return v.filesUsage(uid, func(path string, size uint64) error {
+		if size <= maxMessage {
+			return nil
+		}
+		if err := dropFront(path, keptMessage); err != nil {
+			return fmt.Errorf("cut back termination message %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
+func (v *Volumes) filesUsage(uid types.UID, message func(path string, size uint64) error) (FilesUsage, error) {
+	if err := checkName("pod UID", string(uid)); err != nil {
+		return FilesUsage{}, err
+	}
+	u := FilesUsage{Messages: map[string]uint64{}}
+	var errs []error
+	hosts, err := blocks(v.layout.hosts(uid))
+	switch {
+	case err == nil:
+		u.Hosts, u.Inodes = hosts, 1
+	case !errors.Is(err, fs.ErrNotExist):
+		errs = append(errs, fmt.Errorf("measure hosts file: %w", err))
+	}
+	dirs, err := readDir(v.layout.containers(uid))
+	errs = append(errs, err)
+	for _, dir := range dirs {
+		at := filepath.Join(v.layout.containers(uid), dir.Name())
+		files, err := readDir(at)
+		errs = append(errs, err)
+		for _, f := range files {
+			path := filepath.Join(at, f.Name())
+			size, err := blocks(path)
+			if errors.Is(err, fs.ErrNotExist) { // pruned
+				continue
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("measure termination message: %w", err))
+				continue
+			}
+			u.Messages[dir.Name()] += size
+			u.Inodes++
+			errs = append(errs, message(path, size))
+		}
+	}
+	return u, errors.Join(errs...)
+}
+
+// readDir lists a directory that only the agent writes to; one that is not there is empty.
+func readDir(dir string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list container directories: %w", err)
+	}
+	return entries, nil
+}
+
+// blocks is what a file takes on disk. No link is followed.
+func blocks(path string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return uint64(st.Blocks) * 512, nil
+}
+
+// dropFront gives the disk back what a file has before its last keep bytes. Its length stays, and so does the place where a
+// container goes on writing: there is no moment at which something written is lost that would have been read.
+func dropFront(path string, keep int64) error {
+	f, err := hostfs.OpenUntrustedToWrite(path, 1)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	const page = 4096
+	end := (st.Size() - keep) / page * page
+	if end <= 0 {
+		return nil
+	}
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, end)
+}

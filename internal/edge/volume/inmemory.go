@@ -1,0 +1,102 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// InMemory is Volumes of a simulated node: it resolves all that pods refer to, and fails as Volumes would where it is
+// missing, but touches no disk. hostPath types are not checked, as there is no host.
+type InMemory struct {
+	objects Objects
+	layout  layout
+
+	mu   sync.Mutex
+	pods map[types.UID]bool
+}
+
+// NewInMemory returns an InMemory. RootDir only appears in the paths that Mounts returns.
+func NewInMemory(rootDir string, objects Objects) *InMemory {
+	return &InMemory{objects: objects, layout: layout{root: rootDir}, pods: map[types.UID]bool{}}
+}
+
+// SetUp resolves the volumes of a pod; see Volumes.SetUp.
+func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
+	m.mu.Lock()
+	m.pods[p.Pod.UID] = true
+	m.mu.Unlock()
+	var errs []*Error
+	for _, vol := range usedVolumes(p.Pod) {
+		k, err := kindOf(vol)
+		if err == nil && k.files() {
+			var files map[string]file
+			if files, err = (&resolver{ctx: ctx, objects: m.objects, pod: p}).volume(vol); err == nil {
+				err = checkFiles(files)
+			}
+		}
+		if err != nil {
+			errs = append(errs, failed(vol.Name, err))
+		}
+	}
+	return joinErrors(errs)
+}
+
+// Mounts are those that a real node would make, of paths that nobody made; see Volumes.Mounts.
+func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
+	mounts := make([]*runtimeapi.Mount, 0, len(in.Container.VolumeMounts))
+	for i := range in.Container.VolumeMounts {
+		mount, err := mountOf(&in, i, m.layout, func(s subPath) (string, error) { return filepath.Join(s.root, s.path), nil })
+		if err != nil {
+			return nil, mountError(&in, i, err)
+		}
+		mounts = append(mounts, mount)
+	}
+	return mounts, nil
+}
+
+// TearDown forgets nothing yet; see Volumes.TearDown.
+func (m *InMemory) TearDown(context.Context, pod.Ref) error { return nil }
+
+// Remove forgets the pod.
+func (m *InMemory) Remove(_ context.Context, ref pod.Ref) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, ref.UID)
+	return nil
+}
+
+// Orphans lists the pods that were set up, not removed, and that known does not know.
+func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var orphans []types.UID
+	for uid := range m.pods {
+		if !known(uid) {
+			orphans = append(orphans, uid)
+		}
+	}
+	return orphans, nil
+}
+
+// Usage is empty: nothing takes any room.
+func (m *InMemory) Usage(context.Context, *v1.Pod) ([]Usage, error) { return nil, nil }
+
+// FilesUsage is empty: no file is written.
+func (m *InMemory) FilesUsage(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
+
+// BoundFiles has nothing to bound.
+func (m *InMemory) BoundFiles(types.UID) (FilesUsage, error) { return FilesUsage{}, nil }
+
+// ReadFile finds nothing: no container of a simulated node writes into a volume.
+func (m *InMemory) ReadFile(_ *v1.Pod, volume, path string) ([]byte, error) {
+	return nil, fmt.Errorf("read %s of volume %s: %w", path, volume, fs.ErrNotExist)
+}

@@ -1,0 +1,197 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// MountInput is what the mounts of one attempt of a container depend on.
+type MountInput struct {
+	Pod       *v1.Pod
+	Container *v1.Container
+	// Env is the resolved environment, for subPathExpr.
+	Env []crispec.EnvVar
+	// Hosts is the content of /etc/hosts; nil: the container keeps its image's.
+	Hosts []byte
+	// RecursiveReadOnly is whether the runtime (handler) can mount read-only recursively.
+	RecursiveReadOnly bool
+	// Image resolves an image volume, of which subPath ("" is all) is mounted, to the image that was pulled for it; nil
+	// where none can be.
+	Image func(volume *v1.Volume, subPath string) (*runtimeapi.ImageSpec, error)
+}
+
+const hostsPath = "/etc/hosts"
+
+// Mounts are what the runtime mounts into the next attempt of a container: its volumes, with subPaths made and
+// opened safely, its hosts file, and a new file for its termination message. SetUp must have succeeded. The error
+// is an *Error; like every failure to make a container's configuration it may go away (a file appears), so try again.
+func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
+	c := in.Container
+	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
+	for i := range c.VolumeMounts {
+		m, err := mountOf(&in, i, v.layout, v.bindSubPath)
+		if err != nil {
+			return nil, mountError(&in, i, err)
+		}
+		mounts = append(mounts, m)
+		if err := ctx.Err(); err != nil {
+			return nil, failed("", err)
+		}
+	}
+	own, err := v.podFiles(&in)
+	if err != nil {
+		return nil, failed("", err)
+	}
+	return append(mounts, own...), nil
+}
+
+func mountError(in *MountInput, index int, err error) *Error {
+	vm := &in.Container.VolumeMounts[index]
+	return &Error{
+		Volume: vm.Name, Reason: ReasonFailedMount, Err: err,
+		Message: fmt.Sprintf("container %q, volumeMounts[%d] at %s: %v", in.Container.Name, index, vm.MountPath, err),
+	}
+}
+
+// mountOf is one volumeMount. Bind makes a path of the host that shows a subPath.
+func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, error)) (*runtimeapi.Mount, error) {
+	vm := &in.Container.VolumeMounts[index]
+	at := slices.IndexFunc(in.Pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == vm.Name })
+	if at < 0 {
+		return nil, fmt.Errorf("the pod has no volume %q: add it to spec.volumes", vm.Name)
+	}
+	vol := &in.Pod.Spec.Volumes[at]
+	k, err := kindOf(vol)
+	if err != nil {
+		return nil, err
+	}
+	propagation, err := propagationOf(vm.MountPropagation)
+	if err != nil {
+		return nil, err
+	}
+	recursive, err := recursiveReadOnly(vm, in.RecursiveReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := subPathOf(vm, in.Env)
+	if err != nil {
+		return nil, err
+	}
+	m := &runtimeapi.Mount{
+		ContainerPath:     rooted(vm.MountPath),
+		Readonly:          vm.ReadOnly || k.files(),
+		RecursiveReadOnly: recursive,
+		Propagation:       propagation,
+		SelinuxRelabel:    k != kindHostPath && k != kindImage, // what is the host's keeps the host's labels
+	}
+	if k == kindImage {
+		return m, imageMount(m, in, vol, sub)
+	}
+	m.HostPath = l.hostDir(in.Pod, vol, k)
+	if sub != "" {
+		m.HostPath, err = bind(subPath{in: in, index: index, volume: vol, kind: k, root: m.HostPath, path: sub})
+	}
+	return m, err
+}
+
+// hostDir is where a volume lies on the node.
+func (l layout) hostDir(p *v1.Pod, vol *v1.Volume, k kind) string {
+	if k == kindHostPath {
+		return vol.HostPath.Path
+	}
+	return l.volume(p.UID, k, vol.Name)
+}
+
+// imageMount hands an image volume to the runtime, which mounts it.
+func imageMount(m *runtimeapi.Mount, in *MountInput, vol *v1.Volume, sub string) error {
+	if in.Image == nil {
+		return fmt.Errorf("%w: image", ErrUnsupported)
+	}
+	image, err := in.Image(vol, sub)
+	if err != nil {
+		return fmt.Errorf("image %s: %w", vol.Image.Reference, err)
+	}
+	m.Image, m.ImageSubPath, m.Readonly = image, sub, true
+	return nil
+}
+
+func propagationOf(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, error) {
+	if mode == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	}
+	switch *mode {
+	case v1.MountPropagationNone:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
+	case v1.MountPropagationBidirectional:
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
+	}
+	return 0, fmt.Errorf("mountPropagation %q is unknown: use None, HostToContainer or Bidirectional", *mode)
+}
+
+// recursiveReadOnly decides by the documented rules: it needs readOnly and no propagation; "IfPossible" asks the
+// runtime, "Enabled" insists.
+func recursiveReadOnly(vm *v1.VolumeMount, runtimeCan bool) (bool, error) {
+	if vm.RecursiveReadOnly == nil || *vm.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	if !vm.ReadOnly {
+		return false, errors.New("recursiveReadOnly is set, but readOnly is not: set readOnly: true")
+	}
+	if p := vm.MountPropagation; p != nil && *p != v1.MountPropagationNone {
+		return false, fmt.Errorf("recursiveReadOnly does not go with mountPropagation %s: use None", *p)
+	}
+	switch *vm.RecursiveReadOnly {
+	case v1.RecursiveReadOnlyIfPossible:
+		return runtimeCan, nil
+	case v1.RecursiveReadOnlyEnabled:
+		if !runtimeCan {
+			return false, errors.New("recursiveReadOnly is Enabled, but the container runtime (handler) cannot do it: use IfPossible, or a newer runtime and kernel")
+		}
+		return true, nil
+	}
+	return false, fmt.Errorf("recursiveReadOnly %q is unknown: use Disabled, IfPossible or Enabled", *vm.RecursiveReadOnly)
+}
+
+// subPathOf is the subPath, expanded where it is an expression, and checked.
+func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
+	sub := vm.SubPath
+	if vm.SubPathExpr != "" {
+		var missing []string
+		sub = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
+			value := ""
+			for _, v := range env { // the last of a name counts
+				if v.Name == name {
+					value = v.Value
+				}
+			}
+			if value == "" { // also where it is set: the container would have the whole volume
+				missing = append(missing, name)
+			}
+			return value, value != ""
+		})
+		if len(missing) > 0 {
+			return "", fmt.Errorf("subPathExpr %q: the container has no value for environment variable %s", vm.SubPathExpr, strings.Join(missing, ", "))
+		}
+	}
+	if sub == "" {
+		return "", nil
+	}
+	if filepath.IsAbs(sub) {
+		return "", fmt.Errorf("subPath %q must not be an absolute path", sub)
+	}
+	if slices.Contains(strings.Split(sub, "/"), "..") {
+		return "", fmt.Errorf("subPath %q must not contain '..'", sub)
+	}
+	return filepath.Clean(sub), nil
+}

@@ -1,0 +1,81 @@
+package volume
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// fsGroup is the group that owns the pod's volumes, or -1. Its change policy (fsGroupChangePolicy) "has no effect
+// on ephemeral volume types such as secret, configMap, and emptyDir", and those are the kinds made here.
+func fsGroup(p *v1.Pod) int {
+	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		return int(*sc.FSGroup)
+	}
+	return -1
+}
+
+// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user; -1:
+// there is no such user.
+func tokenOwner(p *v1.Pod) int {
+	owner := -1
+	for c := range crispec.Containers(p) {
+		var uid *int64
+		if sc := p.Spec.SecurityContext; sc != nil {
+			uid = sc.RunAsUser
+		}
+		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
+			uid = sc.RunAsUser
+		}
+		if uid == nil || (owner >= 0 && int(*uid) != owner) {
+			return -1
+		}
+		owner = int(*uid)
+	}
+	return owner
+}
+
+// nestedMountPoints are the directories that a read-only volume must have so that containers can mount other
+// volumes inside it, relative to the volume. Only the outermost count: what is below them is another volume's.
+func nestedMountPoints(p *v1.Pod, volume string) []string {
+	var found []string
+	for c := range crispec.Containers(p) {
+		for i := range c.VolumeMounts {
+			m := &c.VolumeMounts[i]
+			if m.Name != volume {
+				continue
+			}
+			for j := range c.VolumeMounts {
+				inside, ok := strings.CutPrefix(absolute(c.VolumeMounts[j].MountPath), strings.TrimSuffix(absolute(m.MountPath), "/")+"/")
+				if ok && inside != "" && !strings.HasPrefix(inside, "..") {
+					found = append(found, filepath.Join(m.SubPath, inside))
+				}
+			}
+		}
+	}
+	slices.Sort(found)
+	var outermost []string
+	for _, dir := range found {
+		covered := slices.ContainsFunc(outermost, func(o string) bool { return dir == o || strings.HasPrefix(dir, o+"/") })
+		if !covered && !strings.HasPrefix(dir, "..") {
+			outermost = append(outermost, dir)
+		}
+	}
+	return outermost
+}
+
+// absolute makes a mount path absolute; one without a leading slash is taken from the root, as the field has it.
+func absolute(path string) string { return filepath.Clean("/" + path) }
+
+// rooted returns a mount path for the runtime: the path of the spec with a leading slash, not cleaned. The runtime cleans it,
+// because it knows the links in the container's file system.
+func rooted(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return "/" + path
+}

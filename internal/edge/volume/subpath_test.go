@@ -1,0 +1,243 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+)
+
+// subPathPod mounts sub of an emptyDir.
+func subPathPod(sub string) *v1.Pod {
+	p := aPod(emptyDir("e"))
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = sub
+	return p
+}
+
+func (f *fixture) mount(t *testing.T, p *v1.Pod) (string, error) {
+	t.Helper()
+	mounts, err := f.Mounts(t.Context(), volume.MountInput{Pod: p, Container: &p.Spec.Containers[0], Env: []crispec.EnvVar{{Name: "NAME", Value: "x"}, {Name: "NAME", Value: "web"}}})
+	if err != nil {
+		return "", err
+	}
+	return mounts[0].HostPath, nil
+}
+
+// "the volume's mode" is all of it: a directory made in a tmpfs is sticky as the tmpfs is.
+func TestSubPathOfTmpfsHasItsWholeMode(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	p := subPathPod("sub")
+	p.Spec.Volumes[0].EmptyDir.Medium = v1.StorageMediumMemory
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(123))}
+	setUp(t, f, p)
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(owner{os.ModeDir | os.ModeSetgid | os.ModeSticky | 0o777, 0, 123}, ownerOf(t, got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestSubPath(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	whole := aPod(emptyDir("e"))
+	whole.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(55))}
+	setUp(t, f, whole)
+	root := dir(t, f, whole, "e")
+
+	// Missing: made with the mode of the volume, its group, and mounted where no container reaches.
+	p := subPathPod("a/b")
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(f.root, "pods/uid-1/volume-subpaths/e/c/0"); got != want {
+		t.Errorf("mounted from %s, want %s", got, want)
+	}
+	if diff := cmp.Diff(owner{os.ModeDir | os.ModeSetgid | 0o777, 0, 55}, ownerOf(t, filepath.Join(root, "a/b"))); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if err := os.WriteFile(filepath.Join(root, "a/b/f"), []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(got, "f")); err != nil {
+		t.Error(err)
+	}
+	// The next attempt keeps the mount.
+	if again, err := f.mount(t, p); err != nil || again != got {
+		t.Errorf("again: %s, %v", again, err)
+	}
+	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 1 {
+		t.Errorf("mounts %v, want one", points)
+	}
+	// The directory was replaced meanwhile: the next attempt sees the new one.
+	if err := errors.Join(os.Rename(filepath.Join(root, "a/b"), filepath.Join(root, "a/old")), os.Mkdir(filepath.Join(root, "a/b"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.mount(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(got, "f")); err == nil {
+		t.Error("the old directory is still mounted")
+	}
+	// A file where a directory was.
+	if err := errors.Join(os.Remove(filepath.Join(root, "a/b")), os.WriteFile(filepath.Join(root, "a/b"), []byte("file"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.mount(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(got); err != nil || string(data) != "file" {
+		t.Errorf("subPath of a file: %q, %v", data, err)
+	}
+	// An expression; the last value of a variable counts.
+	p = aPod(emptyDir("e"))
+	p.Spec.Containers[0].VolumeMounts[0].SubPathExpr = "logs/$(NAME)"
+	if _, err := f.mount(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "logs/web")); err != nil {
+		t.Error(err)
+	}
+	if err := f.TearDown(t.Context(), pod.RefOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 0 {
+		t.Errorf("mounts after TearDown: %v", points)
+	}
+}
+
+func TestSubPathOfFiles(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	f.api.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"app.conf": "1"}}
+	src := &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}}
+	p := aPod(vol("cm", v1.VolumeSource{ConfigMap: src}))
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "app.conf"
+	setUp(t, f, p)
+	got, err := f.mount(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() string {
+		data, err := os.ReadFile(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	f.api.configMaps["cm"].Data["app.conf"] = "2"
+	setUp(t, f, p)
+	if read() != "1" {
+		t.Errorf("%q: a subPath does not follow updates while its container runs", read())
+	}
+	if _, err := f.mount(t, p); err != nil || read() != "2" {
+		t.Errorf("%q, %v: the next attempt has the new content", read(), err)
+	}
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "typo.conf"
+	_, err = f.mount(t, p)
+	wantError(t, err, "cm", `subPath "typo.conf" does not exist`)
+	src.Optional = ptr(true)
+	if _, err := f.mount(t, p); err != nil {
+		t.Errorf("optional: %v", err)
+	}
+}
+
+func TestSubPathThatEscapes(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	whole := aPod(emptyDir("e"))
+	setUp(t, f, whole)
+	root := dir(t, f, whole, "e")
+	outside := t.TempDir()
+	err := errors.Join(
+		os.Symlink(outside, filepath.Join(root, "absolute")),
+		os.Symlink("../../../../../..", filepath.Join(root, "up")),
+		os.Symlink("/proc/self/root", filepath.Join(root, "magic")),
+		os.Symlink(filepath.Join(outside, "new"), filepath.Join(root, "dangling")),
+		os.Mkdir(filepath.Join(root, "real"), 0o755),
+		os.Symlink("real", filepath.Join(root, "inside")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"absolute", "absolute/new", "up", "up/etc", "magic", "magic/etc", "dangling", "dangling/x"} {
+		_, err := f.mount(t, subPathPod(sub))
+		wantError(t, err, "e", "failed to prepare subPath")
+		if strings.Contains(err.Error(), outside) || strings.Contains(err.Error(), f.root) {
+			t.Errorf("%s: the message tells of the host: %v", sub, err)
+		}
+	}
+	if left, _ := os.ReadDir(outside); len(left) != 0 {
+		t.Errorf("made outside: %v", left)
+	}
+	if _, err := f.mount(t, subPathPod("inside")); err != nil {
+		t.Errorf("a link that stays inside: %v", err)
+	}
+}
+
+// A container swaps a directory for a link to the host while its pod's containers are started again and again: what
+// is mounted is always the volume's.
+func TestSubPathUnderAttack(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	f := newFixture(t)
+	whole := aPod(emptyDir("e"))
+	setUp(t, f, whole)
+	root, outside := dir(t, f, whole, "e"), t.TempDir()
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(root, "x/d"), 0o755), os.WriteFile(filepath.Join(root, "x/d/mine"), nil, 0o644),
+		os.Mkdir(filepath.Join(outside, "d"), 0o755), os.Symlink(outside, filepath.Join(root, "y")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_ = unix.Renameat2(unix.AT_FDCWD, filepath.Join(root, "x"), unix.AT_FDCWD, filepath.Join(root, "y"), unix.RENAME_EXCHANGE)
+		}
+	}()
+	mounted, refused := 0, 0
+	for i := 0; i < 300 || (mounted < 10 && i < 20000); i++ {
+		got, err := f.mount(t, subPathPod("x/d"))
+		if err != nil {
+			refused++
+			continue
+		}
+		mounted++
+		if _, err := os.Stat(filepath.Join(got, "mine")); err != nil {
+			t.Fatalf("mounted something else than the volume's directory: %v", err)
+		}
+		if err := (hostfs.Host{}).Unmount(got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	<-ended
+	if mounted == 0 || refused == 0 {
+		t.Logf("a weak attack: %d mounted, %d refused", mounted, refused)
+	}
+	if left, _ := os.ReadDir(filepath.Join(outside, "d")); len(left) != 0 {
+		t.Errorf("the host's directory has %v", left)
+	}
+}

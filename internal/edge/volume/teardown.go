@@ -1,0 +1,105 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// unmountRounds bounds how often TearDown looks for mounts again: stacked mounts take a round each.
+const unmountRounds = 16
+
+// TearDown unmounts and deletes the volumes of a pod whose containers have all ended. It finds them on disk and in the mount
+// table, so it needs no pod object. Termination messages and the hosts file stay until Remove.
+func (v *Volumes) TearDown(ctx context.Context, ref pod.Ref) error {
+	return v.clear(ctx, ref, subpathsDir, volumesDir, pluginsDir)
+}
+
+// Remove deletes everything of the pod, also what TearDown keeps.
+func (v *Volumes) Remove(ctx context.Context, ref pod.Ref) error {
+	return v.clear(ctx, ref, "")
+}
+
+// clear unmounts everything below the pod's directory and deletes the given parts of it ("" is all).
+func (v *Volumes) clear(ctx context.Context, ref pod.Ref, parts ...string) error {
+	if err := checkName("pod UID", string(ref.UID)); err != nil {
+		return failedTearDown(ref, err)
+	}
+	v.walks.forget(ref.UID)
+	dir := v.layout.pod(ref.UID)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := v.unmountBelow(ctx, dir); err != nil {
+		return failedTearDown(ref, err)
+	}
+	for _, part := range parts {
+		if err := v.cfg.Host.RemoveTree(ctx, filepath.Join(dir, part)); err != nil {
+			return failedTearDown(ref, err)
+		}
+	}
+	return nil
+}
+
+func failedTearDown(ref pod.Ref, err error) error {
+	return &Error{
+		Reason: "FailedUnmount", Err: err,
+		Message: fmt.Sprintf("cannot clear the volumes of pod %s, will try again: %v", ref, err),
+	}
+}
+
+// unmountBelow unmounts, last mounted first, until nothing is mounted at or below dir.
+func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
+	// The mount table has resolved names.
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return fmt.Errorf("resolve pod directory: %w", err)
+	}
+	for range unmountRounds {
+		points, err := v.cfg.Host.MountPoints(real)
+		if err != nil {
+			return err
+		}
+		if len(points) == 0 {
+			return nil
+		}
+		for i := len(points) - 1; i >= 0; i-- {
+			if !strings.HasPrefix(points[i]+"/", real+"/") {
+				return fmt.Errorf("mount table names %s, which is not below %s", points[i], real)
+			}
+			if err := v.cfg.Host.Unmount(points[i]); err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("unmount below pod directory: %w", err)
+			}
+		}
+	}
+	return fmt.Errorf("something keeps mounting below %s: find it with `findmnt -R %s`", dir, dir)
+}
+
+// Orphans lists the pods that have a directory and for which known returns false.
+func (v *Volumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
+	entries, err := os.ReadDir(v.layout.pods())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list pod directories: %w", err)
+	}
+	var orphans []types.UID
+	for _, e := range entries {
+		if uid := types.UID(e.Name()); e.IsDir() && !known(uid) {
+			orphans = append(orphans, uid)
+		}
+	}
+	return orphans, nil
+}

@@ -1,0 +1,210 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// Mounter mounts and unmounts. Calls may be concurrent, each on its own directory.
+type Mounter interface {
+	// MountPoints lists mount points at or below dir, in mount order.
+	MountPoints(dir string) ([]string, error)
+	// IsMountPoint reports whether a file system of its own is mounted on dir; false when dir does not exist.
+	IsMountPoint(dir string) (bool, error)
+	// MountTmpfs mounts a tmpfs with the flags of mount(2); size 0 is the kernel's default, gid negative is root's. maySwap: this
+	// machine swaps, and the kernel cannot keep the tmpfs out of that.
+	MountTmpfs(target string, size int64, mode fs.FileMode, gid int, flags uintptr) (maySwap bool, err error)
+	// Mount mounts any other file system.
+	Mount(source, target, fstype, options string) error
+	// Unmount takes the topmost mount off target, detaching a busy one; no mount there is no error.
+	Unmount(target string) error
+}
+
+// Paths opens, binds and deletes files. No link or mount leads it out of the given directory.
+type Paths interface {
+	// OpenBeneath opens path below root, for Bind; links may not leave root.
+	OpenBeneath(root, path string) (*os.File, error)
+	// MkdirBeneath is OpenBeneath that makes missing directories with mode.
+	MkdirBeneath(root, path string, mode fs.FileMode) (*os.File, error)
+	// Bind mounts an open file or directory on target.
+	Bind(f *os.File, target string) error
+	// RemoveTree deletes dir and all below it, entering no mount.
+	RemoveTree(ctx context.Context, dir string) error
+}
+
+// Host is the machine. hostfs.Host is the real one.
+type Host interface {
+	Mounter
+	Paths
+	Meter
+}
+
+// Objects are what volumes are made from. Calls may be concurrent; they wait for a first answer until ctx ends.
+type Objects interface {
+	// ConfigMap and Secret return the object of this name in the pod's namespace.
+	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
+	// ServiceAccountToken returns a token bound to the pod, and renews it first if that is due and possible.
+	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
+}
+
+// Config configures Volumes.
+type Config struct {
+	// RootDir is the agent's directory, for example /var/lib/kubelet.
+	RootDir string
+	Host    Host
+	// Objects may be nil in a node without an API server: volumes that need one then fail and say so.
+	Objects Objects
+	Log     *slog.Logger
+	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
+	MaySwap func()
+}
+
+// Volumes makes and removes the volumes of pods.
+type Volumes struct {
+	cfg    Config
+	layout layout
+	walks  walks
+	swaps  sync.Once  // makes MaySwap be called once
+	hosts  sync.Mutex // one hosts file is written at a time: containers of one pod share theirs
+}
+
+// New returns Volumes over cfg. It does no IO.
+func New(cfg Config) *Volumes {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
+}
+
+// Pod is a pod, with the facts of its node that its volumes show.
+type Pod struct {
+	Pod *v1.Pod
+	// PodIPs and HostIPs may become known late or never, so no volume may require them.
+	PodIPs, HostIPs []string
+	// NodeAllocatable bounds memory-backed volumes and stands in for limits that a container does not have.
+	NodeAllocatable v1.ResourceList
+}
+
+// ReasonFailedMount is the reason of every Error here, as events have it.
+const ReasonFailedMount = "FailedMount"
+
+// Error is a volume that could not be made.
+type Error struct {
+	// Volume is its name; empty when it is the pod's directory that could not.
+	Volume string
+	// Reason is the reason of an event.
+	Reason string
+	// Message is what is wrong and what to do. It does not repeat Volume; other volumes that failed follow it by name.
+	Message string
+	Err     error
+}
+
+// Error names the volume, too.
+func (e *Error) Error() string {
+	if e.Volume == "" {
+		return e.Message
+	}
+	return fmt.Sprintf("volume %q: %s", e.Volume, e.Message)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func failed(volume string, err error) *Error {
+	return &Error{Volume: volume, Reason: ReasonFailedMount, Message: err.Error(), Err: err}
+}
+
+// SetUp makes all volumes that a container of the pod mounts, and updates those that exist. A volume that fails does not stop the
+// others. The error is an *Error; with several failures it names the first, and its Message lists all.
+func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
+	if err := v.setUpDirs(p.Pod); err != nil {
+		return err
+	}
+	wanted := usedVolumes(p.Pod)
+	errs := make([]*Error, len(wanted))
+	var wg sync.WaitGroup
+	for i, vol := range wanted {
+		setUp := func() {
+			if err := v.setUpVolume(ctx, p, vol); err != nil {
+				errs[i] = failed(vol.Name, err)
+			}
+		}
+		if i == len(wanted)-1 { // the last one, often the only one, here
+			setUp()
+			break
+		}
+		wg.Go(setUp)
+	}
+	wg.Wait()
+	return joinErrors(errs)
+}
+
+func (v *Volumes) setUpDirs(p *v1.Pod) error {
+	if err := checkName("metadata.uid", string(p.UID)); err != nil {
+		return failed("", err)
+	}
+	for _, dir := range []string{v.layout.pod(p.UID), v.layout.volumes(p.UID)} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return failed("", fmt.Errorf("make pod directory: %w", err))
+		}
+	}
+	return nil
+}
+
+// usedVolumes are the volumes that some container mounts; others are not made ("volumes that no container uses").
+func usedVolumes(p *v1.Pod) []*v1.Volume {
+	used := map[string]bool{}
+	for c := range crispec.Containers(p) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
+		}
+	}
+	var wanted []*v1.Volume
+	for i := range p.Spec.Volumes {
+		if used[p.Spec.Volumes[i].Name] {
+			wanted = append(wanted, &p.Spec.Volumes[i])
+		}
+	}
+	return wanted
+}
+
+func joinErrors(errs []*Error) error {
+	var first *Error
+	var messages []string
+	var causes []error
+	for _, e := range errs {
+		if e == nil {
+			continue
+		}
+		if first == nil {
+			first = e
+			messages = append(messages, e.Message)
+		} else {
+			messages = append(messages, e.Error())
+		}
+		causes = append(causes, e.Err)
+	}
+	if len(messages) < 2 {
+		if first == nil {
+			return nil // not a nil *Error in an error
+		}
+		return first
+	}
+	return &Error{Volume: first.Volume, Reason: first.Reason, Message: strings.Join(messages, "; "), Err: errors.Join(causes...)}
+}

@@ -1,0 +1,117 @@
+package nodefacts
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// Real is the machine that the agent runs on.
+type Real struct {
+	Proc hostfs.Machine
+	Disk hostfs.Host
+	// RootDir is where pods write; ImageDir answers where the runtime keeps images ("" while it has not said).
+	RootDir  string
+	ImageDir func() string
+	// Pods reads the working set of all pods together, in bytes; nil: the signal is not measured.
+	Pods func() (workingSet uint64, ok bool)
+	// PodsMemory is what all pods together may use, in bytes.
+	PodsMemory func() int64
+	Hostname   string
+	// AllAddresses has Network list every address of the host: there are node IPs to be checked against them.
+	AllAddresses bool
+
+	pidMax atomic.Int64 // found with the facts
+
+	mu       sync.Mutex // guards the last list of addresses
+	listed   []netip.Addr
+	listedAt time.Time
+}
+
+var _ Machine = (*Real)(nil)
+
+// Facts reads what does not change.
+func (r *Real) Facts() (nodestatus.Machine, error) {
+	f, err := r.Proc.Facts()
+	if err != nil {
+		return nodestatus.Machine{}, err
+	}
+	r.pidMax.Store(f.PIDMax)
+	m := nodestatus.Machine{
+		MachineID: f.MachineID, SystemUUID: f.SystemUUID, BootID: f.BootID, KernelVersion: f.KernelVersion, OSImage: f.OSImage,
+		CPUs: f.CPUs, MemoryBytes: int64(f.MemoryBytes), SwapBytes: int64(f.SwapBytes), HugePages: map[int64]int64{},
+	}
+	for _, h := range f.HugePages {
+		m.HugePages[int64(h.PageBytes)] = int64(h.Pages)
+	}
+	return m, nil
+}
+
+// EphemeralStorage is the size of RootDir's file system.
+func (r *Real) EphemeralStorage() int64 {
+	capacity, _, _, _, err := r.Disk.DiskSpace(r.RootDir)
+	if err != nil {
+		return 0
+	}
+	return int64(capacity)
+}
+
+// Signals reads memory, disk and process IDs.
+func (r *Real) Signals(context.Context) pressure.Signals {
+	s := pressure.Signals{}
+	if m, err := r.Proc.Memory(); err == nil {
+		s[pressure.MemoryAvailable] = pressure.Observation{Available: int64(m.AvailableBytes), Capacity: int64(m.TotalBytes)}
+	}
+	r.disk(s, r.RootDir, pressure.NodefsAvailable, pressure.NodefsInodesFree)
+	if dir := r.ImageDir(); dir != "" {
+		r.disk(s, dir, pressure.ImagefsAvailable, pressure.ImagefsInodesFree)
+	}
+	if most := r.pidMax.Load(); most > 0 {
+		if used, err := r.Proc.Tasks(); err == nil {
+			s[pressure.PIDAvailable] = pressure.Observation{Available: most - used, Capacity: most}
+		}
+	}
+	if r.Pods != nil && r.PodsMemory != nil {
+		if used, ok := r.Pods(); ok {
+			limit := r.PodsMemory()
+			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit}
+		}
+	}
+	return s
+}
+
+func (r *Real) disk(s pressure.Signals, dir string, bytes, inodes pressure.Signal) {
+	capacity, available, all, free, err := r.Disk.DiskSpace(dir)
+	if err != nil {
+		return
+	}
+	s[bytes] = pressure.Observation{Available: int64(available), Capacity: int64(capacity)}
+	if all > 0 {
+		s[inodes] = pressure.Observation{Available: int64(free), Capacity: int64(all)}
+	}
+}
+
+// Network reads the host's addresses.
+func (r *Real) Network() nodestatus.Network {
+	var n nodestatus.Network
+	if r.AllAddresses {
+		n.Interfaces = r.addresses()
+	}
+	n.DefaultV4 = defaultAddress(r.Proc.Root+"/proc/net", false)
+	n.DefaultV6 = defaultAddress(r.Proc.Root+"/proc/net", true)
+	if !n.DefaultV4.IsValid() && !n.DefaultV6.IsValid() && r.Hostname != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.Hostname); err == nil {
+			n.Resolved, n.Interfaces = ips, r.addresses()
+		}
+	}
+	return n
+}

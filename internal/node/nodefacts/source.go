@@ -1,0 +1,175 @@
+package nodefacts
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// Machine is the host, real or simulated. Calls may be concurrent and may do short IO.
+type Machine interface {
+	Facts() (nodestatus.Machine, error)
+	Network() nodestatus.Network
+	// Signals reads what pressure is judged by; what cannot be read is absent.
+	Signals(ctx context.Context) pressure.Signals
+	// EphemeralStorage is the size in bytes of the file system that pods write to; 0: not known.
+	EphemeralStorage() int64
+}
+
+// Config is what a Source measures with.
+type Config struct {
+	Settings         nodestatus.Settings
+	TransitionPeriod time.Duration
+	Machine          Machine
+	Runtime          *Runtime
+	// Problems are further reasons for not being ready, asked at each computation.
+	Problems func() []string
+	// Failing are parts that fail and are tried again, asked at each computation: they are named, and the node stays ready.
+	Failing func() []string
+}
+
+// Source measures; it is the heartbeat's Source.
+type Source struct {
+	cfg Config
+
+	mu       sync.Mutex
+	machine  *nodestatus.Machine
+	storage  int64
+	pressure pressure.State
+	last     pressure.Result
+	built    *v1.Node
+	builtAt  time.Time
+	building chan struct{} // closed when the building that is under way has ended; nil: none is
+}
+
+// builtFor is how long a Node that was built without the API is good enough.
+const builtFor = 10 * time.Second
+
+// New returns a Source; it does no IO.
+func New(cfg Config) *Source { return &Source{cfg: cfg} }
+
+// Initial makes the Node for registration.
+func (s *Source) Initial(ctx context.Context) nodestatus.Result {
+	r := nodestatus.Build(s.cfg.Settings, s.facts(ctx))
+	s.mu.Lock()
+	s.built, s.builtAt = r.Node, time.Now()
+	s.mu.Unlock()
+	return r
+}
+
+// Update computes the Node's new state.
+func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
+	return nodestatus.Update(s.cfg.Settings, s.facts(ctx), node)
+}
+
+// Refresh builds the Node anew if the last one is older than builtFor. It measures, which may take a while: one caller does,
+// the others go on with the Node of before, and wait only where there is none.
+func (s *Source) Refresh(ctx context.Context) {
+	s.mu.Lock()
+	building, fresh := s.building, s.built != nil && time.Since(s.builtAt) < builtFor
+	if fresh || building != nil {
+		known := s.built != nil
+		s.mu.Unlock()
+		if !known {
+			<-building
+		}
+		return
+	}
+	building = make(chan struct{})
+	s.building = building
+	s.mu.Unlock()
+	s.Initial(ctx)
+	s.mu.Lock()
+	s.building = nil
+	s.mu.Unlock()
+	close(building)
+}
+
+// Node is the Node as it was last built without the API: for a standalone node, and for admission before registration. It is
+// nil until Refresh or Initial has returned. It does no IO, and must not be written to.
+func (s *Source) Node() *v1.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.built
+}
+
+// ReadMachine reads what does not change of the machine, if that has not been done yet.
+func (s *Source) ReadMachine() (nodestatus.Machine, error) {
+	if m, known := s.Machine(); known {
+		return m, nil
+	}
+	m, err := s.cfg.Machine.Facts()
+	if err != nil {
+		return nodestatus.Machine{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine = &m
+	return m, nil
+}
+
+// Machine is what does not change of the machine; false until it has been read. It does no IO.
+func (s *Source) Machine() (nodestatus.Machine, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.machine == nil {
+		return nodestatus.Machine{}, false
+	}
+	return *s.machine, true
+}
+
+// Pressure is the newest judgement of the signals. It does no IO.
+func (s *Source) Pressure() pressure.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// facts measures first and takes the lock then: what is asked in admission takes the same lock.
+func (s *Source) facts(ctx context.Context) nodestatus.Facts {
+	f := nodestatus.Facts{Network: s.cfg.Machine.Network(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
+	if s.cfg.Problems != nil {
+		f.Problems = s.cfg.Problems()
+	}
+	if s.cfg.Failing != nil {
+		f.Failing = s.cfg.Failing()
+	}
+	var err error
+	if f.Machine, err = s.ReadMachine(); err != nil {
+		f.Problems = append(f.Problems, err.Error())
+	}
+	f.EphemeralStorage = s.ephemeralStorage()
+	store := s.cfg.Runtime.Store()
+	f.Images, f.ImagesKnown = store.Images, store.Known
+	signals := s.cfg.Machine.Signals(ctx)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.Now = time.Now()
+	s.last = pressure.Evaluate(pressure.Input{
+		Signals: signals, Thresholds: s.cfg.Settings.Thresholds,
+		TransitionPeriod: s.cfg.TransitionPeriod, Previous: s.pressure, Now: f.Now,
+	})
+	s.pressure = s.last.State
+	f.Pressure = s.last
+	return f
+}
+
+// ephemeralStorage is read until it is known.
+func (s *Source) ephemeralStorage() int64 {
+	s.mu.Lock()
+	storage := s.storage
+	s.mu.Unlock()
+	if storage == 0 {
+		storage = s.cfg.Machine.EphemeralStorage()
+		s.mu.Lock()
+		s.storage = storage
+		s.mu.Unlock()
+	}
+	return storage
+}

@@ -1,0 +1,76 @@
+package nodefacts
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// slow is a machine whose every answer takes a minute.
+type slow struct {
+	Fixed
+	network atomic.Int32
+}
+
+const aMinute = time.Minute
+
+func (s *slow) Facts() (nodestatus.Machine, error) { time.Sleep(aMinute); return s.Fixed.Facts() }
+func (s *slow) EphemeralStorage() int64            { time.Sleep(aMinute); return s.Fixed.EphemeralStorage() }
+func (s *slow) Network() nodestatus.Network {
+	s.network.Add(1)
+	time.Sleep(aMinute)
+	return s.Fixed.Network()
+}
+func (s *slow) Signals(ctx context.Context) pressure.Signals {
+	time.Sleep(aMinute)
+	return s.Fixed.Signals(ctx)
+}
+
+// Admission asks for the Node, the machine and its pressure under a lock: it gets what is known, at once, while a disk or a
+// name server takes its time. In a bubble, one who waited for a lock would stop the clock.
+func TestWhatIsKnownIsToldWhileTheMachineIsMeasured(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &slow{Fixed: Fixed{Machine: nodestatus.Machine{CPUs: 4, MemoryBytes: 1 << 30}, Address: netip.MustParseAddr("192.0.2.1")}}
+		s := New(Config{Settings: nodestatus.Settings{Name: "n"}, Machine: m, Runtime: NewRuntime(nil, func() {}, slog.New(slog.DiscardHandler))})
+		ask := func() {
+			t.Helper()
+			began := time.Now()
+			s.Node()
+			s.Machine()
+			s.Pressure()
+			if time.Since(began) != 0 {
+				t.Errorf("the answer took %v", time.Since(began))
+			}
+		}
+		for range 3 {
+			go s.Refresh(t.Context())
+		}
+		for range 50 {
+			time.Sleep(5 * time.Second)
+			ask()
+		}
+		if s.Node() == nil || m.network.Load() != 1 {
+			t.Fatalf("node %v, measured %d times for three who asked at a time", s.Node(), m.network.Load())
+		}
+		old := s.Node()
+		go s.Refresh(t.Context())
+		synctest.Wait()
+		began := time.Now()
+		s.Refresh(t.Context()) // another measures: this one goes on with what was before
+		if time.Since(began) != 0 || s.Node() != old {
+			t.Errorf("waited %v for another's measurement", time.Since(began))
+		}
+		time.Sleep(5 * aMinute)
+		if s.Node() == old {
+			t.Error("the Node is never measured again")
+		}
+	})
+}

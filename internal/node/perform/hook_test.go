@@ -1,0 +1,125 @@
+package perform
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+)
+
+// bearer is a runtime with one container that bears annotations.
+type bearer struct {
+	runtimeapi.RuntimeServiceClient
+	annotations map[string]string
+	ran         []string
+}
+
+func (b *bearer) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: "c", Annotations: b.annotations}}, nil
+}
+
+func (b *bearer) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+	b.ran = r.GetCmd()
+	return &runtimeapi.ExecSyncResponse{}, nil
+}
+
+// "grace, preStop ... are annotations on the container (its pod may be deleted while we are down)".
+func TestPreStopOfAPodWhoseObjectIsGone(t *testing.T) {
+	t.Parallel()
+	b := &bearer{annotations: map[string]string{pod.AnnotationPreStop: `{"exec":{"command":["bye"]}}`, pod.AnnotationPorts: `[{"name":"http","containerPort":80}]`}}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: b})})
+	job := pod.Job{Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: time.Second}}
+	if o := x.Do(t.Context(), job); o.Err != nil || !slices.Equal(b.ran, []string{"bye"}) {
+		t.Errorf("outcome %+v, ran %q", o, b.ran)
+	}
+	b.annotations[pod.AnnotationPreStop] = "{"
+	if o := x.Do(t.Context(), job); o.Err == nil {
+		t.Error("an annotation that cannot be read is a hook that was run")
+	}
+	if got := podIPs(&pod.Observed{Sandboxes: []pod.Sandbox{{HostNetwork: true}}}, []string{"10.0.0.1"}, nil); len(got) != 1 {
+		t.Errorf("addresses of a host-network pod without an object: %q", got)
+	}
+}
+
+// hanging is a runtime whose commands end with their container only.
+type hanging struct {
+	bearer
+	limit int64
+}
+
+func (h *hanging) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+	h.limit = r.GetTimeout()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The decision sends TERM when the grace is over, and cuts the hook short when its container is gone.
+func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
+	t.Parallel()
+	for name, hook := range map[string]v1.LifecycleHandler{
+		"exec":  {Exec: &v1.ExecAction{Command: []string{"sleep", "infinity"}}},
+		"sleep": {Sleep: &v1.SleepAction{Seconds: 3600}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, run := &heard{}, &hanging{}
+			x := New(Config{CRI: cri.New(cri.Config{Runtime: run}), Recorder: h})
+			p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
+			job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}}
+			began := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(32*time.Second, cancel) // the container is gone
+			x.Do(ctx, job)
+			if took := time.Since(began); took != 32*time.Second {
+				t.Errorf("%s: the hook was cut after %s", name, took)
+			}
+			if said := len(h.events) == 2; said != (name == "exec") {
+				t.Errorf("%s: events %q", name, h.events)
+			}
+			began = time.Now()
+			x.Do(t.Context(), job)
+			if took := time.Since(began); took != 40*time.Second {
+				t.Errorf("%s: a hook that nobody ends went on for %s", name, took)
+			}
+			if name == "exec" && run.limit != 40 {
+				t.Errorf("the runtime was told of a limit of %d s", run.limit)
+			}
+		})
+	}
+}
+
+// A hook of scheme HTTPS reaches a server that speaks HTTP, without what was for the eyes of one with TLS; an event says so.
+func TestAnHTTPSHookFallsBackToHTTP(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	defer srv.Close()
+	host, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &heard{}
+	x := New(Config{HTTP: srv.Client(), Recorder: h, Facts: func() Facts { return Facts{} }})
+	hook := v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: host, Port: intstr.Parse(port), Path: "/bye",
+		HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "Bearer secret"}, {Name: "X-Own", Value: "1"}}}}
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
+	o := x.Do(t.Context(), pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}})
+	if o.Err != nil || got.Get("X-Own") != "1" || got.Get("Authorization") != "" {
+		t.Errorf("outcome %v, headers %v", o.Err, got)
+	}
+	if len(h.events) != 2 || !strings.HasPrefix(h.events[1], "LifecycleHTTPFallback request to HTTPS lifecycle hook "+host) {
+		t.Errorf("events %q", h.events)
+	}
+}

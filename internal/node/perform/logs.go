@@ -1,0 +1,226 @@
+package perform
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// LogDirs keeps the directories and links of container logs where node agents keep them. The log files
+// themselves are the runtime's. Root and LinkDir are trusted to be where they are; what is in them is not, since a pod may
+// have /var/log as a volume: no link is followed, and no listing is held in memory whole.
+type LogDirs struct {
+	Root string // for example /var/log/pods
+	// LinkDir gets one link per container log, named as log collectors expect; "": none.
+	LinkDir string
+	// RemoveTree removes a directory and never what is mounted below it.
+	RemoveTree func(dir string) error
+}
+
+var _ Logs = (*LogDirs)(nil)
+
+// maxOrphans bounds how many pods Orphans names at a time; the next call names others.
+const maxOrphans = 1000
+
+// Make makes the log directories of all containers of a pod.
+func (d *LogDirs) Make(p *v1.Pod) error {
+	logs := crispec.LogDir(d.Root, p)
+	for c := range crispec.Containers(p) {
+		if err := hostfs.MakeUntrustedDir(filepath.Join(logs, c.Name), crispec.LogDepth-1, 0o755); err != nil {
+			return fmt.Errorf("make log directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// Link gives an attempt's log the name that log collectors look for.
+func (d *LogDirs) Link(p *v1.Pod, container, id string, attempt uint32) error {
+	if d.LinkDir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(d.LinkDir, 0o755); err != nil {
+		return fmt.Errorf("make container log directory: %w", err)
+	}
+	link := filepath.Join(d.LinkDir, fmt.Sprintf("%s_%s_%s-%s.log", p.Name, p.Namespace, container, id))
+	err := os.Symlink(crispec.LogPath(d.Root, p, container, attempt), link)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link container log: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the log of one attempt, its rotated parts and the links to it.
+func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
+	dir := filepath.Join(crispec.LogDirOf(d.Root, ref), container)
+	if err := removeLogs(dir, attempt); err != nil {
+		return fmt.Errorf("remove container log: %w", err)
+	}
+	log := filepath.Join(dir, filepath.Base(crispec.LogName(container, attempt)))
+	return d.removeLinks(ref, func(target string) bool { return target == log })
+}
+
+// removeLogs removes the files of one attempt. A directory or link in the place of dir is no log directory: whoever put it
+// there took the logs away. A directory in the place of a log goes with the pod's whole log directory.
+func removeLogs(dir string, attempt uint32) error {
+	logs, err := hostfs.OpenUntrustedDir(dir, crispec.LogDepth-1)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, hostfs.ErrNotRegular) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	return logs.Each(func(e fs.DirEntry) error {
+		n, ok := crispec.ParseLogAttempt(e.Name())
+		if !ok || n != attempt || e.IsDir() {
+			return nil
+		}
+		if err := logs.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// RemovePod removes all logs of a pod.
+func (d *LogDirs) RemovePod(ref pod.Ref) error {
+	if ref.Name == "" { // found by its UID alone, by what it left
+		var err error
+		if ref, err = d.named(ref); err != nil || ref.Name == "" {
+			return err
+		}
+	}
+	if err := d.RemoveTree(crispec.LogDirOf(d.Root, ref)); err != nil {
+		return fmt.Errorf("remove log directory: %w", err)
+	}
+	dir := crispec.LogDirOf(d.Root, ref) + "/"
+	return d.removeLinks(ref, func(target string) bool { return strings.HasPrefix(target, dir) })
+}
+
+// Orphans lists the pods that left logs and that known does not know, and removes links that lead to no pod's logs.
+func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
+	if err := d.sweepLinks(); err != nil {
+		return nil, err
+	}
+	var orphans []types.UID
+	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
+		parts := strings.SplitN(e.Name(), "_", 3)
+		if len(parts) == 3 && parts[2] != "" && e.IsDir() && !known(types.UID(parts[2])) {
+			orphans = append(orphans, types.UID(parts[2]))
+		}
+		if len(orphans) == maxOrphans {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list log directories: %w", err)
+	}
+	return orphans, nil
+}
+
+// named finds the name of a pod in that of its log directory, <namespace>_<name>_<uid>; neither part has a '_'.
+func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
+	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
+		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(ref.UID) && e.IsDir() {
+			ref.Namespace, ref.Name = parts[0], parts[1]
+		}
+		return nil
+	})
+	if err != nil {
+		return ref, fmt.Errorf("list log directories: %w", err)
+	}
+	return ref, nil
+}
+
+// removeLinks removes the pod's links in LinkDir to logs that are gone for good. That a log is missing is no sign: one that
+// is being rotated is, for a moment.
+func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error {
+	if d.LinkDir == "" || ref.Name == "" {
+		return nil
+	}
+	err := eachEntry(d.LinkDir, func(links *hostfs.UntrustedDir, e fs.DirEntry) error {
+		if !strings.HasPrefix(e.Name(), ref.Name+"_"+ref.Namespace+"_") || !strings.HasSuffix(e.Name(), ".log") {
+			return nil
+		}
+		if target, err := links.Readlink(e.Name()); err != nil || !gone(target) {
+			return nil
+		}
+		if err := links.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove container log links: %w", err)
+	}
+	return nil
+}
+
+// sweepLinks removes links to logs of pods that left no log directory: their removal was cut short, or somebody else's.
+func (d *LogDirs) sweepLinks() error {
+	if d.LinkDir == "" {
+		return nil
+	}
+	var first error // of links that cannot be removed: there may be very many
+	err := eachEntry(d.LinkDir, func(links *hostfs.UntrustedDir, e fs.DirEntry) error {
+		target, err := links.Readlink(e.Name())
+		if err != nil || !strings.HasPrefix(target, filepath.Clean(d.Root)+"/") {
+			return nil
+		}
+		if _, err := os.Lstat(filepath.Dir(filepath.Dir(target))); errors.Is(err, fs.ErrNotExist) {
+			first = cmp.Or(first, links.Remove(e.Name()))
+		}
+		return nil
+	})
+	if err = cmp.Or(err, first); err != nil {
+		return fmt.Errorf("sweep container log links: %w", err)
+	}
+	return nil
+}
+
+// eachEntry calls f for each entry of a directory until f returns an error; fs.SkipAll ends it with none. A directory that is
+// missing has no entries.
+func eachEntry(dir string, f func(*hostfs.UntrustedDir, fs.DirEntry) error) error {
+	root, err := hostfs.OpenUntrustedDir(dir, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = root.Each(func(e fs.DirEntry) error { return f(root, e) })
+	if errors.Is(err, fs.SkipAll) {
+		return nil
+	}
+	return err
+}
+
+// NoLogs is for simulated nodes, whose containers write none.
+type NoLogs struct{}
+
+var _ Logs = NoLogs{}
+
+// Make does nothing.
+func (NoLogs) Make(*v1.Pod) error { return nil }
+
+// Link does nothing.
+func (NoLogs) Link(*v1.Pod, string, string, uint32) error { return nil }
+
+// Remove does nothing.
+func (NoLogs) Remove(pod.Ref, string, uint32) error { return nil }
+
+// RemovePod does nothing.
+func (NoLogs) RemovePod(pod.Ref) error { return nil }

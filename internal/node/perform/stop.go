@@ -1,0 +1,116 @@
+package perform
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+)
+
+func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome {
+	if !x.said.drop(job.Action.ID) {
+		x.sayKilling(job)
+	}
+	if err := x.cfg.CRI.StopContainer(ctx, job.Action.ID, job.Action.Grace); err != nil {
+		x.sayNotKilled(job, "KillContainer", job.Action.Container, "KillContainerError", err)
+		return failed("KillContainerError", err)
+	}
+	return pod.Outcome{ID: job.Action.ID}
+}
+
+// sayNotKilled records, of the pod and in upstream's words, that a container or sandbox could not be stopped.
+func (x *Performer) sayNotKilled(job pod.Job, what, target, reason string, err error) {
+	text := byName(job.Action, cri.Words(err))
+	job.Action.Container = ""
+	x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to %q for %q with %s: %q", what, target, reason, text)
+}
+
+// sayKilling records that a container is being ended: before its preStop hook, if one runs, else before its stop.
+func (x *Performer) sayKilling(job pod.Job) {
+	x.event(job, v1.EventTypeNormal, "Killing", "%s", killing(job.Pod, job.Action))
+}
+
+// said are the containers whose end was said before their preStop hook. Their stop does not say it again.
+type said struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (s *said) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[string]bool{}
+	}
+	s.ids[id] = true
+}
+
+// drop forgets a container and reports whether its end was said.
+func (s *said) drop(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had := s.ids[id]
+	if delete(s.ids, id); len(s.ids) == 0 {
+		s.ids = nil
+	}
+	return had
+}
+
+// killing is the event text, in upstream's words: tools parse it. What it is about is the action's cause.
+func killing(p *v1.Pod, a pod.Action) string {
+	what, again := "", restarts(p, a.Container)
+	switch a.Cause {
+	case pod.CausePostStart:
+		return "FailedPostStartHook"
+	case pod.CauseResize:
+		return "Container " + a.Container + " resize requires restart"
+	case pod.CauseLiveness:
+		what = "failed liveness probe"
+	case pod.CauseStartup:
+		what = "failed startup probe"
+	case pod.CauseChanged:
+		what, again = "definition changed", true
+	case pod.CauseNone, pod.CauseSandbox, pod.CauseUnknown, pod.CauseStray, pod.CauseRestartAll:
+		return "Stopping container " + a.Container
+	default:
+		return "Stopping container " + a.Container
+	}
+	switch {
+	case p != nil && slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == a.Container }):
+		return "Init container " + a.Container + " " + what
+	case again:
+		what += ", will be restarted"
+	}
+	return "Container " + a.Container + " " + what
+}
+
+// restarts reports whether a container that the agent itself ends is started again.
+func restarts(p *v1.Pod, container string) bool {
+	if p == nil {
+		return false
+	}
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == container && c.RestartPolicy != nil {
+			return *c.RestartPolicy != v1.ContainerRestartPolicyNever
+		}
+	}
+	return p.Spec.RestartPolicy != v1.RestartPolicyNever
+}
+
+func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcome {
+	x.said.drop(job.Action.ID) // it ended during its hook
+	c := job.Observed.ByID(job.Action.ID)
+	if err := x.cfg.CRI.RemoveContainer(ctx, job.Action.ID); err != nil {
+		return failed("RemoveContainerError", err)
+	}
+	if c != nil {
+		if err := x.cfg.Logs.Remove(job.Ref, c.Name, c.Attempt); err != nil {
+			return failed("RemoveContainerError", err)
+		}
+	}
+	return pod.Outcome{ID: job.Action.ID}
+}

@@ -1,0 +1,203 @@
+package perform
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/cri"
+)
+
+// The Killing event says why in upstream's words, and promises a restart only where there will be one.
+func TestKilling(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		container string
+		policy    v1.RestartPolicy
+		cause     pod.Cause
+		want      string
+	}{
+		{"main", v1.RestartPolicyAlways, pod.CauseLiveness, "Container main failed liveness probe, will be restarted"},
+		{"main", v1.RestartPolicyOnFailure, pod.CauseStartup, "Container main failed startup probe, will be restarted"},
+		{"main", v1.RestartPolicyNever, pod.CauseLiveness, "Container main failed liveness probe"},
+		{"main", v1.RestartPolicyNever, pod.CauseChanged, "Container main definition changed, will be restarted"},
+		{"always", v1.RestartPolicyNever, pod.CauseLiveness, "Container always failed liveness probe, will be restarted"},
+		{"never", v1.RestartPolicyAlways, pod.CauseLiveness, "Container never failed liveness probe"},
+		{"side", v1.RestartPolicyAlways, pod.CauseLiveness, "Init container side failed liveness probe"},
+		{"side", v1.RestartPolicyAlways, pod.CauseChanged, "Init container side definition changed"},
+		{"main", v1.RestartPolicyAlways, pod.CausePostStart, "FailedPostStartHook"},
+		{"main", v1.RestartPolicyAlways, pod.CauseResize, "Container main resize requires restart"},
+		{"main", v1.RestartPolicyAlways, pod.CauseRestartAll, "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, pod.CauseSandbox, "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, "what an older agent wrote", "Stopping container main"},
+		{"main", v1.RestartPolicyAlways, pod.CauseNone, "Stopping container main"},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: c.policy, InitContainers: []v1.Container{{Name: "side"}}, Containers: []v1.Container{
+			{Name: "main"}, {Name: "always", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}, {Name: "never", RestartPolicy: new(v1.ContainerRestartPolicyNever)},
+		}}}
+		// What people read decides nothing.
+		if got := killing(p, pod.Action{Container: c.container, Cause: c.cause, Why: "it failed its liveness probe"}); got != c.want {
+			t.Errorf("%s %s %s:\n got %q\nwant %q", c.container, c.policy, c.cause, got, c.want)
+		}
+	}
+	if got, want := killing(nil, pod.Action{Container: "main", Cause: pod.CauseLiveness}), "Container main failed liveness probe"; got != want {
+		t.Errorf("without a pod: got %q, want %q", got, want)
+	}
+}
+
+// heard are the events that were recorded.
+type heard struct {
+	events []string
+	of     *v1.Pod // the last
+}
+
+func (h *heard) Event(p *v1.Pod, _, _, reason, message string) {
+	h.events, h.of = append(h.events, reason+" "+message), p
+}
+func (h *heard) NodeEvent(_, _, _ string) {}
+
+// ender is a runtime whose containers end when they are asked to.
+type ender struct{ bearer }
+
+func (*ender) StopContainer(context.Context, *runtimeapi.StopContainerRequest, ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// A container may end during its preStop hook, and is never stopped then.
+func TestKillingIsSaidOnceAndBeforeThePreStopHook(t *testing.T) {
+	t.Parallel()
+	h := &heard{}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: &ender{}}), Recorder: h})
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
+		Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}}}}}
+	do := func(op pod.Op) {
+		t.Helper()
+		job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: op, Container: "main", ID: "c", Grace: time.Second}}
+		if o := x.Do(t.Context(), job); o.Err != nil {
+			t.Fatal(o.Err)
+		}
+	}
+	want := []string{"Killing Stopping container main"}
+	do(pod.OpPreStop)
+	if !slices.Equal(h.events, want) {
+		t.Fatalf("with the hook: %q, want %q", h.events, want)
+	}
+	do(pod.OpStopContainer)
+	if !slices.Equal(h.events, want) {
+		t.Errorf("with the stop after the hook: %q, want %q", h.events, want)
+	}
+	if x.said.ids != nil {
+		t.Errorf("what was said is kept: %v", x.said.ids)
+	}
+	do(pod.OpStopContainer) // with less grace, say
+	if len(h.events) != 2 {
+		t.Errorf("a second stop is not said: %q", h.events)
+	}
+}
+
+// A pod that was deleted by force has no object any more when its containers end.
+func TestKillingIsSaidOfAPodWhoseObjectIsGone(t *testing.T) {
+	t.Parallel()
+	h := &heard{}
+	x := New(Config{CRI: cri.New(cri.Config{Runtime: &ender{}}), Recorder: h})
+	job := pod.Job{Ref: pod.Ref{UID: "u", Namespace: "ns", Name: "web"}, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpStopContainer, Container: "main", ID: "c", Grace: time.Second}}
+	if o := x.Do(t.Context(), job); o.Err != nil {
+		t.Fatal(o.Err)
+	}
+	if !slices.Equal(h.events, []string{"Killing Stopping container main"}) || h.of.Namespace != "ns" || h.of.Name != "web" || h.of.UID != "u" {
+		t.Errorf("%q of %+v", h.events, h.of)
+	}
+}
+
+// noClass is a cluster without runtime classes.
+type noClass struct{ Objects }
+
+func (noClass) RuntimeHandler(context.Context, string) (string, error) {
+	return "", errors.New("no such class")
+}
+
+func TestASecondSandboxIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	for attempt, want := range []string{"FailedCreatePodSandBox", "SandboxChanged"} {
+		h := &heard{}
+		x := New(Config{Objects: noClass{}, Recorder: h})
+		p := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: new("other")}}
+		x.Do(t.Context(), pod.Job{Pod: p, Action: pod.Action{Op: pod.OpRunSandbox, Attempt: uint32(attempt)}})
+		if len(h.events) == 0 || !strings.HasPrefix(h.events[0], want+" ") {
+			t.Errorf("attempt %d: events %q, want %s first", attempt, h.events, want)
+		}
+	}
+}
+
+// broken is a runtime of which every call fails, with the container's ID in its words.
+type broken struct {
+	runtimeapi.RuntimeServiceClient
+	said error
+}
+
+func (b *broken) StopContainer(context.Context, *runtimeapi.StopContainerRequest, ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
+	return nil, b.said
+}
+
+func (b *broken) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
+	return nil, b.said
+}
+
+func (b *broken) StartContainer(context.Context, *runtimeapi.StartContainerRequest, ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+	return nil, b.said
+}
+
+func (b *broken) RunPodSandbox(context.Context, *runtimeapi.RunPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
+	return nil, b.said
+}
+
+// anyClass is a cluster in which nothing has to be looked up.
+type anyClass struct{ Objects }
+
+// flat gives every pod one group.
+type flat struct{ Cgroups }
+
+func (flat) Parent(*v1.Pod) string { return "/pods" }
+
+// Tools parse events: what a runtime said stands in them as upstream's kubelet writes it, and containers have their names.
+func TestEventsHaveTheRuntimesWords(t *testing.T) {
+	t.Parallel()
+	id := strings.Repeat("5e", 32)
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	for op, want := range map[pod.Op]string{
+		pod.OpStopContainer:  `FailedKillPod  error killing pod: failed to "KillContainer" for "main" with KillContainerError: "rpc error: code = Unknown desc = task main is stuck"`,
+		pod.OpStopSandbox:    `FailedKillPod  error killing pod: failed to "KillPodSandbox" for "u" with KillPodSandboxError: "rpc error: code = Unknown desc = task ` + id + ` is stuck"`,
+		pod.OpStartContainer: `Failed main Error: task main is stuck`,
+		pod.OpRunSandbox:     `FailedCreatePodSandBox  Failed to create pod sandbox: rpc error: code = Unknown desc = task ` + id + ` is stuck`,
+	} {
+		h := &placed{}
+		x := New(Config{CRI: cri.New(cri.Config{Runtime: &broken{said: status.Error(codes.Unknown, "task "+id+" is stuck")}}), Recorder: h,
+			Objects: anyClass{}, Cgroups: flat{}, Facts: func() Facts { return Facts{} }})
+		a := pod.Action{Op: op, ID: id}
+		if op == pod.OpStopContainer || op == pod.OpStartContainer {
+			a.Container = "main"
+		}
+		o := x.Do(t.Context(), pod.Job{Ref: pod.Ref{UID: "u", Name: "web"}, Pod: p, Observed: &pod.Observed{}, Action: a})
+		if o.Err == nil || len(h.events) == 0 || h.events[len(h.events)-1] != want {
+			t.Errorf("%s: outcome %v\n got %q\nwant %q", op, o.Err, h.events, want)
+		}
+	}
+}
+
+// placed are the events that were recorded, with the container that each is about.
+type placed struct{ events []string }
+
+func (h *placed) Event(_ *v1.Pod, container, _, reason, message string) {
+	h.events = append(h.events, reason+" "+container+" "+message)
+}
+func (h *placed) NodeEvent(_, _, _ string) {}

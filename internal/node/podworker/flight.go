@@ -1,0 +1,126 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// paced reports whether an action may begin only while the pod has a place at the start gate. An image pull needs a place to
+// begin, because most images are present and the start follows at once; it does not keep the place, because a real pull waits for
+// the network, not for this machine.
+func paced(a pod.Action) bool { return keeps(a) || a.Op == pod.OpPullImage }
+
+// keeps reports whether a pod keeps its place at the gate while the action is in flight.
+func keeps(a pod.Action) bool {
+	return a.Op == pod.OpSetUp || a.Op == pod.OpRunSandbox || a.Op == pod.OpStartContainer
+}
+
+// placeFor is how long a pod may keep its place at the gate. A pod that takes longer (its pod network hangs, say) must not
+// block the start of other pods: it may be waiting for one of them.
+const placeFor = 20 * time.Second
+
+// pace removes the starting actions from the plan of a pod that has no place at the gate. The pod gives its place, or its wait
+// for one, back when nothing is left to start or when placeFor is over.
+func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
+	wants := slices.ContainsFunc(plan.Do, paced)
+	busy := slices.ContainsFunc(in.InFlight, keeps)
+	if w.queued && (!wants && !busy && !in.Stale || w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor) {
+		w.leaveGate()
+	}
+	if wants && !w.gated {
+		w.queued, w.work.gatedAt = true, in.Now
+		if w.gated = w.cfg.Gate.Enter(w.ref.UID); !w.gated {
+			plan.Do = slices.DeleteFunc(plan.Do, paced)
+			plan.Why = "waits for other pods to start first"
+		}
+	}
+	if w.gated && wants && !busy && !slices.ContainsFunc(plan.Do, keeps) { // it only begins a pull
+		w.leaveGate()
+	}
+	if w.gated {
+		plan.WakeAt = earliest(plan.WakeAt, w.work.gatedAt.Add(placeFor))
+	}
+}
+
+func (w *Worker) leaveGate() {
+	w.queued, w.gated = false, false
+	w.cfg.Gate.Leave(w.ref.UID)
+}
+
+// finishWithin is how long the start of a sandbox or a container may go on after the agent is told to stop. It is shorter than
+// the time after which a service manager kills the agent.
+const finishWithin = 10 * time.Second
+
+var errAgentEnds = errors.New("the node agent ends")
+
+// flightContext returns the context of an action, which ends when the agent stops. The start of a sandbox or a container gets
+// finishWithin to complete, because cutting it short leaves it half made.
+func (w *Worker) flightContext(op pod.Op) (context.Context, context.CancelFunc) {
+	if op != pod.OpRunSandbox && op != pod.OpStartContainer {
+		return context.WithCancel(w.cfg.Context)
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(w.cfg.Context))
+	stop := context.AfterFunc(w.cfg.Context, func() {
+		time.AfterFunc(finishWithin, func() { cancel(errAgentEnds) })
+	})
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// begin starts the planned actions, each in a goroutine that ends with its outcome, and cancels the actions that the plan
+// cancels.
+func (w *Worker) begin(p *v1.Pod, obs *pod.Observed, plan *decide.Plan) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.engage()
+	for _, key := range plan.Cancel {
+		for i := range b.flights {
+			if f := &b.flights[i]; f.action == key.Key() && !f.canceled {
+				f.canceled = true
+				f.cancel()
+			}
+		}
+	}
+	for _, a := range plan.Do {
+		job := pod.Job{Ref: w.ref, Pod: p, Observed: obs, Action: a}
+		if c := w.memory.Container(a.Container); c != nil {
+			job.ImageRef, job.Kind = c.ImageRef, c.Kind
+		}
+		ctx, cancel := w.flightContext(a.Op)
+		b.flights = append(b.flights, flight{action: a.Key(), began: time.Now(), cancel: cancel})
+		w.cfg.Group.Add(1)
+		go w.perform(ctx, cancel, job)
+	}
+}
+
+func (w *Worker) perform(ctx context.Context, cancel context.CancelFunc, job pod.Job) {
+	defer w.cfg.Group.Done()
+	began := time.Now()
+	o := w.cfg.Performer.Do(ctx, job)
+	o.Action, o.Began, o.Ended = job.Action, began, time.Now()
+	o.Canceled = o.Err != nil && ctx.Err() != nil
+	// From here the texts go to the memory, the checkpoint, the status, the timeline and the log.
+	o.Reason, o.Message, o.Err = pod.Text(o.Reason), pod.Text(o.Message), pod.TextError(o.Err)
+	cancel()
+	w.log(job, &o)
+
+	key := job.Action.Key()
+	w.mu.Lock()
+	b := w.engage()
+	b.flights = slices.DeleteFunc(b.flights, func(f flight) bool { return f.action == key })
+	if job.Action.Op.TouchesRuntime() {
+		o.Ended = w.cfg.Cache.Inspect(job.Ref.UID)
+	}
+	b.outcomes = append(b.outcomes, o)
+	w.mu.Unlock()
+	w.Look("outcome of " + job.Action.Op.String())
+}

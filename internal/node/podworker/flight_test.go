@@ -1,0 +1,195 @@
+package podworker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+func paceOf(t *testing.T, places int) (w *Worker, g *Gate) {
+	t.Helper()
+	g = NewGate(places, func(types.UID) {})
+	return &Worker{cfg: &Config{Gate: g}, work: &work{}, ref: pod.Ref{UID: "me"}}, g
+}
+
+func starting() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}}} }
+
+// A pod that waited for a place and has nothing to start any more must not keep it: ten such pods would keep every
+// other pod of the node from starting.
+func TestPlaceIsNotKeptByWhoHasNothingToStart(t *testing.T) {
+	t.Parallel()
+	w, g := paceOf(t, 1)
+	now := time.Now()
+	g.Enter("other")
+	plan := starting()
+	w.pace(&decide.Input{Now: now}, plan)
+	if len(plan.Do) != 0 {
+		t.Fatal("started without a place")
+	}
+	g.Leave("other") // "me" gets the place, and looks
+	w.pace(&decide.Input{Now: now}, &decide.Plan{})
+	if !g.Enter("third") {
+		t.Error("the place is lost: held by a pod that has nothing to start")
+	}
+}
+
+// What hangs must not keep others from starting: the pod network that sandboxes wait for may be one of them.
+func TestPlaceIsGivenBackByWhoHangs(t *testing.T) {
+	t.Parallel()
+	w, g := paceOf(t, 1)
+	now := time.Now()
+	plan := starting()
+	w.pace(&decide.Input{Now: now}, plan)
+	if len(plan.Do) != 1 || plan.WakeAt.IsZero() {
+		t.Fatalf("plan = %+v", plan)
+	}
+	if g.Enter("other") {
+		t.Fatal("two pods in one place")
+	}
+	w.pace(&decide.Input{Now: plan.WakeAt, InFlight: []pod.Action{{Op: pod.OpRunSandbox}}}, &decide.Plan{})
+	if !g.Enter("other") {
+		t.Error("a sandbox that hangs keeps other pods from starting")
+	}
+	again := starting()
+	w.pace(&decide.Input{Now: plan.WakeAt}, again)
+	if len(again.Do) != 0 {
+		t.Error("the pod that hung went before the one that waited")
+	}
+}
+
+// "Pulls wait for the network, not for this machine": they begin in the pod's turn, since most find the image here, and
+// keep no other pod from its own.
+func TestAPullBeginsInItsTurnAndKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	w, g := paceOf(t, 1)
+	now := time.Now()
+	g.Enter("other")
+	pull := func() *decide.Plan { return &decide.Plan{Do: []pod.Action{{Op: pod.OpPullImage}}} }
+	plan := pull()
+	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 0 || !w.queued {
+		t.Fatal("a pull began before the pod's turn")
+	}
+	g.Leave("other")
+	plan = pull()
+	if w.pace(&decide.Input{Now: now}, plan); len(plan.Do) != 1 || !plan.WakeAt.IsZero() {
+		t.Fatalf("plan = %+v, want the pull", plan)
+	}
+	if w.queued || !g.Enter("third") {
+		t.Fatal("a pull keeps the place")
+	}
+	g.Leave("third")
+	plan = &decide.Plan{Do: []pod.Action{{Op: pod.OpSetUp}, {Op: pod.OpPullImage}}}
+	w.pace(&decide.Input{Now: now}, plan)
+	if len(plan.Do) != 2 || g.Enter("fourth") {
+		t.Fatal("the place is lost while something else is under way beside the pull")
+	}
+	g.Leave("fourth")
+	w.pace(&decide.Input{Now: now, InFlight: []pod.Action{{Op: pod.OpPullImage}}}, &decide.Plan{})
+	if !g.Enter("fifth") {
+		t.Error("the place is kept for a pull that is left")
+	}
+}
+
+// slow does everything in its own time and says how it ended.
+type slow struct {
+	still
+	took  time.Duration
+	mu    sync.Mutex
+	ended map[pod.Op]error
+}
+
+func (s *slow) Do(ctx context.Context, job pod.Job) pod.Outcome {
+	var err error
+	select {
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-time.After(s.took):
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended[job.Action.Op] = err
+	return pod.Outcome{Err: err}
+}
+
+// "RunPodSandbox, CreateContainer and StartContainer run to their end", also when the agent ends meanwhile; pulls are
+// cut short, and a runtime that hangs holds the agent up for a few seconds only.
+func TestAgentThatEndsLeavesNothingHalfMade(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		took, end time.Duration
+		whole     bool
+	}{
+		"it takes a moment": {3 * time.Second, 3 * time.Second, true},
+		"it hangs":          {time.Hour, finishWithin, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &slow{took: c.took, ended: map[pod.Op]error{}}
+				s.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"}}
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				w := New(&Config{Context: ctx, Group: &wg, Performer: s, Cache: emptyCache{}, Log: slog.New(slog.DiscardHandler)}, pod.RefOf(s.pod))
+				w.rouse()
+				w.begin(s.pod, &pod.Observed{}, &decide.Plan{Do: []pod.Action{{Op: pod.OpRunSandbox}, {Op: pod.OpPullImage}}})
+				synctest.Wait()
+				began := time.Now()
+				cancel()
+				wg.Wait()
+				if got := time.Since(began); got != c.end {
+					t.Errorf("the agent ended after %v, want %v", got, c.end)
+				}
+				if err := s.ended[pod.OpRunSandbox]; (err == nil) != c.whole {
+					t.Errorf("run-sandbox ended with %v", err)
+				}
+				if s.ended[pod.OpPullImage] == nil {
+					t.Error("the pull was not cut short")
+				}
+			})
+		})
+	}
+}
+
+// "Nothing of a deleted pod stays on disk": a pod that comes back while its last traces are removed writes none.
+func TestNothingIsWrittenWhileAPodIsForgotten(t *testing.T) {
+	t.Parallel()
+	saved := &saves{}
+	w := &Worker{cfg: &Config{Checkpoints: saved}, forgetting: true, memory: &decide.Memory{}}
+	w.checkpoint()
+	w.forgetting, w.memory.Forgotten = false, true
+	w.checkpoint()
+	if saved.n != 0 {
+		t.Errorf("%d checkpoints written for a pod that is gone", saved.n)
+	}
+	w = &Worker{cfg: &Config{Checkpoints: saved}, memory: &decide.Memory{Orphaned: true}}
+	if w.admit(&v1.Pod{}, &pod.Observed{}) || w.memory.Admitted {
+		t.Error("a pod on its way out was admitted")
+	}
+}
+
+type saves struct{ n int }
+
+func (s *saves) Load(types.UID) (*decide.Memory, error) { return nil, nil }
+func (s *saves) Save(types.UID, *decide.Memory) error   { s.n++; return nil }
+
+// A clock that was set back must not make a pod wait for, or be given, the time it was set back by.
+func TestTimesOfAnEarlierAgentAreSane(t *testing.T) {
+	t.Parallel()
+	now, policy := time.Now(), decide.DefaultPolicy()
+	m := decide.Memory{StopBegan: now.Add(time.Hour), StartTime: now.Add(time.Hour),
+		Containers: []decide.ContainerMemory{{CrashUntil: now.Add(time.Hour)}}}
+	sane(&m, now, &policy)
+	if m.StopBegan.After(now) || m.StartTime.After(now) || m.Containers[0].CrashUntil.After(now.Add(policy.BackOffMax)) {
+		t.Errorf("memory = %+v", m)
+	}
+}

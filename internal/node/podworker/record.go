@@ -1,0 +1,56 @@
+package podworker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/timeline"
+)
+
+// log writes the one line per executed action.
+func (w *Worker) log(job pod.Job, o *pod.Outcome) {
+	level, args := slog.LevelInfo, []any{"op", job.Action.Op.String(), "pod", job.Ref,
+		"why", string(job.Action.Why), "took", o.Ended.Sub(o.Began).Round(time.Millisecond)}
+	if job.Action.Container != "" {
+		args = append(args, "container", job.Action.Container)
+	}
+	if o.ID != "" {
+		args = append(args, "id", o.ID)
+	}
+	if o.Err != nil {
+		args = append(args, "reason", o.Reason, "err", o.Err)
+		if !o.Canceled {
+			level = slog.LevelWarn
+		}
+	}
+	w.cfg.Log.Log(context.Background(), level, "action", args...)
+}
+
+// record adds a turn to the timeline, unless it only decided to go on waiting.
+func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
+	if w.turned && plan.Phase == w.lastPhase && plan.Why == w.lastWhy && len(plan.Do) == 0 && len(plan.Cancel) == 0 {
+		return
+	}
+	w.turned, w.lastPhase, w.lastWhy = true, plan.Phase, plan.Why
+	w.ring.Add(timeline.Record{At: now, Kind: timeline.KindDecision, Cause: cause, What: plan.Phase.String(), Why: string(plan.Why)})
+	for _, a := range plan.Cancel {
+		w.ring.Add(timeline.Record{At: now, Kind: timeline.KindBegan, What: "cancel " + a.String()})
+	}
+	for _, a := range plan.Do {
+		why := string(a.Why)
+		w.ring.Add(timeline.Record{At: now, Kind: timeline.KindBegan, What: a.Key().String(), Why: why})
+	}
+}
+
+func (w *Worker) recordOutcome(o pod.Outcome) {
+	r := timeline.Record{At: o.Ended, Kind: timeline.KindEnded, What: o.Action.Key().String(), Took: o.Ended.Sub(o.Began)}
+	if o.Err != nil {
+		r.Error = o.Err.Error()
+	} else {
+		r.Why = o.Message
+	}
+	w.ring.Add(r)
+}

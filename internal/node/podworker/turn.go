@@ -1,0 +1,257 @@
+package podworker
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// glance is the input of a turn, taken under the lock.
+type glance struct {
+	cause    string
+	outcomes []pod.Outcome
+	inFlight []pod.Action
+	refresh  bool
+	stop     *decide.Stop
+}
+
+// turn looks once and reports whether nothing is left of the pod.
+func (w *Worker) turn(look glance) (gone bool) {
+	began := time.Now()
+	uid := w.ref.UID
+	desired, source := w.cfg.Desired.Get(uid)
+	obs, stamp := w.cfg.Cache.Get(uid)
+	w.learnRef(desired, obs)
+	w.rouse()
+	w.load(desired)
+	if stamp.IsZero() {
+		// The runtime has never been listed, so nothing is known of the pod, not even that nothing runs. The first relist
+		// makes every worker look again.
+		w.postpone(look)
+		return false
+	}
+	w.forgetting = slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpForget })
+	learnt := false
+	for _, o := range look.outcomes {
+		learnt = decide.Note(w.memory, desired, o, w.cfg.Policy) || learnt
+		w.recordOutcome(o)
+	}
+	if learnt {
+		w.checkpoint()
+	}
+	if w.retold(desired) || look.refresh {
+		w.owed = true
+	}
+	if w.owed && !slices.ContainsFunc(look.inFlight, func(a pod.Action) bool { return a.Op == pod.OpSetUp }) {
+		w.owed = false // not while a set-up is in flight: it may have read the old objects
+		w.memory.Refresh()
+	}
+	if look.stop != nil && w.memory.Stop == nil {
+		w.memory.Stop = look.stop
+		w.checkpoint()
+	}
+	if desired != nil {
+		w.cfg.Host.Probe(desired, obs, w.memory)
+		if wait := w.admit(desired, obs); wait {
+			w.record(look.cause, began, &decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted})
+			w.arm(began.Add(askAgain), began)
+			return false
+		}
+	}
+	accepted := w.accept(desired, began)
+	node := w.cfg.Host.Node(w.ref)
+	in := decide.Input{
+		Pod: accepted, Observed: obs, Memory: w.memory, InFlight: look.inFlight,
+		Stale:  !stamp.After(w.memory.LastOutcome),
+		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
+	}
+	if accepted == nil {
+		in.LastGrace = w.cfg.Desired.LastGrace(uid)
+	}
+	plan := decide.Decide(&in)
+	if decide.Remember(w.memory, &plan) {
+		w.checkpoint()
+	}
+	w.pace(&in, &plan)
+	w.record(look.cause, began, &plan)
+	w.begin(accepted, obs, &plan)
+	w.cfg.Reporter.Turn(&Turn{
+		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan,
+		Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Now: began,
+	})
+	w.arm(earliest(plan.WakeAt, w.work.askAt), began)
+	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
+		w.settle()
+	}
+	return plan.Phase == decide.PhaseGone
+}
+
+// postpone keeps the input of this turn for the next one.
+func (w *Worker) postpone(look glance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.engage()
+	b.outcomes = append(look.outcomes, b.outcomes...)
+	w.refresh = w.refresh || look.refresh
+}
+
+// retold reports whether the labels, annotations or spec that a downward API volume shows have changed since the last turn.
+func (w *Worker) retold(p *v1.Pod) bool {
+	before := w.told
+	if p == before || p == nil {
+		return false
+	}
+	w.told = p
+	return before != nil && tellsOfPod(p) && (!maps.Equal(p.Labels, before.Labels) || !maps.Equal(p.Annotations, before.Annotations) ||
+		p.Generation != before.Generation)
+}
+
+// tellsOfPod reports whether the pod has a downward API volume.
+func tellsOfPod(p *v1.Pod) bool {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.DownwardAPI != nil {
+			return true
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.DownwardAPI != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
+// earliest returns the earlier of two times; a zero time means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// learnRef fills in the name of a pod that the worker knew only by its UID.
+func (w *Worker) learnRef(desired *v1.Pod, obs *pod.Observed) {
+	if w.ref.Name != "" {
+		return
+	}
+	ref := obs.Ref
+	if desired != nil {
+		ref = pod.RefOf(desired)
+	}
+	if ref.Name != "" {
+		w.mu.Lock()
+		w.ref = ref
+		w.mu.Unlock()
+	}
+}
+
+// load reads the checkpoint in the first turn. If it cannot be read, the pod loses the fields that only a checkpoint keeps, such
+// as its back-off and admission; the runtime and the API status hold the rest.
+func (w *Worker) load(desired *v1.Pod) {
+	if w.loaded {
+		return
+	}
+	w.loaded = true
+	m, err := w.cfg.Checkpoints.Load(w.ref.UID)
+	if err != nil {
+		w.cfg.Log.Error("checkpoint not read; going on without it", "pod", w.ref, "err", err)
+	}
+	now := time.Now()
+	if m != nil {
+		*w.memory = *m
+		sane(w.memory, now, w.cfg.Policy)
+	}
+	if w.memory.StartTime.IsZero() {
+		w.memory.StartTime = now
+		if desired != nil && desired.Status.StartTime != nil && !pod.IsStatic(desired) { // others may write a mirror's status
+			w.memory.StartTime = desired.Status.StartTime.Time
+		}
+	}
+	w.cfg.Host.Loaded(w.ref.UID, w.memory.Allocated)
+}
+
+// sane corrects times from a checkpoint that lie in the future, because the clock was set back. Without this a back-off or a
+// grace period could last too long.
+func sane(m *decide.Memory, now time.Time, policy *decide.Policy) {
+	if m.StopBegan.After(now) {
+		m.StopBegan = now
+	}
+	if m.StartTime.After(now) {
+		m.StartTime = now
+	}
+	for i := range m.Containers {
+		if c := &m.Containers[i]; c.CrashUntil.After(now.Add(policy.BackOffMax)) {
+			c.CrashUntil = now.Add(policy.BackOffMax)
+		}
+	}
+}
+
+// askAgain is how soon the worker asks the node again when it could not decide about the pod.
+const askAgain = time.Second
+
+// admit asks the node once whether it takes a pod that it has never run: "a pod with a sandbox is never admitted again". It
+// returns true if the node cannot answer yet.
+func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
+	m := w.memory
+	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even when a source names it again
+		return false
+	}
+	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+	if obs.Empty() && !finished && p.DeletionTimestamp == nil {
+		if m.Stop, wait = w.cfg.Host.Admit(p); wait {
+			return true
+		}
+	}
+	if m.Admitted = m.Stop == nil; m.Admitted {
+		m.Allocated = pod.AllocationOf(p)
+		if !obs.Empty() { // an earlier agent admitted it, and the checkpoint is lost
+			m.Allocated = pod.AllocationTold(p)
+		}
+	}
+	w.checkpoint()
+	return false
+}
+
+// checkpoint writes the checkpoint. A failure is logged, and the pod goes on.
+func (w *Worker) checkpoint() {
+	if w.forgetting || w.memory.Forgotten { // writing would create the pod's directory again
+		return
+	}
+	if err := w.cfg.Checkpoints.Save(w.ref.UID, w.memory); err != nil {
+		w.cfg.Log.Error("checkpoint not written", "pod", w.ref, "err", err)
+	}
+}
+
+// inFlight is called with the lock held.
+func (w *Worker) inFlight() []pod.Action {
+	var out []pod.Action
+	for _, f := range w.flights() {
+		out = append(out, f.action)
+	}
+	return out
+}
+
+// hashesOf computes the spec hashes and the sizes once per object, since the watch delivers a new object for every change. settle
+// drops them when the pod comes to rest.
+func (w *Worker) hashesOf(p *v1.Pod) map[string]string {
+	if p == nil {
+		w.work.sizes = nil
+		return nil
+	}
+	if w.work.hashedPod != p {
+		w.work.sizes = w.cfg.Sizes(p)
+		h := make(map[string]string, len(p.Spec.Containers)+len(p.Spec.InitContainers))
+		for i := range p.Spec.InitContainers {
+			h[p.Spec.InitContainers[i].Name] = w.cfg.Hash(p, &p.Spec.InitContainers[i])
+		}
+		for i := range p.Spec.Containers {
+			h[p.Spec.Containers[i].Name] = w.cfg.Hash(p, &p.Spec.Containers[i])
+		}
+		w.work.hashedPod, w.work.hashes = p, h
+	}
+	return w.work.hashes
+}

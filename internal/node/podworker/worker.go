@@ -1,0 +1,356 @@
+package podworker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/timeline"
+)
+
+// Cache is the pod cache. Both calls return at once and may come from many workers at a time.
+type Cache interface {
+	// Get returns the newest inspection (never nil) and its stamp; zero: the pod has not been inspected yet.
+	Get(uid types.UID) (*pod.Observed, time.Time)
+	// Inspect asks for an inspection that begins after the call; the worker looks again when it is done. It returns the
+	// moment of the call: exactly the inspections that begin later have a later stamp. It must not call the worker before
+	// it returns.
+	Inspect(uid types.UID) time.Time
+}
+
+// Desired is the set of desired pods. Get returns nil for a pod that no source has.
+type Desired interface {
+	Get(uid types.UID) (*v1.Pod, pod.Source)
+	// LastGrace returns the value of decide.Input.LastGrace.
+	LastGrace(uid types.UID) *int64
+}
+
+// Performer does one action and returns how it went. It blocks; cancelling ctx cuts short what can be cut short.
+// Actions of one pod run concurrently unless the decision orders them. Doing an action twice must be harmless.
+type Performer interface {
+	Do(ctx context.Context, job pod.Job) pod.Outcome
+}
+
+// Reporter reports the result of a turn as status and events. It must not block.
+type Reporter interface {
+	// Turn is called at the end of every turn.
+	Turn(t *Turn)
+}
+
+// Host is the node, as far as a turn needs it. All calls must return at once, except Admit and Resize: these may measure the
+// node first and then wait for the admission of another pod, but never for another pod's IO.
+type Host interface {
+	// Loaded is called once, when the worker has read its checkpoint, before any other call. allocated is what an earlier
+	// agent allocated to the pod; nil: unknown.
+	Loaded(uid types.UID, allocated *pod.Allocation)
+	// Node returns the state of the node that the decision about this pod needs.
+	Node(ref pod.Ref) decide.Node
+	// Admit decides whether the node takes a pod that it has never run. refused nil: it does. wait: not decided yet, for
+	// example because other pods have to make room first; the worker looks again later.
+	Admit(p *v1.Pod) (refused *decide.Stop, wait bool)
+	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod.
+	// ok false: ask again after a while. A deferred resize is judged again when other pods end.
+	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
+	// Probe starts and stops probes so that they match the running containers, and writes their results into m.
+	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
+}
+
+// Checkpoints keep the kept fields of a pod's Memory across agents.
+type Checkpoints interface {
+	// Load returns nil when there is none.
+	Load(uid types.UID) (*decide.Memory, error)
+	Save(uid types.UID, m *decide.Memory) error
+}
+
+// Config is what every worker of an agent shares.
+type Config struct {
+	Context     context.Context // the agent's: its end cancels every action
+	Group       *sync.WaitGroup // the agent's: counts every goroutine of a worker
+	Cache       Cache
+	Desired     Desired
+	Performer   Performer
+	Reporter    Reporter
+	Host        Host
+	Checkpoints Checkpoints
+	Gate        *Gate
+	Policy      *decide.Policy
+	// Hash returns a version-stable hash of the fields of a container whose change requires a restart.
+	Hash func(p *v1.Pod, c *v1.Container) string
+	// Sizes returns the resources of the pod's cgroup and of its containers (crispec.Sizes).
+	Sizes func(p *v1.Pod) []pod.NamedSize
+	// Gone is called when nothing of the pod is left and no source has it.
+	Gone func(uid types.UID)
+	Log  *slog.Logger
+}
+
+// Turn is the input and the result of one turn.
+type Turn struct {
+	Ref      pod.Ref
+	Pod      *v1.Pod // with the resources that the node has accepted; nil: no source has it
+	Desired  *v1.Pod // as its source has it
+	Source   pod.Source
+	Observed *pod.Observed
+	Memory   *decide.Memory // valid during the call
+	Plan     *decide.Plan
+	Node     decide.Node
+	Outcomes []pod.Outcome // outcomes that came since the last turn
+	Queued   bool          // it waits for other pods to start first
+	Now      time.Time
+}
+
+// Worker drives one pod.
+//
+//	        Look                 turn done, nobody looked meanwhile
+//	resting ────► turning (one goroutine) ────────────────────────► resting
+//	                 ▲  │ looked meanwhile
+//	                 └──┘
+type Worker struct {
+	cfg *Config
+	ref pod.Ref
+
+	// Most pods of a node are at rest, so a worker at rest keeps little: busy, memory and work are nil, and rest holds the
+	// memory in compact form.
+	mu      sync.Mutex
+	turning bool
+	again   bool
+	retired bool
+	refresh bool // the next turn sets the volumes up again
+	busy    *busy
+	timer   *time.Timer
+	stop    *decide.Stop // why the node ends the pod; a turn copies it into memory
+
+	// Only a turn touches what follows.
+	memory     *decide.Memory
+	work       *work
+	rest       *resting
+	loaded     bool
+	queued     bool // at the gate: inside, or waiting
+	gated      bool // inside
+	forgetting bool // the action OpForget is in flight or done: no file may be written
+	owed       bool // the volumes have to be set up again
+	turned     bool
+	lastPhase  decide.Phase
+	lastWhy    pod.Why
+	told       *v1.Pod // the object at the last turn, to detect changes that downward API volumes show
+	wanted     *v1.Pod // the object of the source at the last turn
+	accepted   *v1.Pod // the same object with the resources that the node has accepted
+
+	ring timeline.Ring
+}
+
+// busy is the state of a worker that has actions in flight or news for the next turn.
+type busy struct {
+	cause    string
+	flights  []flight
+	outcomes []pod.Outcome
+}
+
+// work is derived state that turns need while the pod is not at rest.
+type work struct {
+	gatedAt   time.Time // since when it has been at the gate
+	hashedPod *v1.Pod   // the object that hashes and sizes belong to
+	hashes    map[string]string
+	sizes     []pod.NamedSize
+	askAt     time.Time // when to ask the node again about a resize
+}
+
+// flight is an action that has begun and has no outcome yet.
+type flight struct {
+	action   pod.Action // its key
+	began    time.Time
+	canceled bool
+	cancel   context.CancelFunc
+}
+
+// New returns a resting worker.
+func New(cfg *Config, ref pod.Ref) *Worker { return &Worker{cfg: cfg, ref: ref} }
+
+// Next returns a worker for a pod that a source names again after Gone was called for this worker. The attempts of its
+// containers continue from those of this worker, so that no two containers of a pod ever share an attempt.
+func (w *Worker) Next() *Worker {
+	next := New(w.cfg, w.Ref())
+	w.rouse() // safe: this worker takes no more turns
+	next.memory = w.memory.Next()
+	return next
+}
+
+// Ref names the worker's pod.
+func (w *Worker) Ref() pod.Ref {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ref
+}
+
+// Timeline returns the pod's record of decisions, oldest first, and how many older ones were dropped.
+func (w *Worker) Timeline() ([]timeline.Record, int) { return w.ring.Records() }
+
+// Tell adds a record to the timeline. It may be called concurrently.
+func (w *Worker) Tell(r timeline.Record) { w.ring.Add(r) }
+
+// UnderWay is an action that has begun and not ended.
+type UnderWay struct {
+	What  string    `json:"what"`
+	Began time.Time `json:"began"`
+	For   string    `json:"for"` // how long it has taken so far
+}
+
+// UnderWay lists the actions in flight, oldest first. For an image pull this is all that can be shown of its progress, because
+// the runtime reports none.
+func (w *Worker) UnderWay() []UnderWay {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []UnderWay
+	for _, f := range w.flights() {
+		out = append(out, UnderWay{What: f.action.String(), Began: f.began, For: time.Since(f.began).Round(time.Millisecond).String()})
+	}
+	return out
+}
+
+// Expects reports whether an action in flight causes the change that a hint announces. Its outcome asks for an inspection.
+func (w *Worker) Expects(h pod.Hint) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.flights() {
+		switch a := &f.action; a.Op {
+		case pod.OpRunSandbox, pod.OpStartContainer:
+			if h.Reached == pod.ReachedRunning {
+				return true
+			}
+		case pod.OpStopContainer, pod.OpStopSandbox:
+			if h.Reached == pod.ReachedEnd && a.ID == h.ID {
+				return true
+			}
+		case pod.OpRemoveContainer, pod.OpRemoveSandbox:
+			if h.Reached == pod.ReachedRemoval {
+				return true
+			}
+		case pod.OpNone, pod.OpSetUp, pod.OpPullImage, pod.OpPostStart, pod.OpPreStop, pod.OpTearDown, pod.OpForget, pod.OpResize:
+		}
+	}
+	return false
+}
+
+// Look makes the worker look again. It never blocks; cause is for the timeline.
+func (w *Worker) Look(cause string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.retired || w.cfg.Context.Err() != nil {
+		return
+	}
+	if b := w.engage(); b.cause == "" {
+		b.cause = cause
+	}
+	if w.turning {
+		w.again = true
+		return
+	}
+	w.turning = true
+	w.cfg.Group.Add(1)
+	go w.run()
+}
+
+// Refresh makes the worker set the pod's volumes up again.
+func (w *Worker) Refresh(cause string) {
+	w.mu.Lock()
+	w.refresh = true
+	w.mu.Unlock()
+	w.Look(cause)
+}
+
+// Stop ends the pod for a reason of the node, such as preemption. The first reason counts.
+func (w *Worker) Stop(s *decide.Stop) {
+	w.mu.Lock()
+	if w.stop == nil {
+		w.stop = s
+	}
+	w.mu.Unlock()
+	w.Look(s.Reason)
+}
+
+// Close retires the worker when the agent stops: a later Look does nothing.
+func (w *Worker) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retired = true
+	w.stopTimer()
+}
+
+// run takes turns until nobody asked for another.
+func (w *Worker) run() {
+	defer w.cfg.Group.Done()
+	for {
+		w.mu.Lock()
+		// Take outcomes and flights under one lock, so that each action is in exactly one of them.
+		b := w.engage()
+		look := glance{cause: b.cause, outcomes: b.outcomes, inFlight: w.inFlight(), refresh: w.refresh, stop: w.stop}
+		b.cause, b.outcomes, w.again, w.refresh = "", nil, false, false
+		w.mu.Unlock()
+
+		gone := w.cfg.Context.Err() == nil && w.turn(look)
+
+		w.mu.Lock()
+		if gone && len(w.flights()) == 0 && !w.again {
+			w.retired, w.turning = true, false
+			w.stopTimer()
+			w.mu.Unlock()
+			w.cfg.Gate.Leave(w.ref.UID)
+			w.cfg.Gone(w.ref.UID)
+			return
+		}
+		if !w.again || w.cfg.Context.Err() != nil {
+			w.turning = false
+			if w.cfg.Context.Err() != nil {
+				w.stopTimer()
+			}
+			if len(b.flights) == 0 && len(b.outcomes) == 0 {
+				w.busy = nil
+			}
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+	}
+}
+
+// engage returns w.busy, and makes it if need be. It is called with the lock held.
+func (w *Worker) engage() *busy {
+	if w.busy == nil {
+		w.busy = &busy{}
+	}
+	return w.busy
+}
+
+// flights is called with the lock held.
+func (w *Worker) flights() []flight {
+	if w.busy == nil {
+		return nil
+	}
+	return w.busy.flights
+}
+
+// stopTimer is called with the lock held.
+func (w *Worker) stopTimer() {
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+}
+
+// arm sets the worker's one timer.
+func (w *Worker) arm(at, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopTimer()
+	if at.IsZero() || w.retired {
+		return
+	}
+	// A time in the past means now. The minimum of 1 ms keeps a wrong plan from looping without pause.
+	w.timer = time.AfterFunc(max(time.Millisecond, at.Sub(now)), func() { w.Look("timer") })
+}

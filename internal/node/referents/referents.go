@@ -1,0 +1,201 @@
+package referents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/mirror"
+	"github.com/wherry-node/wherry/internal/edge/objects"
+)
+
+// Config is what Referents are made of.
+type Config struct {
+	// Local has what came with manifests. Required.
+	Local *objects.Local
+	// API has what the API server has; nil: there is none, and Classes is not used.
+	API     *objects.Objects
+	Classes Classes
+	// Handlers are the names of the runtime's handlers, where it says them.
+	Handlers func() []string
+	// APIForStatic: what no manifest has, static pods find in the API (PreventStaticPodAPIReferences is off).
+	APIForStatic bool
+}
+
+// Classes reads RuntimeClass objects.
+type Classes interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*nodev1.RuntimeClass, error)
+}
+
+// Referents are what pods refer to by name. Methods may be called concurrently.
+type Referents struct {
+	local        *objects.Local
+	api          *objects.Objects
+	classes      runtimeClasses
+	handlers     func() []string
+	apiForStatic bool
+}
+
+// New does no IO and starts nothing.
+func New(cfg Config) *Referents {
+	return &Referents{local: cfg.Local, api: cfg.API, classes: runtimeClasses{api: cfg.Classes}, handlers: cfg.Handlers, apiForStatic: cfg.APIForStatic}
+}
+
+// ConfigMap returns the ConfigMap that a pod means by a name.
+func (r *Referents) ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return lookUp(ctx, r, p, name, r.local.ConfigMap, (*objects.Objects).ConfigMap)
+}
+
+// Secret returns the Secret that a pod means by a name.
+func (r *Referents) Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error) {
+	return lookUp(ctx, r, p, name, r.local.Secret, (*objects.Objects).Secret)
+}
+
+// lookUp finds an object of either kind.
+func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, local func(ns, name string) (T, error),
+	api func(o *objects.Objects, ctx context.Context, ns, name string) (T, error)) (T, error) {
+	if !r.isLocal(p) {
+		return api(r.api, ctx, p.Namespace, name)
+	}
+	got, err := local(p.Namespace, name)
+	if r.api == nil || !r.apiForStatic || !apierrors.IsNotFound(err) {
+		return got, err
+	}
+	got, err = api(r.api, ctx, p.Namespace, name)
+	if apierrors.IsForbidden(err) { // what no pod of the API refers to, a node may not read
+		return got, fmt.Errorf("none of the manifests of static pods has it, and the API server does not give it to them: put it beside the pod's manifest: %w", err)
+	}
+	return got, err
+}
+
+// isLocal reports whether a pod finds what it refers to among the manifests.
+func (r *Referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
+
+// Missing names what a static pod refers to and no manifest has; nil where such a pod may look in the API, or where there is
+// none and it waits.
+func (r *Referents) Missing() func(p *v1.Pod) []string {
+	if r.api == nil || r.apiForStatic {
+		return nil
+	}
+	return r.local.Missing
+}
+
+// Has reports whether what a static pod means by a name is this node's own.
+func (r *Referents) Has(kind, namespace, name string) bool {
+	if !r.apiForStatic {
+		return true
+	}
+	var err error
+	if kind == mirror.KindSecret {
+		_, err = r.local.Secret(namespace, name)
+	} else {
+		_, err = r.local.ConfigMap(namespace, name)
+	}
+	return err == nil
+}
+
+// ServiceAccountToken asks for a token, for pods that the API server knows.
+func (r *Referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (string, time.Time, error) {
+	switch {
+	case r.api == nil:
+		return "", time.Time{}, errors.New("this node has no API server that could issue a token: remove the serviceAccountToken source from the pod's volumes, or give it a Secret")
+	case pod.IsStatic(p):
+		return "", time.Time{}, errors.New("a static pod has no service account in the API server: remove the serviceAccountToken source from the pod's volumes, or give it a Secret")
+	}
+	return r.api.ServiceAccountToken(ctx, p, audience, expirationSeconds)
+}
+
+// Services lists the services of a namespace.
+func (r *Referents) Services(namespace string) (services []*v1.Service, synced bool) {
+	if r.api == nil {
+		return nil, true
+	}
+	return r.api.Services(namespace)
+}
+
+// Track says what a pod refers to now. What static pods refer to is not watched in the API, which would refuse it.
+func (r *Referents) Track(p *v1.Pod) {
+	if r.isLocal(p) {
+		r.local.Track(p)
+		return
+	}
+	r.api.Track(p)
+}
+
+// Forget ends the interest of a pod.
+func (r *Referents) Forget(uid types.UID) {
+	r.local.Forget(uid)
+	if r.api != nil {
+		r.api.Forget(uid)
+	}
+}
+
+// Run follows what is tracked until ctx ends.
+func (r *Referents) Run(ctx context.Context) error {
+	if r.api == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return r.api.Run(ctx)
+}
+
+// RuntimeHandler resolves spec.runtimeClassName. Without an API server, a class is the handler of the runtime's
+// configuration that has its name.
+func (r *Referents) RuntimeHandler(ctx context.Context, class string) (string, error) {
+	if r.api != nil {
+		return r.classes.handler(ctx, class)
+	}
+	names := slices.DeleteFunc(r.handlers(), func(n string) bool { return n == "" })
+	if len(names) > 0 && !slices.Contains(names, class) {
+		return "", fmt.Errorf("without an API server a runtime class is a handler of the container runtime, which has no %q: it has %s",
+			class, strings.Join(names, ", "))
+	}
+	return class, nil
+}
+
+// runtimeClasses reads RuntimeClass objects when a pod needs one and remembers them for a minute: their handler
+// never changes ("handler is immutable").
+type runtimeClasses struct {
+	api Classes
+
+	mu   sync.Mutex
+	seen map[string]seenClass
+}
+
+type seenClass struct {
+	handler string
+	at      time.Time
+}
+
+func (r *runtimeClasses) handler(ctx context.Context, name string) (string, error) {
+	r.mu.Lock()
+	c, ok := r.seen[name]
+	r.mu.Unlock()
+	if ok && time.Since(c.at) < time.Minute {
+		return c.handler, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	rc, err := r.api.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("get runtime class %s: %w", name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		r.seen = map[string]seenClass{}
+	}
+	r.seen[name] = seenClass{rc.Handler, time.Now()}
+	return rc.Handler, nil
+}

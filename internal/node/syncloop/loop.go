@@ -1,0 +1,493 @@
+package syncloop
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/podworker"
+)
+
+// Pods is the set of desired pods.
+type Pods interface {
+	podworker.Desired
+	List() []*v1.Pod
+	Mirror(p *v1.Pod) *v1.Pod
+	// Ready is true once every source has answered.
+	Ready() bool
+	// Unwanted reports whether a pod may be stopped because no source has it.
+	Unwanted(ref pod.Ref) bool
+	// Forget is called when nothing is left of a pod that no source has.
+	Forget(uid types.UID)
+}
+
+// Cache is the pod cache.
+type Cache interface {
+	podworker.Cache
+	// List returns every pod that the runtime holds, also those not inspected yet.
+	List() []*pod.Observed
+	// Synced is true once the runtime has been listed.
+	Synced() bool
+}
+
+// Prober runs the probes of a pod's containers.
+type Prober interface {
+	// Sync starts and stops probes so that they match the pod's running containers, and writes their latest results into m.
+	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
+	Forget(uid types.UID)
+}
+
+// Recorder records events on pods. It must not block.
+type Recorder interface {
+	Event(p *v1.Pod, container, eventType, reason, message string)
+}
+
+// Meter counts turns, rejections, evictions and restarts of pods. Calls may be concurrent and must not block.
+type Meter interface {
+	// WorkerStarted is called with the time that a new pod waited for its worker's first turn.
+	WorkerStarted(waited time.Duration)
+	// Turn is called after each turn; operation is create (the first turn), sync, kill (the pod ends) or terminated.
+	Turn(operation string, took time.Duration)
+	Rejected(reason string)
+	// Evicted is called when the node evicts a pod, with the eviction signal.
+	Evicted(signal string)
+	// Restarted is called when a source names a pod again while it ends.
+	Restarted(static bool)
+}
+
+// noMeter counts nothing.
+type noMeter struct{}
+
+func (noMeter) WorkerStarted(time.Duration) {}
+func (noMeter) Turn(string, time.Duration)  {}
+func (noMeter) Rejected(string)             {}
+func (noMeter) Evicted(string)              {}
+func (noMeter) Restarted(bool)              {}
+
+// Objects follows the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
+type Objects interface {
+	Track(p *v1.Pod)
+	Forget(uid types.UID)
+}
+
+// Network is the state of the pod network as the runtime reports it.
+type Network struct {
+	Ready   bool
+	Message string
+}
+
+// Config is what a Loop works with.
+type Config struct {
+	Pods        Pods
+	Cache       Cache
+	Performer   podworker.Performer
+	Checkpoints podworker.Checkpoints
+	Prober      Prober
+	Reporter    podworker.Reporter
+	Recorder    Recorder
+	// Meter may be nil.
+	Meter   Meter
+	Objects Objects
+	Policy  *decide.Policy
+	Hash    func(p *v1.Pod, c *v1.Container) string
+	// Refresh reads again the facts that Admit and Resize use; nil: they are always up to date. A worker calls it before it
+	// takes the admission lock, so it may do IO.
+	Refresh func(ctx context.Context)
+	// Admit judges a pod against the pods that the node has admitted. It is called with the admission lock held: no IO.
+	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
+	// Resize judges the resources that a pod asks for beyond those allocated to it, against the pods that the node has
+	// admitted. It is called with the admission lock held: no IO. Nil: the node accepts every resize.
+	Resize func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
+	// NodeKnown reports whether the Node object that admission uses is known; until then pods wait. Nil: it always is.
+	NodeKnown func() bool
+	// NodeSince reports whether the Node object that admission uses was read after t. If not, it starts to read the object
+	// again. Nil: the known object is always the newest. It must not block.
+	NodeSince func(t time.Time) bool
+	// Leftovers lists the pods that left directories or cgroups behind, without those for which known returns true.
+	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
+	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
+	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
+	Holds func(ctx context.Context, pods []*v1.Pod)
+	// StartPlaces bounds how many pods start at the same time.
+	StartPlaces int
+	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
+	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
+	// PodFiles measures and bounds the files that the agent makes for a pod's containers; nil: there are none.
+	PodFiles func(uid types.UID) (volume.FilesUsage, error)
+	// MaxDeadContainers is how many dead containers, beyond the newest of each container, the node keeps; nil: no limit.
+	MaxDeadContainers *int
+	// Housekeeping is the period of the housekeeping (1 min).
+	Housekeeping time.Duration
+	Log          *slog.Logger
+}
+
+// Loop holds the workers. Create it with New, then Run it.
+type Loop struct {
+	cfg    Config
+	gate   *podworker.Gate
+	worker podworker.Config // its Context is set by Run
+
+	admission sync.Mutex // the admission lock: held while one pod is judged, never over IO
+
+	mu      sync.Mutex
+	wg      sync.WaitGroup
+	workers map[types.UID]*member
+	names   map[string]int // number of workers by full name
+	seq     int
+	network Network
+	reading int                  // workers that have not read their checkpoint yet
+	early   map[types.UID]string // calls of Look before Run: the cause by UID
+	met     bool                 // every pod of the runtime's first listing has a worker
+
+	excess map[types.UID][]string       // dead containers that must be removed, by pod
+	left   lastLives[*podworker.Worker] // the workers with which static pods begin again
+
+	sweeping *errand // calls sweep
+	holding  *errand // calls tellHolds
+}
+
+// member is a worker with the state that the loop keeps about it.
+type member struct {
+	*podworker.Worker
+	static   bool   // a source has named the pod as a static one
+	name     string // full name; "" while only the UID is known
+	seq      int    // order of appearance, to rank two pods of one name
+	admitted bool
+	ended    bool // the pod no longer holds resources of the node
+	idle     bool // nothing runs and nothing is mounted
+	waits    bool // the pod waits for a predecessor, or for other pods to make room
+	told     bool // the loop has preempted or evicted the pod
+	met      bool // meet was done: every pod of the same name in the runtime has a worker
+	known    bool // allocated is known: the checkpoint has been read
+	asks     bool // the worker has to look again when all checkpoints have been read
+
+	allocated *pod.Allocation // the resources allocated at its last turn
+	resize    *resize         // the resize that it asks for; nil: none
+
+	made    *time.Time // when the worker was made; nil after its first turn
+	refused *time.Time // when admission first failed because of the Node object; nil: never
+}
+
+// New returns a Loop; it starts nothing.
+func New(cfg Config) *Loop {
+	if cfg.Housekeeping == 0 {
+		cfg.Housekeeping = time.Minute
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
+	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}}
+	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.tellHolds, group: &l.wg}
+	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
+	l.worker = podworker.Config{
+		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
+		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Sizes: crispec.Sizes, Gone: l.gone, Log: cfg.Log,
+	}
+	return l
+}
+
+// Run lets the workers work until ctx ends, then waits for all actions in flight. Its own goroutine does no IO.
+func (l *Loop) Run(ctx context.Context) error {
+	l.mu.Lock()
+	l.worker.Context = ctx
+	early := l.early
+	l.early = nil
+	l.mu.Unlock()
+	for uid, cause := range early {
+		if uid != "" {
+			l.Look(uid, cause)
+		}
+	}
+	if cause, ok := early[""]; ok { // all pods, after those with a cause of their own
+		l.lookAll(cause)
+	}
+	t := time.NewTicker(l.cfg.Housekeeping)
+	defer t.Stop()
+	if l.cfg.Storage != nil || l.cfg.PodFiles != nil {
+		var storage sync.WaitGroup
+		defer storage.Wait()
+		storage.Go(func() { l.watchStorage(ctx) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			l.close()
+			return nil
+		case <-t.C:
+			l.sweeping.ask()
+			l.limitDead()
+			l.holdsChanged()
+			l.retryResizes()
+		}
+	}
+}
+
+// close retires all workers and waits for their actions in flight.
+func (l *Loop) close() {
+	l.sweeping.close()
+	l.holding.close()
+	l.mu.Lock()
+	workers := make([]*member, 0, len(l.workers))
+	for _, m := range l.workers {
+		workers = append(workers, m)
+	}
+	l.mu.Unlock()
+	for _, m := range workers {
+		m.Close()
+	}
+	l.wg.Wait()
+}
+
+// Look makes the worker of a pod look again. It creates the worker if there is none and the pod is wanted or present. The empty
+// UID stands for all pods. It never blocks.
+func (l *Loop) Look(uid types.UID, cause string) {
+	if uid == "" {
+		l.lookAll(cause)
+		return
+	}
+	desired, _ := l.cfg.Pods.Get(uid)
+	obs, _ := l.cfg.Cache.Get(uid)
+	if desired != nil {
+		l.cfg.Objects.Track(desired)
+	}
+	ref := obs.Ref
+	if desired != nil {
+		ref = pod.RefOf(desired)
+	}
+	l.look(ref, cause, desired != nil || !obs.Empty(), desired != nil && pod.IsStatic(desired))
+}
+
+// look wakes a worker. If there is none and wanted is set, it creates one. Static says that a source has the pod, as a static one.
+func (l *Loop) look(ref pod.Ref, cause string, wanted, static bool) {
+	l.mu.Lock()
+	if l.worker.Context == nil {
+		if l.early != nil {
+			l.early[ref.UID] = cause
+		}
+		l.mu.Unlock()
+		return
+	}
+	m := l.workers[ref.UID]
+	if m == nil && wanted && l.worker.Context.Err() == nil {
+		w, again := l.left.take(ref.UID, time.Now())
+		if !again {
+			w = podworker.New(&l.worker, ref)
+		}
+		m = l.add(w, ref)
+	}
+	if m != nil && static {
+		m.static = true
+	}
+	l.mu.Unlock()
+	if m != nil {
+		m.Look(cause)
+	}
+}
+
+// add registers a worker. It is called with the lock held.
+func (l *Loop) add(w *podworker.Worker, ref pod.Ref) *member {
+	l.seq++
+	l.reading++
+	now := time.Now()
+	m := &member{Worker: w, seq: l.seq, made: &now}
+	l.workers[ref.UID] = m
+	l.rename(m, ref)
+	return m
+}
+
+func (l *Loop) lookAll(cause string) {
+	l.mu.Lock()
+	if l.worker.Context == nil && l.early != nil { // all are looked at when Run begins
+		l.early[""] = cause
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	for _, p := range l.cfg.Pods.List() {
+		if p.UID != "" { // the empty UID would mean all pods again
+			l.Look(p.UID, cause)
+		}
+	}
+	synced := l.cfg.Cache.Synced()
+	for _, o := range l.cfg.Cache.List() {
+		l.look(o.Ref, cause, true, false)
+	}
+	l.mu.Lock()
+	l.met = l.met || synced
+	uids := make([]types.UID, 0, len(l.workers))
+	for uid := range l.workers {
+		uids = append(uids, uid)
+	}
+	l.mu.Unlock()
+	for _, uid := range uids {
+		l.look(pod.Ref{UID: uid}, cause, false, false)
+	}
+	if l.cfg.Pods.Ready() && synced {
+		l.sweeping.ask()
+	}
+}
+
+// sweep creates workers for pods that are neither wanted nor in the runtime but left something on the node. It reads
+// directories, which may hang, so it runs as an errand.
+func (l *Loop) sweep() {
+	if l.cfg.Leftovers == nil || !l.cfg.Pods.Ready() || !l.cfg.Cache.Synced() {
+		return
+	}
+	left, err := l.cfg.Leftovers(func(uid types.UID) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.workers[uid] != nil
+	})
+	if err != nil {
+		l.cfg.Log.Error("leftovers of pods not listed", "err", err)
+	}
+	for _, uid := range left {
+		l.look(pod.Ref{UID: uid}, "left something on the node", true, false)
+	}
+}
+
+// SetNetwork passes the state of the pod network that the runtime reports.
+func (l *Loop) SetNetwork(n Network) {
+	l.mu.Lock()
+	changed := l.network != n
+	l.network = n
+	l.mu.Unlock()
+	if changed {
+		l.lookAll("the pod network changed")
+	}
+}
+
+// Worker returns the worker of a pod, or nil.
+func (l *Loop) Worker(uid types.UID) *podworker.Worker {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m := l.workers[uid]; m != nil {
+		return m.Worker
+	}
+	return nil
+}
+
+// Expects reports whether an action in flight causes the change that a hint of the runtime announces.
+func (l *Loop) Expects(h pod.Hint) bool {
+	w := l.Worker(h.UID)
+	return w != nil && w.Expects(h)
+}
+
+// Present reports whether a pod of this name has a worker, so that something of it may be left on the node.
+func (l *Loop) Present(namespace, name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.names[pod.Ref{Namespace: namespace, Name: name}.FullName()] > 0
+}
+
+// gone drops the worker of a pod of which nothing is left. If a source has named the pod again meanwhile, it starts a new life.
+func (l *Loop) gone(uid types.UID) {
+	l.mu.Lock()
+	last := l.workers[uid]
+	if last != nil && last.name != "" {
+		if l.names[last.name]--; l.names[last.name] == 0 {
+			delete(l.names, last.name)
+		}
+	}
+	delete(l.workers, uid)
+	l.mu.Unlock()
+	l.cfg.Prober.Forget(uid)
+	l.cfg.Objects.Forget(uid)
+	l.cfg.Pods.Forget(uid)
+	if last != nil && last.static {
+		next := last.Next()
+		l.mu.Lock()
+		if l.workers[uid] == nil {
+			l.left.keep(uid, next, time.Now())
+		}
+		l.mu.Unlock()
+	}
+	if p, _ := l.cfg.Pods.Get(uid); p != nil {
+		l.cfg.Meter.Restarted(pod.IsStatic(p))
+	}
+	l.Look(uid, "wanted or seen again") // repeats a Look that came while the old worker was already retired
+	l.wakeWaiting()
+	l.retryResizes()
+}
+
+var (
+	_ podworker.Host     = (*Loop)(nil)
+	_ podworker.Reporter = (*Loop)(nil)
+)
+
+// Node returns the state of the node that the decision about one pod needs.
+func (l *Loop) Node(ref pod.Ref) decide.Node {
+	n := decide.Node{SourcesReady: l.cfg.Pods.Unwanted(ref) && l.cfg.Cache.Synced(), Predecessor: l.predecessor(ref)}
+	l.mu.Lock()
+	n.NetworkReady, n.NetworkMessage = l.network.Ready, l.network.Message
+	n.Excess = l.excess[ref.UID]
+	l.mu.Unlock()
+	return n
+}
+
+// Probe makes the probes match the running containers, and writes their results into m.
+func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory) { l.cfg.Prober.Sync(p, obs, m) }
+
+// Turn is called at the end of a worker's turn: it updates what the loop keeps about the pod, and reports the turn.
+func (l *Loop) Turn(t *podworker.Turn) {
+	l.mu.Lock()
+	freed := false
+	var made *time.Time
+	if m := l.workers[t.Ref.UID]; m != nil {
+		made, m.made = m.made, nil
+		m.admitted = t.Memory.Admitted
+		rejected := t.Memory.Stop != nil && t.Memory.Stop.Rejected
+		ended := t.Plan.Phase >= decide.PhaseStopped || rejected
+		idle := t.Plan.Phase >= decide.PhaseStopped || (t.Pod != nil && m.waits && t.Observed.Empty())
+		freed = ended && !m.ended || idle && !m.idle
+		m.ended, m.idle = ended, idle
+		m.allocated, m.known = t.Memory.Allocated, true
+		if t.Plan.Ending || ended {
+			m.resize = nil
+		}
+	}
+	l.mu.Unlock()
+	l.cfg.Reporter.Turn(t)
+	l.meter(t, made)
+	if freed {
+		l.holdsChanged()
+		l.wakeWaiting()
+		l.retryResizes()
+	}
+}
+
+// meter counts a turn. made is when the worker was created if this is its first turn, and nil otherwise.
+func (l *Loop) meter(t *podworker.Turn, made *time.Time) {
+	operation := "sync"
+	switch {
+	case made != nil:
+		operation = "create"
+		if t.Desired != nil {
+			l.cfg.Meter.WorkerStarted(t.Now.Sub(*made))
+		}
+	case t.Plan.Phase >= decide.PhaseStopped:
+		operation = "terminated"
+	case t.Plan.Ending:
+		operation = "kill"
+	}
+	l.cfg.Meter.Turn(operation, time.Since(t.Now))
+}
+
+// Refresh makes the worker set up the volumes of a pod again, because an object that they show has changed or a token is due.
+func (l *Loop) Refresh(uid types.UID) {
+	l.mu.Lock()
+	m := l.workers[uid]
+	l.mu.Unlock()
+	if m != nil {
+		m.Refresh("an object that it refers to changed, or its token is due")
+	}
+}

@@ -1,0 +1,271 @@
+package syncloop
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/podset"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/podworker"
+)
+
+// bare is a node that does what it is told at once and holds nothing.
+type bare struct {
+	mu     sync.Mutex
+	done   []string
+	events []string
+	node   bool
+	fits   func(p *v1.Pod, others []*v1.Pod) admit.Result
+	since  func(time.Time) bool
+	files  func(types.UID) (volume.FilesUsage, error)
+	disk   func(context.Context, *v1.Pod) (StorageUse, error)
+	holds  []*pod.Observed // what the runtime has
+	load   func(types.UID) (*decide.Memory, error)
+	told   func(context.Context, []*v1.Pod) // of those who hold a part of the node
+	left   func(func(types.UID) bool) ([]types.UID, error)
+	fresh  func(context.Context)
+	grows  func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
+}
+
+func (b *bare) Get(uid types.UID) (*pod.Observed, time.Time) {
+	for _, o := range b.List() {
+		if o.Ref.UID == uid {
+			return o, time.Now().Add(time.Hour)
+		}
+	}
+	return &pod.Observed{Ref: pod.Ref{UID: uid}}, time.Now().Add(time.Hour)
+}
+func (b *bare) Inspect(types.UID) time.Time { return time.Now() }
+func (b *bare) List() []*pod.Observed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.holds)
+}
+func (b *bare) Synced() bool                                  { return true }
+func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory)   {}
+func (b *bare) Forget(types.UID)                              {}
+func (b *bare) Track(*v1.Pod)                                 {}
+func (b *bare) Turn(*podworker.Turn)                          {}
+func (b *bare) Save(types.UID, *decide.Memory) error          { return nil }
+func (b *bare) Event(p *v1.Pod, _, _, reason, message string) { b.note(&b.events, reason+" "+p.Name) }
+func (b *bare) Do(ctx context.Context, job pod.Job) pod.Outcome {
+	b.note(&b.done, job.Action.Op.String()+" "+job.Ref.Name)
+	if job.Action.Op == pod.OpPullImage {
+		<-ctx.Done()
+	}
+	return pod.Outcome{Err: ctx.Err()}
+}
+
+func (b *bare) Load(uid types.UID) (*decide.Memory, error) {
+	if b.load == nil {
+		return nil, nil
+	}
+	return b.load(uid)
+}
+
+func (b *bare) note(to *[]string, what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*to = append(*to, what)
+}
+
+func (b *bare) count(in *[]string, what string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range *in {
+		if s == what {
+			n++
+		}
+	}
+	return n
+}
+
+// run runs a loop in a bubble for as long as f takes.
+func run(t *testing.T, b *bare, f func(set *podset.Set)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		policy := decide.DefaultPolicy()
+		var l *Loop
+		set := podset.New("node", []pod.Source{pod.SourceAPI}, func(uid types.UID) { l.Look(uid, "source") })
+		l = New(Config{
+			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: &policy,
+			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),
+			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeSince: b.since,
+			Holds: b.told, Leftovers: b.left, Refresh: b.fresh, Resize: b.grows, PodFiles: b.files, Storage: b.disk,
+		})
+		l.SetNetwork(Network{Ready: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx) }()
+		synctest.Wait()
+		f(set)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		l.Look("late", "after the end")
+		set.Upsert(pod.SourceAPI, named("later"))
+		synctest.Wait()
+		if n := b.count(&b.done, "set-up later"); n != 0 {
+			t.Error("something began after Run had returned")
+		}
+	})
+}
+
+func named(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+}
+
+// An agent that has just begun must not refuse a pod for labels that the Node has and that it has not read yet.
+func TestAdmissionWaitsForTheNode(t *testing.T) {
+	t.Parallel()
+	b := &bare{}
+	b.fits = func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: b.node, Reason: "NodeAffinity"} }
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{named("web")})
+		time.Sleep(10 * time.Second)
+		if n := b.count(&b.done, "set-up web"); n != 0 || len(b.events) != 0 {
+			t.Fatalf("done %q, events %q before the Node is known", b.done, b.events)
+		}
+		b.mu.Lock()
+		b.node = true
+		b.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		if n := b.count(&b.done, "set-up web"); n != 1 {
+			t.Errorf("done %q, events %q", b.done, b.events)
+		}
+	})
+}
+
+// A pod that the scheduler sent here for a label that has just been set, a taint that has just gone, or a resource that has
+// just come is judged against the Node as it is, not as it was at the last beat; one that the Node refuses then too is
+// refused. While the API server does not say how the Node is, nobody is refused, and nobody has to make room.
+func TestRefusalWaitsForANewerNode(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{admit.ReasonNodeAffinity, admit.ReasonTaint, admit.ReasonGroupsPolicy, admit.ReasonOutOf + "example.com/gpu", admit.ReasonUnexpected} {
+		b := &bare{node: true}
+		var read time.Time // of the newest Node
+		answers := false
+		b.since = func(at time.Time) bool {
+			if read.After(at) {
+				return true
+			}
+			if answers {
+				read = time.Now()
+			}
+			return false
+		}
+		b.fits = func(p *v1.Pod, _ []*v1.Pod) admit.Result {
+			return admit.Result{OK: p.Name == "web" && !read.IsZero(), Reason: reason}
+		}
+		run(t, b, func(set *podset.Set) {
+			set.Replace(pod.SourceAPI, []*v1.Pod{named("web"), named("other")})
+			time.Sleep(time.Hour)
+			if b.count(&b.done, "set-up web") != 0 || b.count(&b.events, reason+" web")+b.count(&b.events, reason+" other") != 0 {
+				t.Errorf("%s: decided by the Node as it was: done %q, events %q", reason, b.done, b.events)
+			}
+			answers = true
+			time.Sleep(time.Minute)
+			if n := b.count(&b.done, "set-up web"); n != 1 || b.count(&b.events, reason+" web") != 0 {
+				t.Errorf("%s: done %q, events %q", reason, b.done, b.events)
+			}
+			if n := b.count(&b.events, reason+" other"); n != 1 {
+				t.Errorf("%s: events %q", reason, b.events)
+			}
+		})
+	}
+}
+
+// A critical pod gets its room: those that make it are told once, also where they have no worker yet.
+func TestPreemptionTellsItsVictimsOnce(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true}
+	victim, critical := named("victim"), named("critical")
+	started := metav1.Now()
+	victim.Status.StartTime = &started // an earlier agent admitted it
+	b.fits = func(p *v1.Pod, others []*v1.Pod) admit.Result {
+		if p.Name == "critical" && len(others) > 0 {
+			return admit.Result{Reason: "OutOfcpu", Preempt: others}
+		}
+		return admit.Result{OK: true}
+	}
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{critical, victim})
+		time.Sleep(10 * time.Second)
+		if n := b.count(&b.events, admit.ReasonPreempting+" victim"); n != 1 {
+			t.Errorf("events %q", b.events)
+		}
+		if n := b.count(&b.done, "set-up critical"); n != 1 {
+			t.Errorf("the critical pod did not get its room: done %q", b.done)
+		}
+	})
+}
+
+// A pod that comes back with the same UID while the last traces of it are removed begins anew after that.
+func TestSameUIDComesBack(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, []*v1.Pod{named("web")})
+		synctest.Wait()
+		set.Delete(pod.SourceAPI, named("web"))
+		set.Upsert(pod.SourceAPI, named("web"))
+		time.Sleep(5 * time.Second)
+		if b.count(&b.done, "set-up web") == 0 {
+			t.Errorf("done %q", b.done)
+		}
+		set.Delete(pod.SourceAPI, named("web"))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if b.count(&b.done, "forget web") == 0 {
+			t.Errorf("not forgotten: %q", b.done)
+		}
+		before := b.count(&b.done, "set-up web")
+		set.Upsert(pod.SourceAPI, named("web"))
+		time.Sleep(5 * time.Second)
+		if b.count(&b.done, "set-up web") <= before {
+			t.Errorf("did not begin anew: %q", b.done)
+		}
+	})
+}
+
+// An agent that has just begun may look at a pod before it looks at the one whose name it takes: it waits all the same.
+func TestPredecessorThatNobodyLookedAt(t *testing.T) {
+	t.Parallel()
+	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
+	next := named("web")
+	old := &pod.Observed{Ref: pod.Ref{Namespace: next.Namespace, Name: "web", UID: "old"}, Began: time.Now(),
+		Sandboxes: []pod.Sandbox{{ID: "s", Ready: true}}, Containers: []pod.Container{{ID: "c", Name: "main", SandboxID: "s", State: pod.StateRunning}}}
+	run(t, b, func(set *podset.Set) {
+		set.Replace(pod.SourceAPI, nil)
+		synctest.Wait()
+		b.mu.Lock()
+		b.holds = []*pod.Observed{old} // published, and nobody was told yet
+		b.mu.Unlock()
+		set.Upsert(pod.SourceAPI, next)
+		time.Sleep(30 * time.Second)
+		if b.count(&b.done, "run-sandbox web") != 0 || b.count(&b.done, "stop-container web") == 0 {
+			t.Errorf("done %q while the old one runs", b.done[:min(len(b.done), 10)])
+		}
+		b.mu.Lock()
+		b.holds = nil
+		b.mu.Unlock()
+		time.Sleep(time.Hour)
+		if b.count(&b.done, "run-sandbox web") == 0 {
+			t.Errorf("the old one is gone and the new one waits: done %q", b.done[:min(len(b.done), 20)])
+		}
+	})
+}

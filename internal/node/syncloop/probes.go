@@ -1,0 +1,91 @@
+package syncloop
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/probe"
+)
+
+// Probes tells package probe which containers run, and writes the results of probes into a pod's memory.
+type Probes struct {
+	Probes *probe.Probes
+	// HostIPs returns the addresses at which host-network pods are probed.
+	HostIPs func() []string
+}
+
+var _ Prober = (*Probes)(nil)
+
+// Forget ends the probes of a pod.
+func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
+
+// Sync starts and stops probes so that they match the pod's running containers. A container without probes is started and ready
+// as soon as it runs and its postStart hook is done.
+func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
+	var targets []probe.Target
+	critical := crispec.IsCritical(p)
+	ending := p.DeletionTimestamp != nil || m.Stop != nil || !m.StopBegan.IsZero()
+	for c := range crispec.Containers(p) {
+		inst := obs.Newest(c.Name)
+		if inst == nil || inst.State != pod.StateRunning {
+			continue
+		}
+		cm := m.Ensure(c.Name)
+		cm.Stand(p)
+		before := initial(p, cm, inst)
+		if !decide.PostStartDone(c, cm, inst) && (before == nil || !before.Started) {
+			continue
+		}
+		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
+			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, true, true, false
+			continue
+		}
+		targets = append(targets, probe.Target{
+			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
+			Initial: before, Terminating: ending, Critical: critical, List: cm.Kind,
+		})
+	}
+	s.Probes.Set(pod.RefOf(p), targets)
+	for _, t := range targets {
+		r, ok := s.Probes.Result(p.UID, t.ContainerID)
+		if !ok {
+			continue
+		}
+		cm := m.Ensure(t.Spec.Name)
+		cm.ProbedID, cm.Started, cm.Ready = t.ContainerID, r.Started, r.Ready
+		cm.Unhealthy, cm.UnhealthyMessage = r.Unhealthy, ""
+		if r.Unhealthy {
+			cm.UnhealthyMessage = r.Message
+		}
+	}
+}
+
+func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
+	ips := s.HostIPs()
+	if !p.Spec.HostNetwork {
+		ips = nil
+		if sb := obs.NewestSandbox(); sb != nil {
+			ips = sb.IPs
+		}
+	}
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
+}
+
+// initial returns the started and ready state that the API has for exactly this container, or nil. An agent that has just started
+// continues from it, so that readiness does not flap. For a static pod the state may come late, since it is in the mirror.
+func initial(p *v1.Pod, cm *decide.ContainerMemory, inst *pod.Container) *probe.Initial {
+	if cm.ProbedID == inst.ID && !pod.IsStatic(p) {
+		return nil
+	}
+	st := pod.StatusOf(&p.Status, inst.Name)
+	if st == nil || !decide.SameContainer(st.ContainerID, inst.ID) {
+		return nil
+	}
+	return &probe.Initial{Started: st.Started != nil && *st.Started, Ready: st.Ready}
+}

@@ -1,0 +1,63 @@
+package syncloop
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/podset"
+	"github.com/wherry-node/wherry/internal/node/podworker"
+)
+
+// What Resize answered stays as it was, while the turns of other pods have the same resize judged again: the worker reads
+// it without a lock. The race detector sees who does not copy.
+func TestResizeAnswersWithACopy(t *testing.T) {
+	t.Parallel()
+	set := podset.New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})
+	p := running("a", "2")
+	set.Replace(pod.SourceAPI, []*v1.Pod{p})
+	var mu sync.Mutex
+	n := 0
+	l := New(Config{Pods: set, Cache: &bare{}, Recorder: &bare{}, Log: slog.New(slog.DiscardHandler),
+		Resize: func(*v1.Pod, *v1.Pod, []*v1.Pod) admit.ResizeResult {
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+			return admit.ResizeResult{Reason: []string{"Deferred", "Infeasible", "No"}[n%3]}
+		}})
+	for _, name := range []string{"a", "b"} { // the other one's turns are what judges again
+		l.workers[types.UID(name)] = &member{known: true, Worker: retired(t)}
+	}
+	allocated := pod.AllocationOf(running("a", "1"))
+	first, ok := l.Resize(p, allocated)
+	was := first.Reason
+	l.retryResizes()
+	if !ok || first.Reason != was {
+		t.Errorf("the answer %q became %q", was, first.Reason)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 500 {
+			l.retryResizes()
+		}
+	})
+	for range 500 {
+		if r, _ := l.Resize(p, allocated); r.Reason == "" || r.OK {
+			t.Errorf("answer %+v", r)
+		}
+	}
+	wg.Wait()
+}
+
+// retired is a worker whose agent has ended: it takes no turns.
+func retired(t *testing.T) *podworker.Worker {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return podworker.New(&podworker.Config{Context: ctx}, pod.Ref{})
+}

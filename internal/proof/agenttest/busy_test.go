@@ -1,0 +1,152 @@
+package agenttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+const (
+	busyPods = 500
+	newPods  = 20
+	// newWait is how long a new pod may take to be Ready on the busy node. On one that does nothing else it takes about a second.
+	newWait = 10 * time.Second
+)
+
+// busyMachine is a runtime on two processors, where a start takes a quarter of a second of one and a command 20 ms: of the 500
+// commands a second that the pods want it does a hundred, if it does nothing else.
+func busyMachine() simcri.Config {
+	ms := time.Millisecond
+	return simcri.Config{Processors: 2, Latency: latencies(), CPU: map[string]time.Duration{
+		"RunPodSandbox": 150 * ms, "CreateContainer": 40 * ms, "StartContainer": 60 * ms, "StopPodSandbox": 30 * ms,
+		"StopContainer": 20 * ms, "RemoveContainer": 10 * ms, "RemovePodSandbox": 10 * ms, "ExecSync": 20 * ms,
+	}}
+}
+
+func asked(p *v1.Pod) {
+	p.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1, TimeoutSeconds: 1}
+}
+
+// busyNode has 500 pods whose commands are asked for each second, and adds 20; it returns how long these took to be Ready, pod by
+// pod, and stops waiting for the last after patience.
+func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, then func(w *World)) (took []time.Duration) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
+			c.Processors, c.StartPlaces, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
+			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // or each pod has the node tell that there is none
+		}})
+		defer func() {
+			w.quiet = true
+			w.close()
+		}()
+		w.StartAgent()
+		for i := range busyPods {
+			w.Create(Pod(fmt.Sprint("old-", i), asked, func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(1)) }))
+		}
+		ready := func(prefix string, n int) func() bool {
+			return func() bool {
+				for i := range n {
+					if !Ready(w.Kube.Pod(Namespace, fmt.Sprint(prefix, i))) {
+						return false
+					}
+				}
+				return true
+			}
+		}
+		for end := time.Now().Add(10 * time.Minute); time.Now().Before(end) && !ready("old-", busyPods)(); {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		began := time.Now()
+		for i := range newPods {
+			w.Create(Pod(fmt.Sprint("new-", i), asked))
+		}
+		for time.Since(began) < patience && !ready("new-", newPods)() {
+			time.Sleep(100 * time.Millisecond)
+		}
+		for i := range newPods {
+			p, at := w.Kube.Pod(Namespace, fmt.Sprint("new-", i)), patience
+			if Ready(p) {
+				at = readySince(p).Sub(began)
+			}
+			took = append(took, at)
+		}
+		if then != nil {
+			then(w)
+		}
+	})
+	return took
+}
+
+func readySince(p *v1.Pod) metav1.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.LastTransitionTime
+		}
+	}
+	return metav1.Time{}
+}
+
+// 500 pods with a command each second are five times what the machine bears. New pods are Ready soon all the same, nobody's
+// readiness flaps, each of the old ones is asked in its turn, and the node says that it is behind, once.
+func TestBusyNodeStartsPods(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it simulates minutes of 500 pods: not with -short")
+	}
+	took := busyNode(t, nil, 2*newWait, func(w *World) {
+		for i := range busyPods {
+			if name := fmt.Sprint("old-", i); !Ready(w.Kube.Pod(Namespace, name)) {
+				t.Errorf("%s is not ready any more", name)
+			}
+		}
+		behind := 0
+		for _, e := range w.Kube.Events("", NodeName) {
+			if e.Reason == "ProbesLate" {
+				behind += int(max(1, e.Count))
+				if !strings.Contains(e.Message, "began late") {
+					t.Errorf("the node says %q", e.Message)
+				}
+			}
+		}
+		if behind != 1 {
+			t.Errorf("the node said %d times that probes are late, want once", behind)
+		}
+		calls := w.Runtime.Calls("ExecSync")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := w.Runtime.Calls("ExecSync") - calls; n < 4000 {
+			t.Errorf("%d commands in a minute, want what the machine bears: about 6000", n)
+		}
+	})
+	for i, d := range took {
+		if d > newWait {
+			t.Errorf("new-%d: %v until it was ready, want at most %v", i, d, newWait)
+		}
+	}
+	t.Log(took)
+}
+
+// The same with a scheduler whose shares are wrong: what a new pod waits for has none, and the test above finds it.
+func TestPlantedStarvation(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it simulates minutes of 500 pods: not with -short")
+	}
+	took := busyNode(t, map[string]float64{"first": 0}, 2*newWait, nil)
+	for _, d := range took {
+		if d > newWait {
+			return
+		}
+	}
+	t.Errorf("a class without a share starves nobody: %v", took)
+}

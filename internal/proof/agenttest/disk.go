@@ -1,0 +1,155 @@
+package agenttest
+
+import (
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/edge/checkpoint"
+)
+
+// DiskFault is what is wrong with the machine's disk.
+type DiskFault struct {
+	// Write and Read are what writing and reading fails with; 0: they do not. ENOSPC is a full disk, EROFS one that
+	// the kernel has mounted read-only, EIO one that is breaking.
+	Write, Read syscall.Errno
+	// Volumes is what making and removing the directories of pods fails with.
+	Volumes syscall.Errno
+	// Every says that only each so many-th operation fails; 0: all.
+	Every int64
+	// Slow is how long each operation takes.
+	Slow time.Duration
+}
+
+// SetDisk makes the machine's disk behave so: for checkpoints, and for the volumes of all pods.
+func (w *World) SetDisk(f DiskFault) { w.diskFault.Store(&f) }
+
+// SetDiskFull makes writing of checkpoints fail, or succeed again.
+func (w *World) SetDiskFull(full bool) {
+	f := DiskFault{}
+	if full {
+		f.Write = syscall.ENOSPC
+	}
+	w.SetDisk(f)
+}
+
+// SetDiskSlow makes each operation of the disk take that long.
+func (w *World) SetDiskSlow(by time.Duration) { w.SetDisk(DiskFault{Slow: by}) }
+
+// disk is the machine's disk as one agent reaches it.
+type disk struct {
+	*checkpoint.InMemory
+	l *line
+}
+
+var _ interface {
+	agent.Disk
+	agent.VolumeDisk
+} = disk{}
+
+// operate takes the time of an operation for a pod, and fails as the fault says.
+func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error {
+	w := d.l.w
+	f := w.diskFault.Load()
+	if f == nil || *f == (DiskFault{}) {
+		return nil
+	}
+	if f.Slow > 0 {
+		done := w.Witness.diskBegins(d.l.told, uid)
+		time.Sleep(f.Slow)
+		done()
+	}
+	err := fails(f)
+	if n := w.diskOps.Add(1); err == 0 || f.Every > 0 && n%f.Every != 0 {
+		return nil
+	}
+	return err
+}
+
+// Load reads the checkpoint of a pod.
+func (d disk) Load(uid types.UID) ([]byte, error) {
+	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Read }); err != nil {
+		return nil, err
+	}
+	if m, err := (checkpoint.In{Files: d.InMemory}).Load(uid); err == nil && m != nil {
+		d.l.w.Witness.loaded(uid, m.StopBegan)
+	}
+	return d.InMemory.Load(uid)
+}
+
+// Save writes the checkpoint of a pod.
+func (d disk) Save(uid types.UID, file []byte) error {
+	err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Write })
+	switch {
+	case d.l.isCut():
+		return dead()
+	case err != nil:
+		d.l.w.Witness.notSaved(uid)
+		return err
+	}
+	return d.InMemory.Save(uid, file)
+}
+
+// Remove removes the pod's checkpoint with its directory.
+func (d disk) Remove(uid types.UID) {
+	if bug := d.l.w.cfg.Plant; !d.l.isCut() && (bug == nil || !bug.KeepsCheckpoints) {
+		d.InMemory.Remove(uid)
+	}
+}
+
+// UIDs are the pods that have a checkpoint.
+func (d disk) UIDs() []types.UID {
+	if bug := d.l.w.cfg.Plant; bug != nil && bug.KeepsCheckpoints {
+		return nil
+	}
+	return d.InMemory.UIDs()
+}
+
+// Volumes is called before the directories of a pod are made, emptied or removed.
+func (d disk) Volumes(uid types.UID) error {
+	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Volumes }); err != nil {
+		return err
+	}
+	if d.l.isCut() {
+		return dead()
+	}
+	return nil
+}
+
+// diskBegins notes that the disk holds up the turn of a pod: what it decides when the disk answers, it knew before.
+func (w *Witness) diskBegins(t *told, uid types.UID) (done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.begin(uid, time.Time{})
+	began := time.Now()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		t.done(uid)
+		held := w.held[uid]
+		if n := len(held); n > 0 && held[n-1].ended.Equal(began) { // the same turn
+			held[n-1].ended = time.Now()
+			return
+		}
+		w.held[uid] = append(held, span{began, time.Now()})
+	}
+}
+
+// notSaved notes that a checkpoint could not be written.
+func (w *Witness) notSaved(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unsaved[uid] = true
+}
+
+// heldUp reports whether the disk held up a turn of the pod at an instant.
+func (w *Witness) heldUp(uid types.UID, at time.Time) bool {
+	for _, s := range w.held[uid] {
+		if !at.Before(s.began) && !at.After(s.ended) {
+			return true
+		}
+	}
+	return false
+}

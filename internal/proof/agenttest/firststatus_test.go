@@ -1,0 +1,104 @@
+package agenttest
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+// firstStatus returns the first object of a pod with a status that its node wrote, out of the API's history.
+func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
+	w.Helper()
+	seconds := int64(1)
+	changes, err := w.Admin.CoreV1().Pods(Namespace).Watch(context.Background(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + name, ResourceVersion: since.ResourceVersion, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer changes.Stop()
+	for e := range changes.ResultChan() {
+		if p, ok := e.Object.(*v1.Pod); ok && p.Status.StartTime != nil {
+			return p
+		}
+	}
+	w.Fatalf("pod %s has no status", name)
+	return nil
+}
+
+// firstWarning is the first warning about a pod, but for the one of a node without a cluster DNS.
+func (w *World) firstWarning(name string) (first *v1.Event) {
+	for _, e := range w.Kube.Events(Namespace, name) {
+		if e.Type == v1.EventTypeWarning && e.Reason != "MissingClusterDNS" && (first == nil || version(w, e.ResourceVersion) < version(w, first.ResourceVersion)) {
+			first = e
+		}
+	}
+	return first
+}
+
+func version(w *World, s string) uint64 {
+	w.Helper()
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
+// Who is told by an event that a pod cannot start finds its conditions, and what its containers wait for, in the API.
+func TestNoWarningBeforeTheFirstStatus(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, reason, waits string
+		cfg                 simcri.Config
+		fault               simcri.Fault
+		pod                 func(*v1.Pod)
+	}{
+		{name: "volume", reason: "FailedMount", waits: "ContainerCreating", pod: func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "none"}}}}
+			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		}},
+		{name: "image", reason: "Failed", waits: "ErrImagePull", cfg: simcri.Config{
+			Pull: func(string) simcri.Pull { return simcri.Pull{Err: status.Error(codes.Unknown, "no such host")} },
+		}},
+		{name: "sandbox", reason: "FailedCreatePodSandBox", waits: "ContainerCreating", fault: simcri.Fault{Method: "RunPodSandbox"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			Run(t, Config{Runtime: c.cfg}, func(w *World) {
+				if c.fault.Method != "" {
+					w.Runtime.Inject(c.fault)
+				}
+				p := Pod("a")
+				if c.pod != nil {
+					c.pod(p)
+				}
+				w.Create(p)
+				created := w.Kube.Pod(Namespace, "a")
+				var warning *v1.Event
+				w.Await("a warning", 3*time.Minute, func() bool { warning = w.firstWarning("a"); return warning != nil })
+				time.Sleep(time.Minute)
+				told := w.firstStatus("a", created)
+				if warning.Reason != c.reason || version(w, told.ResourceVersion) > version(w, warning.ResourceVersion) {
+					t.Errorf("event %s %q is version %s, the first status %s", warning.Reason, warning.Message, warning.ResourceVersion, told.ResourceVersion)
+				}
+				for _, kind := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodReadyToStartContainers} {
+					if Condition(told, kind) == "" {
+						t.Errorf("the first status has no condition %s", kind)
+					}
+				}
+				if s := told.Status.ContainerStatuses; len(s) != 1 || s[0].State.Waiting == nil || s[0].State.Waiting.Reason != c.waits {
+					t.Errorf("the first status says %+v, want a wait for %s", s, c.waits)
+				}
+			})
+		})
+	}
+}

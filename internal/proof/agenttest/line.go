@@ -1,0 +1,302 @@
+package agenttest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+)
+
+// line is all that one agent reaches the world by: its runtime, its API server and its disk. Where it is cut, the agent
+// is dead at that instant, whatever its goroutines still do: nothing that they ask for happens any more. A SIGKILL is
+// that, and the tests cannot do it otherwise to goroutines of their own process.
+type line struct {
+	runtimeapi.RuntimeServiceClient
+	runtimeapi.ImageServiceClient
+	w *World
+
+	ctx context.Context // the context of calls of the runtime; it ends when the line is cut, unless calls in flight go on
+	end context.CancelFunc
+
+	mu     sync.Mutex
+	dead   bool
+	fuse   int  // cut at this many actions from now; 0: not
+	after  bool // when the action is done, before the agent knows
+	goesOn bool // what the runtime has under way at the cut is done nevertheless
+	lit    int  // how often it was arranged: an action under way cuts only by the newest arrangement
+	begin  func()
+
+	told *told // under the lock of the Witness
+}
+
+// dead is what an agent hears that was killed; nobody is there to hear it.
+func dead() error { return status.Error(codes.Unavailable, "the agent that asks is dead") }
+
+// newLine connects an agent; onCut is called once, at the cut.
+func newLine(w *World, onCut func()) *line {
+	l := &line{w: w, begin: onCut, told: newTold()}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	l.RuntimeServiceClient, l.ImageServiceClient = w.Runtime.Clients()
+	return l
+}
+
+// cut ends the agent's reach.
+func (l *line) cut(goesOn bool) {
+	l.mu.Lock()
+	was := l.dead
+	l.dead, l.goesOn = true, goesOn
+	l.mu.Unlock()
+	if was {
+		return
+	}
+	l.begin()
+	if !goesOn {
+		l.end()
+	}
+}
+
+// light arranges the cut for the n-th action from now.
+func (l *line) light(n int, after, goesOn bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fuse, l.after, l.goesOn = n, after, goesOn
+	l.lit++
+}
+
+func (l *line) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+// burn counts an action down, and reports whether the fuse is at its end, before or after the action, and which it is.
+func (l *line) burn() (before, after bool, lit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return true, false, l.lit
+	}
+	if l.fuse > 0 {
+		if l.fuse--; l.fuse == 0 {
+			return !l.after, l.after, l.lit
+		}
+	}
+	return false, false, l.lit
+}
+
+// stands reports whether no other cut was arranged since.
+func (l *line) stands(lit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lit == lit
+}
+
+// bind makes the context of an action: it ends with the caller's, or with the cut, unless the action goes on then.
+func (l *line) bind(ctx context.Context) (context.Context, func()) {
+	limit, ok := ctx.Deadline() // a runtime gives up too
+	if !ok {
+		limit = time.Now().Add(5 * time.Minute)
+	}
+	out, cancel := context.WithDeadline(context.WithoutCancel(ctx), limit)
+	mayEnd := func() {
+		l.mu.Lock()
+		on := l.dead && l.goesOn
+		l.mu.Unlock()
+		if !on {
+			cancel()
+		}
+	}
+	caller, cut := context.AfterFunc(ctx, mayEnd), context.AfterFunc(l.ctx, cancel)
+	return out, func() {
+		caller()
+		cut()
+		cancel()
+	}
+}
+
+// act does an action on the runtime.
+func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
+	before, after, lit := l.burn()
+	if before {
+		l.cut(l.goesOn)
+		return nil, dead()
+	}
+	ctx, done := l.bind(ctx)
+	defer done()
+	out, err := tampered(ctx, l, in, func(ctx context.Context, in *In, _ ...grpc.CallOption) (*Out, error) {
+		done := l.w.Witness.asked(l.told, in)
+		out, err := do(ctx, in)
+		done()
+		return out, err
+	})
+	if after && l.stands(lit) {
+		l.cut(l.goesOn)
+	}
+	if l.isCut() {
+		return nil, dead()
+	}
+	l.w.Witness.did(in, out, err)
+	return out, err
+}
+
+// read asks the runtime for something.
+func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
+	if l.isCut() {
+		return nil, dead()
+	}
+	began := time.Now()
+	out, err := tampered(ctx, l, in, do)
+	if l.isCut() {
+		return nil, dead()
+	}
+	l.w.Witness.answered(l.told, began, in, out, err)
+	if err == nil {
+		out = l.w.clock.answered(out).(*Out)
+	}
+	return out, err
+}
+
+// tampered does a call as the planted bug, if there is one, makes of it.
+func tampered[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
+	bug := l.w.cfg.Plant
+	if bug == nil || bug.Runtime == nil {
+		return do(ctx, in)
+	}
+	answer, err := bug.Runtime(ctx, l.w, in, func(ctx context.Context, in any) (any, error) { return do(ctx, in.(*In)) })
+	out, _ := answer.(*Out)
+	return out, err
+}
+
+func (l *line) RunPodSandbox(ctx context.Context, in *runtimeapi.RunPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.RunPodSandbox)
+}
+
+func (l *line) StopPodSandbox(ctx context.Context, in *runtimeapi.StopPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.StopPodSandbox)
+}
+
+func (l *line) RemovePodSandbox(ctx context.Context, in *runtimeapi.RemovePodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RemovePodSandboxResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.RemovePodSandbox)
+}
+
+func (l *line) CreateContainer(ctx context.Context, in *runtimeapi.CreateContainerRequest, _ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.CreateContainer)
+}
+
+func (l *line) StartContainer(ctx context.Context, in *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.StartContainer)
+}
+
+func (l *line) StopContainer(ctx context.Context, in *runtimeapi.StopContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.StopContainer)
+}
+
+func (l *line) RemoveContainer(ctx context.Context, in *runtimeapi.RemoveContainerRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveContainerResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.RemoveContainer)
+}
+
+func (l *line) UpdateContainerResources(ctx context.Context, in *runtimeapi.UpdateContainerResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.UpdateContainerResources)
+}
+
+func (l *line) UpdatePodSandboxResources(ctx context.Context, in *runtimeapi.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.UpdatePodSandboxResources)
+}
+
+func (l *line) ExecSync(ctx context.Context, in *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+	return act(ctx, l, in, l.RuntimeServiceClient.ExecSync)
+}
+
+func (l *line) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, _ ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+	return act(ctx, l, in, l.ImageServiceClient.PullImage)
+}
+
+func (l *line) PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return read(ctx, l, in, l.RuntimeServiceClient.PodSandboxStatus)
+}
+
+func (l *line) ContainerStatus(ctx context.Context, in *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	return read(ctx, l, in, l.RuntimeServiceClient.ContainerStatus)
+}
+
+func (l *line) ListContainers(ctx context.Context, in *runtimeapi.ListContainersRequest, _ ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+	return read(ctx, l, in, l.RuntimeServiceClient.ListContainers)
+}
+
+func (l *line) ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error) {
+	return read(ctx, l, in, l.RuntimeServiceClient.ListPodSandbox)
+}
+
+// ImageStatus looks at an image.
+func (l *line) ImageStatus(ctx context.Context, in *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
+	return read(ctx, l, in, l.ImageServiceClient.ImageStatus)
+}
+
+// RoundTrip carries the agent's requests to the API server.
+func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	if l.isCut() {
+		return nil, dead()
+	}
+	r, err := l.w.clock.sent(r)
+	if err != nil {
+		return nil, err
+	}
+	var resp *http.Response
+	l.w.Witness.sends(r)
+	if bug := l.w.cfg.Plant; bug != nil && bug.API != nil {
+		resp, err = bug.API(l.w, r, l.w.Kube.RoundTrip)
+	} else {
+		resp, err = l.w.Kube.RoundTrip(r)
+	}
+	if err == nil && l.isCut() {
+		_ = resp.Body.Close()
+		return nil, dead()
+	}
+	if err == nil && (l.w.cfg.ClockMoves || l.w.clock.moved()) {
+		resp.Body = l.w.clock.heard(resp.Body)
+	}
+	if err == nil {
+		l.w.Witness.hear(l.told, r, resp)
+		if bug := l.w.cfg.Plant; bug != nil && bug.Hears != nil && listsPods(r) {
+			resp.Body = bug.Hears(l.w, resp.Body)
+		}
+	}
+	return resp, err
+}
+
+// Bug is a defect that a test plants between the agent and the world, so that it is seen that the Witness finds it.
+type Bug struct {
+	// Runtime stands between the agent and a call of its runtime: do performs the call.
+	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
+	// API stands between the agent and its API server.
+	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
+	// Hears stands between what the agent is told of its pods and what it does about that.
+	Hears func(w *World, body io.ReadCloser) io.ReadCloser
+	// KeepsCheckpoints: the disk never forgets, and does not say so.
+	KeepsCheckpoints bool
+}
+
+// shiftTimes makes what is kept look as if the machine's clock had been moved by d since.
+func shiftTimes(m *decide.Memory, d time.Duration) {
+	for _, t := range []*time.Time{&m.StopBegan, &m.StartTime, &m.Resize.PendingSince, &m.Resize.Since} {
+		if !t.IsZero() {
+			*t = t.Add(-d)
+		}
+	}
+	if m.Stop != nil {
+		m.Stop.Since = m.Stop.Since.Add(-d)
+	}
+	for i := range m.Containers {
+		if c := &m.Containers[i]; !c.CrashUntil.IsZero() {
+			c.CrashUntil = c.CrashUntil.Add(-d)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package agenttest
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+// declared are the names of all that is registered: what has no value yet is not among what is gathered.
+func declared(reg *prometheus.Registry) []string {
+	name := regexp.MustCompile(`fqName: "([^"]+)"`)
+	descs := make(chan *prometheus.Desc)
+	go func() { reg.Describe(descs); close(descs) }()
+	var out []string
+	for d := range descs {
+		out = append(out, name.FindStringSubmatch(d.String())[1])
+	}
+	return out
+}
+
+// moved are the names of those that have counted, measured or observed anything.
+func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, f := range families {
+		out[f.GetName()] = slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool {
+			return m.GetCounter().GetValue()+m.GetGauge().GetValue() > 0 || m.GetHistogram().GetSampleCount() > 0
+		})
+	}
+	return out
+}
+
+// What is declared is fed: in a run with starts, failures, probes and pulls everything moves.
+func TestEveryMetricMoves(t *testing.T) {
+	t.Parallel()
+	still := map[string]string{
+		"kubelet_pleg_discard_events":                      "nothing is ever dropped",
+		"wherry_work_waiting":                              "the simulated machine bears it all; busy_test.go",
+		"wherry_hung_pods":                                 "nothing hangs for ten seconds; internal/edge/pleg hung_test.go",
+		"kubelet_imagemanager_image_mustpull_checks_total": "a simulated machine keeps no records of pulls; internal/edge/image access_test.go",
+		"kubelet_evictions":                                "a simulated machine has no disk to fill; internal/node/syncloop storage_test.go",
+	}
+	reg := prometheus.NewRegistry()
+	cfg, files := statics(t, Config{Runtime: simcri.Config{Latency: latencies()}})
+	cfg.Deps = func(d *agent.Deps) { d.Metrics = reg }
+	Run(t, cfg, func(w *World) {
+		w.Runtime.Inject(simcri.Fault{Method: "RunPodSandbox", Pod: "a", Times: 1})
+		w.Runtime.Inject(simcri.Fault{Method: "CreateContainer", Pod: "a", Times: 1})
+		w.Runtime.Inject(simcri.Fault{Method: "RunPodSandbox", Pod: "own", Times: 1})
+		w.Create(Pod("a", func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "init", Image: "registry.example/init:1"}}
+			p.Spec.Containers[0].ReadinessProbe = httpProbe(5, 1)
+		}, Annotate(simcri.AnnotationRunFor+".init", "1s")))
+		w.Create(Pod("own", func(p *v1.Pod) { p.Spec.HostUsers = new(false) }))
+		w.Create(Pod("big", func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1000")}
+		}))
+		w.WaitPhase("big", v1.PodFailed)
+		w.WaitReady("a", "own")
+		w.Kill("a", "main", 1, "Error")
+		// A manifest that is taken away and put back names the same pod again while it ends.
+		w.Runtime.Inject(simcri.Fault{Method: "StopPodSandbox", Pod: webOnNode, Effect: simcri.Slow, Delay: 5 * time.Second})
+		pulls := w.Runtime.Inject(simcri.Fault{Method: "PullImage", Container: "registry.example/web:1"})
+		files.write("web.yaml", manifest("web", "registry.example/web:1"))
+		w.Await("the static pod", 5*time.Second, func() bool { return w.Kube.Pod(Namespace, webOnNode) != nil })
+		time.Sleep(time.Second)
+		files.remove("web.yaml")
+		time.Sleep(3 * time.Second)
+		pulls()
+		files.write("web.yaml", manifest("web", "registry.example/web:1"))
+		w.Await("the static pod to run again", time.Minute, func() bool { return w.running(webOnNode) != "" })
+		time.Sleep(5 * time.Minute)
+		w.Delete("a", -1)
+		w.WaitGone("a")
+		names, moved := declared(reg), moved(t, reg)
+		for _, name := range names {
+			switch why, rests := still[name]; {
+			case !moved[name] && !rests:
+				t.Errorf("%s is declared and never moves", name)
+			case moved[name] && rests:
+				t.Errorf("%s moves: %q is not true any more", name, why)
+			}
+		}
+		if len(names) < 25 {
+			t.Errorf("only %d names", len(names))
+		}
+	})
+}
+
+// "the node has no cluster DNS": a pod that asks for it gets the node's, and both are told.
+func TestMissingClusterDNS(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("a", func(p *v1.Pod) { p.Spec.DNSPolicy = v1.DNSClusterFirst }))
+		w.WaitReady("a")
+		told := func(namespace, name, text string) bool {
+			return slices.ContainsFunc(w.Kube.Events(namespace, name), func(e *v1.Event) bool {
+				return e.Reason == "MissingClusterDNS" && e.Type == v1.EventTypeWarning && e.Message == text
+			})
+		}
+		const text = `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
+		who := `pod: "a_default(` + string(w.Kube.Pod(Namespace, "a").UID) + `)". `
+		w.Await("the pod's event", time.Minute, func() bool { return told(Namespace, "a", who+text) })
+		w.Await("the node's event", time.Minute, func() bool { return told("", NodeName, text) })
+	})
+}

@@ -1,0 +1,90 @@
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/wherry-node/wherry/internal/sim/simkube"
+)
+
+// deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete: the pod has ended where the name has no
+// object or one of another UID, after the deletion and when an informer for the name has synced; after that, only the
+// informer's Deleted counts. The first breaks watches of the informer fail, so that it has to list again.
+func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, breaks int) error {
+	pods := w.Admin.CoreV1().Pods(Namespace)
+	w.Delete(name, -1)
+	p, err := pods.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case p.UID != uid:
+		return nil
+	}
+	byName := func(o metav1.ListOptions) metav1.ListOptions {
+		o.FieldSelector = "metadata.name=" + name
+		return o
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return pods.List(ctx, byName(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.SendInitialEvents != nil {
+				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // the informer lists instead
+			}
+			if breaks--; breaks >= 0 {
+				return nil, apierrors.NewResourceExpired("too old resource version")
+			}
+			return pods.Watch(ctx, byName(o))
+		},
+	}
+	synced := func(s cache.Store) (bool, error) {
+		o, exists, err := s.Get(&metav1.ObjectMeta{Namespace: Namespace, Name: name})
+		return err == nil && (!exists || o.(*v1.Pod).UID != uid), err
+	}
+	_, err = watchtools.UntilWithSync(ctx, lw, &v1.Pod{}, synced, func(e watch.Event) (bool, error) { return e.Type == watch.Deleted, nil })
+	return err
+}
+
+// A client that deletes a mirror and waits for its end returns, even where its watch breaks off and it lists again; the
+// containers have never heard of it.
+func TestDeletionOfAMirrorReturns(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	files.write("web.yaml", manifest("web", "registry.example/web:1"))
+	Run(t, cfg, func(w *World) {
+		mirror := w.mirrorOf(webOnNode, nil)
+		id := w.running(webOnNode)
+		for i := range 10 {
+			breaks := i % 2
+			if breaks > 0 { // the informer knows the mirror before it goes
+				w.Kube.Inject(simkube.Fault{Verb: "delete", Resource: "pods", Agent: agentName, Times: 1,
+					Err: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, webOnNode, errors.New("the object has been modified"))})
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			began := time.Now()
+			if err := w.deleteAndWait(ctx, webOnNode, mirror.UID, breaks); err != nil {
+				t.Fatalf("deletion %d still waits after %v: %v", i, time.Since(began), err)
+			}
+			cancel()
+			mirror = w.mirrorOf(webOnNode, mirror)
+		}
+		if w.running(webOnNode) != id || w.Witness.Starts() != 1 {
+			t.Errorf("container %s became %s, %d starts", id, w.running(webOnNode), w.Witness.Starts())
+		}
+	})
+}

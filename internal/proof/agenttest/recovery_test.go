@@ -1,0 +1,268 @@
+package agenttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simkube"
+)
+
+// manyParts is a pod with an init container, a sidecar, a hook and a main container.
+func manyParts(name string) *v1.Pod {
+	always := v1.ContainerRestartPolicyAlways
+	return Pod(name, Annotate(simcri.AnnotationStopAfter, "2s"), func(p *v1.Pod) {
+		p.Spec.InitContainers = []v1.Container{
+			{Name: "first", Image: "i:1", Command: []string{"sh", "-c", "sleep 1"}},
+			{Name: "side", Image: "i:1", RestartPolicy: &always},
+		}
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "sleep 1"}}}}
+	})
+}
+
+// An agent that is killed at any of its actions, while it starts a pod, while it ends one: the next one goes on where it
+// was; nothing runs twice, and nothing is left.
+func TestKilledAtAnyAction(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 8; n++ {
+		for kind := range 4 {
+			done, goesOn := kind&1 > 0, kind&2 > 0
+			t.Run(fmt.Sprintf("action %d done=%v goes-on=%v", n, done, goesOn), func(t *testing.T) {
+				t.Parallel()
+				Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+					w.CrashAfter(n, done, goesOn)
+					uid := w.Create(manyParts("a"))
+					time.Sleep(10 * time.Second)
+					w.revive()
+					w.WaitReady("a")
+					for _, c := range []string{"first", "side", "main"} {
+						if starts := len(w.Witness.StartsOf(uid, c)); starts != 1 {
+							t.Errorf("container %s was started %d times", c, starts)
+						}
+					}
+					w.CrashAfter(n, done, goesOn)
+					w.Delete("a", -1)
+					time.Sleep(10 * time.Second)
+					w.revive()
+					w.WaitGone("a")
+					w.Await("the machine keeps nothing", 5*time.Second, func() bool { return w.MachineHolds() == 0 })
+				})
+			})
+		}
+	}
+}
+
+// revive starts an agent where the one before was killed.
+func (w *World) revive() {
+	if !w.Alive() {
+		w.StopAgent()
+		w.StartAgent()
+	}
+}
+
+// A killed agent, the next one, and the next: readiness does not flap, no event tells of anything, no container changes.
+func TestKilledAtRest(t *testing.T) {
+	t.Parallel()
+	j := &journal{}
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{OnChange: j.onChange}}, func(w *World) {
+		w.Create(manyParts("parts"))
+		w.Create(Pod("probed", func(p *v1.Pod) {
+			p.Spec.Containers[0].ReadinessProbe, p.Spec.Containers[0].StartupProbe = httpProbe(5, 1), httpProbe(1, 30)
+		}))
+		w.WaitReady("parts", "probed")
+		time.Sleep(time.Minute)
+		before := w.ids()
+		j.take()
+		for i := range 5 {
+			w.CrashAgent(i%2 == 0)
+			time.Sleep(time.Duration(i) * 20 * time.Second)
+			w.StartAgent()
+			time.Sleep(time.Duration(i) * 7 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		if d := cmp.Diff(before, w.ids()); d != "" {
+			t.Errorf("the containers are others:\n%s", d)
+		}
+		if lines := j.take(); len(lines) > 0 {
+			t.Errorf("it was seen from outside:\n%q", lines)
+		}
+	})
+}
+
+// A pod that was deleted and made again while no agent ran (a StatefulSet's, say) starts when nothing of the first is
+// left: also where the API is quicker to tell of the new one than the runtime of the old.
+func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Runtime: simcri.Config{Latency: latencies()}}
+	Run(t, cfg, func(w *World) {
+		for i := range 8 {
+			w.Create(Pod(fmt.Sprint("p", i), Annotate(simcri.AnnotationStopAfter, "3s")))
+		}
+		w.WaitReady("p0", "p7")
+		w.StopAgent()
+		for i := range 8 {
+			w.Delete(fmt.Sprint("p", i), 0)
+			w.Create(Pod(fmt.Sprint("p", i)))
+		}
+		// Inspections take their time; listings do not.
+		w.Runtime.Inject(simcri.Fault{Method: "PodSandboxStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
+		w.Runtime.Inject(simcri.Fault{Method: "ContainerStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
+		w.StartAgent()
+		w.WaitReady("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7")
+		w.WaitConverged(time.Minute)
+		// The removal of what is left of the first comes after the starts.
+		w.Await("nothing is left of the first pods", 30*time.Second, func() bool { return w.MachineHolds() == 8 })
+	})
+}
+
+// An object that is deleted and comes back with its UID (a backup that was restored) while no agent looks: its
+// containers are the pod's, and go on.
+func TestRestoredWhileNoAgentRuns(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+		w.Create(Pod("a"))
+		w.WaitReady("a")
+		before, kept := w.ids(), w.Kube.Pod(Namespace, "a")
+		w.CrashAgent(false)
+		w.Witness.force(kept.UID)
+		if err := w.Admin.CoreV1().Pods(Namespace).Delete(t.Context(), "a", deleteNow()); err != nil {
+			t.Fatal(err)
+		}
+		w.Kube.Restore(kept)
+		w.StartAgent()
+		time.Sleep(time.Minute)
+		if d := cmp.Diff(before, w.ids()); d != "" {
+			t.Error(d)
+		}
+		w.WaitReady("a")
+		w.Delete("a", 2)
+		w.WaitGone("a")
+	})
+}
+
+// The same under the eyes of an agent: a pod that was gone has begun to end, and ends. It is told as ended, which is never
+// taken back: who made the pod makes another.
+func TestRestoredUnderTheAgent(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{WatchLatency: 5 * time.Millisecond}}, func(w *World) {
+		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "1500ms"))) // the small grace of a forced deletion is 2 s
+		w.WaitReady("a")
+		kept := w.Kube.Pod(Namespace, "a")
+		w.Witness.force(uid)
+		if err := w.Admin.CoreV1().Pods(Namespace).Delete(t.Context(), "a", deleteNow()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.Kube.Restore(kept)
+		w.WaitPhase("a", v1.PodSucceeded)
+		w.WaitConverged(time.Minute)
+		if n := w.Witness.Starts(); n != 1 {
+			t.Errorf("%d containers were started, want the one", n)
+		}
+		w.Delete("a", -1)
+		w.WaitGone("a")
+		w.Await("the machine keeps nothing", 5*time.Second, func() bool { return w.MachineHolds() == 0 })
+	})
+}
+
+// A disk on which no checkpoint can be written: pods start, crash, are restarted and end all the same, and so they do
+// under the next agents; what is lost is back-off.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+		w.SetDiskFull(true)
+		uid := w.Create(manyParts("a"))
+		w.Create(Pod("crashes", Annotate(simcri.AnnotationExitCode, "1")))
+		w.WaitReady("a")
+		time.Sleep(2 * time.Minute)
+		before := w.ids()["a/main"]
+		w.CrashAgent(true)
+		w.StartAgent()
+		time.Sleep(time.Minute)
+		if got := w.ids()["a/main"]; got != before {
+			t.Errorf("container %s became %s", before, got)
+		}
+		w.Kill("a", "main", 1, "")
+		w.Await("restarted", time.Minute, func() bool { return len(w.Witness.StartsOf(uid, "main")) == 2 })
+		w.WaitReady("a")
+		w.SetDiskFull(false)
+		w.Delete("a", -1)
+		w.Delete("crashes", 1)
+		w.WaitGone("a", "crashes")
+		w.Await("the machine keeps nothing", 5*time.Second, func() bool { return w.MachineHolds() == 0 })
+	})
+}
+
+// The clock is moved while no agent runs: what waited does not wait for ever, what had time to end is given no more than
+// that, and what runs goes on.
+func TestClockMoved(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+				crashes := w.Create(Pod("crashes", Annotate(simcri.AnnotationExitCode, "1")))
+				w.Create(Pod("runs"))
+				w.Create(Pod("ends", Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
+					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
+					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness asks no grace period of it: the clock is wrong
+				}))
+				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
+					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)
+				}))
+				w.WaitReady("runs", "ends")
+				time.Sleep(10 * time.Minute)
+				before, starts := w.ids()["runs/main"], len(w.Witness.StartsOf(crashes, "main"))
+				w.Delete("ends", -1)
+				time.Sleep(5 * time.Second)
+				w.CrashAgent(false)
+				w.MoveClock(d)
+				w.StartAgent()
+				w.WaitGone("ends")
+				w.Await("it is started again", 6*time.Minute, func() bool { return len(w.Witness.StartsOf(crashes, "main")) > starts })
+				w.WaitReady("slow") // its startup probe does not wait until its start is in the past
+				if got := w.ids()["runs/main"]; got != before {
+					t.Errorf("container %s became %s", before, got)
+				}
+			})
+		})
+	}
+}
+
+// The runtime and the agent are gone at once, and the API server too; then all come back, in the worst order.
+func TestAllGoneAtOnce(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
+		w.Create(Pod("a"))
+		w.Create(Pod("b"))
+		w.Create(Pod("c", Annotate(simcri.AnnotationStopAfter, "1s")))
+		w.WaitReady("a", "b", "c")
+		before := w.ids()
+		w.CrashAgent(false)
+		back := w.Runtime.Inject(simcri.Fault{Effect: simcri.Refuse})
+		w.Runtime.Disconnect()
+		w.SetOutage(true)
+		w.StartAgent()
+		time.Sleep(10 * time.Minute)
+		w.Kill("b", "main", 1, "")
+		back()
+		time.Sleep(50 * time.Minute)
+		w.SetOutage(false)
+		w.Delete("c", -1)
+		w.WaitGone("c")
+		w.WaitReady("a", "b")
+		w.WaitConverged(time.Minute)
+		if got := w.ids()["a/main"]; got != before["a/main"] {
+			t.Errorf("container %s became %s", before["a/main"], got)
+		}
+	})
+}
+
+func deleteNow() metav1.DeleteOptions {
+	return metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+}

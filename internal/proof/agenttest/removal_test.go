@@ -1,0 +1,37 @@
+package agenttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+// What is left of a pod that has gone is removed from the runtime soon, also while other pods keep ending: containers that take
+// their whole grace period hold no removal up.
+func TestRemovalsGoOnWhileOthersEnd(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		const slow = 20
+		for i := range slow {
+			w.Create(Pod(fmt.Sprint("slow-", i), Annotate(simcri.AnnotationStopAfter, "never")))
+		}
+		w.Create(Pod("quick"))
+		for i := range slow {
+			w.WaitReady(fmt.Sprint("slow-", i))
+		}
+		w.WaitReady("quick")
+		for i := range slow {
+			w.Delete(fmt.Sprint("slow-", i), 120)
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		w.Delete("quick", 1)
+		w.WaitGone("quick")
+		w.Await("what is left of the quick pod is removed", time.Minute, func() bool { return len(w.Witness.Containers()) == slow })
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the pod's end and the removal of what it left took %v", took)
+		}
+	})
+}

@@ -1,0 +1,270 @@
+package agenttest
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+	"github.com/wherry-node/wherry/internal/sim/simkube"
+)
+
+// Flags of TestSim; a failing seed prints the command that repeats it.
+//
+//nolint:gochecknoglobals // flags of a test binary
+var (
+	seeds     = flag.Int("seeds", 10, "how many seeds TestSim runs")
+	firstSeed = flag.Uint64("seed", 1, "the first of them")
+)
+
+// TestSim lets seeded users, runtimes, networks, disks and kills loose on an agent, while the Witness looks; then
+// everything is well again, the API must come to say what the runtime does, and what is deleted must be gone.
+//
+// A seed repeats what happens to the agent and when. The order in which goroutines that wake at one instant run is the
+// Go scheduler's, so that a rare run may not repeat; nearly all do.
+func TestSim(t *testing.T) {
+	t.Parallel()
+	var all tally
+	t.Cleanup(func() {
+		t.Logf("proved: %s", &all)
+		for _, lack := range all.unarmed() {
+			t.Errorf("the simulation proves too little: %s", lack)
+		}
+	})
+	for i := range *seeds {
+		seed := *firstSeed + uint64(i)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			defer func() {
+				if t.Failed() {
+					t.Logf("to repeat: make sim SEEDS=1 SEED=%d", seed)
+				}
+			}()
+			cfg := simConfig(seed)
+			statics := simStatics(t, seed, &cfg)
+			Run(t, cfg, func(w *World) {
+				s := newSim(w, seed, statics)
+				defer func() { all.add(&s.tally) }()
+				s.run()
+			})
+		})
+	}
+}
+
+// simConfig is the world of a seed.
+func simConfig(seed uint64) Config {
+	return Config{
+		Seed: seed, ClockMoves: true,
+		Agent:   func(c *agent.Config) { c.DeadContainers = int(1 + seed%2) },
+		Runtime: simcri.Config{Latency: latencies(), NoEvents: seed%5 == 0},
+		Kube:    simkube.Config{Latency: 4 * time.Millisecond, WatchLatency: 8 * time.Millisecond},
+	}
+}
+
+// simStatics gives every other seed manifests.
+func simStatics(t *testing.T, seed uint64, cfg *Config) *staticPods {
+	if seed%2 == 0 {
+		return nil
+	}
+	return withStatics(cfg, t.TempDir())
+}
+
+// sim is one seeded run.
+type sim struct {
+	*World
+	rng     *rand.Rand
+	names   []string
+	next    int
+	statics *staticPods // nil: no directory of manifests
+	out     bool        // of the reach of users
+	faults  []func()
+	tally   tally
+}
+
+func newSim(w *World, seed uint64, statics *staticPods) *sim {
+	return &sim{World: w, rng: rand.New(rand.NewPCG(seed, 7)), statics: statics}
+}
+
+const (
+	simFor  = 2 * time.Minute
+	simPods = 8
+	slowest = 10 * time.Second // call of the runtime, by a fault
+)
+
+func (s *sim) run() {
+	began, long := time.Now(), time.Duration(0)
+	for time.Since(began)-long < simFor {
+		if !s.Alive() {
+			s.withoutAgent()
+		}
+		s.step()
+		if long == 0 && s.rng.IntN(1000) == 0 {
+			out := time.Now()
+			s.longOutage()
+			long = time.Since(out)
+		}
+		time.Sleep(s.between(50*time.Millisecond, 4*time.Second))
+	}
+	s.settle()
+	s.tally.rules = s.Witness.Armed()
+	s.tally.virtual += time.Since(began)
+	s.tally.seeds++
+	s.tally.crashes += s.crashes
+	s.tally.containers += s.Witness.Starts()
+}
+
+// settle ends all that troubles the node, and looks whether all comes to be well.
+func (s *sim) settle() {
+	for _, remove := range s.faults {
+		remove()
+	}
+	s.SetDisk(DiskFault{})
+	s.CrashAfter(0, false, false)
+	if !s.Alive() {
+		s.withoutAgent()
+	}
+	if s.statics != nil {
+		s.settleManifests()
+		s.awaitNone(RuleStatic, 8*time.Minute, s.Unfollowed)
+	}
+	if s.Kube.Node(NodeName) == nil { // an agent leaves the removal of its Node to whoever did it
+		s.RestartAgent(0)
+	}
+	s.WaitConverged(8 * time.Minute)
+	s.awaitNone(RuleRuns, 12*time.Minute, s.Idle)
+	s.awaitNone(RuleResize, 8*time.Minute, s.Unresized)
+	s.WaitConverged(8 * time.Minute)
+	for _, name := range s.alive() {
+		s.Delete(name, one(s, int64(1), -1))
+	}
+	if s.statics != nil {
+		s.removeManifests()
+	}
+	s.await(RuleNothingStays, "nothing is left of deleted pods", 8*time.Minute, func() bool {
+		return len(s.Kube.Pods()) == 0 && len(s.Witness.Containers()) == 0 && len(s.Witness.Sandboxes()) == 0 && s.MachineHolds() == 0
+	})
+	s.Await("the node is Ready", 5*time.Minute, func() bool { return s.NodeReady().Status == v1.ConditionTrue })
+}
+
+// withoutAgent is what happens to a node between two agents; then the next one starts.
+func (s *sim) withoutAgent() {
+	s.StopAgent()
+	if s.rng.IntN(3) == 0 {
+		for range s.rng.IntN(3) {
+			s.deleteOne(-1, 0)
+			s.exit()
+		}
+	}
+	if s.rng.IntN(3) == 0 {
+		s.remake()
+	}
+	if s.rng.IntN(6) == 0 {
+		s.restore()
+	}
+	if s.rng.IntN(6) == 0 {
+		s.moveClock()
+	}
+	if s.rng.IntN(3) == 0 && s.statics != nil {
+		s.changeManifest()
+	}
+	if s.rng.IntN(10) == 0 {
+		s.tally.count("machine: reboot")
+		s.KillSandboxes()
+	}
+	time.Sleep(s.between(0, time.Minute))
+	s.StartAgent()
+}
+
+func (s *sim) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(s.rng.Int64N(int64(high-low)))
+}
+
+// chance is true in so many cases of a hundred.
+func (s *sim) chance(percent int) bool { return s.rng.IntN(100) < percent }
+
+// one picks one of several.
+func one[T any](s *sim, of ...T) T { return of[s.rng.IntN(len(of))] }
+
+// alive are the names of pods in the API, in an order that a seed repeats.
+func (s *sim) alive() []string {
+	s.names = slices.DeleteFunc(s.names, func(n string) bool { return s.Kube.Pod(Namespace, n) == nil })
+	return slices.Clone(s.names)
+}
+
+func (s *sim) pick() string {
+	if names := s.alive(); len(names) > 0 {
+		return names[s.rng.IntN(len(names))]
+	}
+	return ""
+}
+
+// step does one thing that happens to nodes.
+func (s *sim) step() {
+	n := s.rng.IntN(120)
+	s.said("step %d", n)
+	switch {
+	case n >= 119:
+		s.loseNode()
+	case n >= 116:
+		s.moveClock()
+	case n >= 110:
+		s.resizeOne()
+	case n >= 100 && s.statics != nil:
+		s.changeManifest()
+	case n < 36, n >= 100:
+		s.create()
+	case n < 52:
+		s.deleteOne(-1, -1, 0, 1, 5, 30)
+	case n < 54:
+		s.remake()
+	case n < 57:
+		s.debug()
+	case n < 66:
+		s.exit()
+	case n < 69:
+		s.loseSandbox()
+	case n < 80:
+		s.runtimeFault()
+	case n < 83:
+		s.tally.count("API: outage")
+		s.Outage(s.between(time.Second, 40*time.Second))
+	case n < 85:
+		s.tally.count("API: watch cut")
+		s.Kube.CutWatches()
+		if s.chance(50) {
+			s.Kube.Compact()
+		}
+	case n < 90:
+		s.apiFault()
+	case n < 92:
+		s.breakDisk()
+	default:
+		s.endAgent()
+	}
+}
+
+// said notes for a reader of the log what the world does.
+func (s *sim) said(format string, args ...any) {
+	if s.log.all != nil {
+		_, _ = fmt.Fprintf(s.log, "time=%s WORLD "+format+"\n", append([]any{time.Now().UTC().Format("2006-01-02T15:04:05.000Z")}, args...)...)
+	}
+}
+
+// endAgent stops or kills the agent: now, or at one of its next actions.
+func (s *sim) endAgent() {
+	switch s.rng.IntN(4) {
+	case 0:
+		s.tally.count("agent: stopped")
+		s.StopAgent()
+	case 1:
+		s.CrashAgent(s.chance(50))
+	default:
+		s.CrashAfter(1+s.rng.IntN(6), s.chance(50), s.chance(50))
+	}
+}

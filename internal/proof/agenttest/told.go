@@ -1,0 +1,246 @@
+package agenttest
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// told is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
+//
+// Virtual time stands still while any goroutine of the bubble runs. So an agent that acts at a later instant than it learned
+// a fact acts with that knowledge, unless it continues a piece of work that was in flight then.
+type told struct {
+	known  map[types.UID]bool      // pods that the agent received from the API
+	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
+	steps  map[types.UID]*steps
+	images []span // ImageStatus calls that ended at this instant
+}
+
+// span is the duration of a call.
+type span struct{ began, ended time.Time }
+
+// steps counts the calls in flight for one pod. A call that begins at the instant when another ends continues the same
+// piece of work: between them an agent does nothing that takes time.
+type steps struct {
+	busy  int
+	ended time.Time // when the last call ended
+	left  int       // how many calls may still continue the work that was in flight when the agent learned of the pod's end
+}
+
+// maxSteps bounds the calls of one piece of work: inspect the image, create the container, start it.
+const maxSteps = 3
+
+func newTold() *told {
+	return &told{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}}
+}
+
+func (t *told) of(uid types.UID) *steps {
+	s := t.steps[uid]
+	if s == nil {
+		s = &steps{}
+		t.steps[uid] = s
+	}
+	return s
+}
+
+// end notes that the agent learns that the pod ends.
+func (t *told) end(uid types.UID) {
+	if !t.ending[uid].IsZero() {
+		return
+	}
+	t.ending[uid] = time.Now()
+	s := t.of(uid)
+	s.left = maxSteps * (s.busy + 1)
+}
+
+// begin notes the start of a call for a pod. known is when the agent learned that it must start nothing in the pod (zero:
+// it has not). begin returns false if the call comes after known and continues no earlier work.
+func (t *told) begin(uid types.UID, known time.Time) bool {
+	s, now := t.of(uid), time.Now()
+	ok := known.IsZero() || !now.After(known)
+	if !ok && s.left > 0 && (s.ended.Equal(now) || t.imageSeen(known)) {
+		s.left--
+		ok = true
+	}
+	s.busy++
+	return ok
+}
+
+// done notes the end of a call for a pod.
+func (t *told) done(uid types.UID) {
+	s := t.of(uid)
+	s.busy--
+	s.ended = time.Now()
+}
+
+// imageSeen reports whether an ImageStatus call ended at this instant that had started no later than began. Such a call names no
+// pod, so it may belong to any pod.
+func (t *told) imageSeen(began time.Time) bool {
+	for _, i := range t.images {
+		if i.ended.Equal(time.Now()) && !i.began.After(began) {
+			return true
+		}
+	}
+	return false
+}
+
+// sawImage notes the end of an ImageStatus call.
+func (t *told) sawImage(began time.Time) {
+	now := time.Now()
+	if len(t.images) > 0 && !t.images[0].ended.Equal(now) {
+		t.images = t.images[:0]
+	}
+	t.images = append(t.images, span{began, now})
+}
+
+// ends is what agents know of a pod's end. Checkpoints and the API keep it over a restart of the agent.
+type ends struct {
+	began time.Time     // the earliest time that an agent may take for the start of the end
+	grace time.Duration // the shortest grace period that was given
+}
+
+// tell notes another start and grace period; the earliest start and the shortest grace period count.
+func (e *ends) tell(began time.Time, grace time.Duration) {
+	first := e.began.IsZero()
+	if first || began.Before(e.began) {
+		e.began = began
+	}
+	if first || grace < e.grace {
+		e.grace = grace
+	}
+}
+
+// answered notes what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which
+// have vanished. began is when the call started.
+func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of := w.subject(in)
+	if err != nil { // an error shows nothing, not even that an object has vanished
+		if of != "" {
+			w.inspection(of).failed = true
+		}
+		return
+	}
+	switch r := out.(type) {
+	case *runtimeapi.ImageStatusResponse:
+		t.sawImage(began)
+	case *runtimeapi.ContainerStatusResponse:
+		w.inspects(of)
+		w.sawContainer(r.GetStatus().GetId(), r.GetStatus().GetState())
+	case *runtimeapi.PodSandboxStatusResponse:
+		w.inspects(of)
+		w.sawSandbox(r.GetStatus().GetId(), r.GetStatus().GetState())
+		for _, c := range r.GetContainersStatuses() {
+			w.sawContainer(c.Id, c.State)
+		}
+	case *runtimeapi.ListContainersResponse:
+		there := make(map[string]bool, len(r.GetContainers()))
+		for _, c := range r.GetContainers() {
+			there[c.Id] = true
+			w.sawContainer(c.Id, c.State)
+		}
+		for id, uid := range w.aliveTold {
+			if w.sandboxes[id] == nil && !there[id] && (uid == of || of == "") {
+				w.endTold(id)
+			}
+		}
+	case *runtimeapi.ListPodSandboxResponse: // an inspection of one pod begins with it
+		if of != "" {
+			w.inspection(of).begin(t)
+		}
+		for _, s := range r.GetItems() {
+			w.sawSandbox(s.Id, s.State)
+		}
+	}
+}
+
+// subject returns the pod that a request is about; "": all pods.
+func (w *Witness) subject(in any) types.UID {
+	switch r := in.(type) {
+	case *runtimeapi.ContainerStatusRequest:
+		if c := w.containers[r.ContainerId]; c != nil {
+			return c.UID
+		}
+	case *runtimeapi.PodSandboxStatusRequest:
+		if s := w.sandboxes[r.PodSandboxId]; s != nil {
+			return s.uid
+		}
+	case *runtimeapi.ListContainersRequest:
+		return types.UID(r.GetFilter().GetLabelSelector()[pod.LabelPodUID])
+	case *runtimeapi.ListPodSandboxRequest:
+		return types.UID(r.GetFilter().GetLabelSelector()[pod.LabelPodUID])
+	}
+	return ""
+}
+
+// inspection is an agent's inspection of one pod: two lists, then the status of each new or changed object. The agent
+// acts on a complete inspection only. So after a list shows an end, each answer renews the time at which the agent learned of
+// it, until an inspection that began later succeeds. Another end restarts this. An agent that stops leaves its inspection
+// unfinished.
+//
+//	quiet ──► told of an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
+type inspection struct {
+	told, anew, failed bool
+	by                 *told // the agent process that inspects
+}
+
+func (i *inspection) begin(by *told) {
+	if i.anew && !i.failed && i.by == by {
+		i.told = false
+	}
+	i.anew, i.failed, i.by = i.told, false, by
+}
+
+// tell notes that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
+func (i *inspection) tell() { i.told, i.anew = true, false }
+
+func (w *Witness) inspection(uid types.UID) *inspection {
+	i := w.inspections[uid]
+	if i == nil {
+		i = &inspection{}
+		w.inspections[uid] = i
+	}
+	return i
+}
+
+// inspects notes that the agent received the status of one object of a pod.
+func (w *Witness) inspects(uid types.UID) {
+	if w.inspection(uid).told {
+		w.troubleTold[uid] = time.Now()
+	}
+}
+
+func (w *Witness) sawContainer(id string, state runtimeapi.ContainerState) {
+	switch state {
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		if in := w.containers[id]; in != nil {
+			w.aliveTold[id] = in.UID
+		}
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		w.endTold(id)
+	}
+}
+
+func (w *Witness) sawSandbox(id string, state runtimeapi.PodSandboxState) {
+	if state == runtimeapi.PodSandboxState_SANDBOX_READY {
+		if s := w.sandboxes[id]; s != nil {
+			w.aliveTold[id] = s.uid
+		}
+		return
+	}
+	w.endTold(id)
+}
+
+// endTold notes that the agent learns of the end of a container or a sandbox.
+func (w *Witness) endTold(id string) {
+	if uid, was := w.aliveTold[id]; was {
+		delete(w.aliveTold, id)
+		w.troubleTold[uid] = time.Now()
+		w.inspection(uid).tell()
+	}
+}

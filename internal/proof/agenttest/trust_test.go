@@ -1,0 +1,164 @@
+package agenttest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// A tenant who writes into a pod what marks static pods gets neither their priority nor their freedom from selectors and
+// taints, and the pods that are there stay.
+func TestForgedSourceEarnsNothing(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("big", cpu("60")))
+		w.WaitReady("big")
+		id := w.running("big")
+		for _, value := range []string{"file", "http", "push", "x"} {
+			forged := Annotate(pod.AnnotationSource, value)
+			w.Create(Pod("greedy-"+value, cpu("50"), forged))
+			w.Create(Pod("elsewhere-"+value, forged, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"not": "here"} }))
+			for name, reason := range map[string]string{"greedy-" + value: "OutOfcpu", "elsewhere-" + value: "NodeAffinity"} {
+				w.Await(name+" refused", time.Minute, func() bool { return w.Kube.Pod(Namespace, name).Status.Phase == v1.PodFailed })
+				if p := w.Kube.Pod(Namespace, name); p.Status.Reason != reason {
+					t.Errorf("%s: %s %s, want %s", name, p.Status.Phase, p.Status.Reason, reason)
+				}
+			}
+		}
+		if w.running("big") != id {
+			t.Error("the pod that was there had to make room")
+		}
+	})
+}
+
+// A pod that claims to be a mirror of nothing is never run, and removed.
+func TestForgedMirrorIsRemoved(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{}, func(w *World) {
+		w.Create(Pod("forged", Annotate(pod.AnnotationMirror, "x")))
+		w.WaitGone("forged")
+		if w.Witness.Starts() != 0 {
+			t.Error("a mirror was run")
+		}
+	})
+}
+
+// Whoever knows the hash of a static pod can make a pod that passes for its mirror, and whoever may write its status can say
+// that everything has ended. The static pod goes on, and the forged mirror gives way to the node's own.
+func TestForgedMirrorMovesNoStaticPod(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	files.write("web.yaml", manifest("web", "registry.example/web:1", "  activeDeadlineSeconds: 1000", "  restartPolicy: Never"))
+	Run(t, cfg, func(w *World) {
+		mirror := w.mirrorOf(webOnNode, nil)
+		id := w.running(webOnNode)
+		w.StopAgent()
+		w.Delete(webOnNode, 0)
+		forged := Pod(webOnNode, Annotate(pod.AnnotationMirror, mirror.Annotations[pod.AnnotationMirror]))
+		w.Create(forged)
+		long := metav1.NewTime(time.Now().Add(-time.Hour))
+		ended := v1.ContainerStatus{Name: "main", ContainerID: "sim://x", RestartCount: 1 << 30, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1}}}
+		p := w.Kube.Pod(Namespace, webOnNode)
+		p.Status = v1.PodStatus{Phase: v1.PodFailed, StartTime: &long, QOSClass: v1.PodQOSGuaranteed, ContainerStatuses: []v1.ContainerStatus{ended}}
+		if _, err := w.Admin.CoreV1().Pods(Namespace).UpdateStatus(context.Background(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.StartAgent()
+		own := w.mirrorOf(webOnNode, p)
+		if metav1.GetControllerOf(own) == nil {
+			t.Error("the mirror is not the node's")
+		}
+		time.Sleep(time.Minute)
+		if now := w.running(webOnNode); now != id || w.Witness.Starts() != 1 {
+			t.Errorf("container %s became %s, %d starts", id, now, w.Witness.Starts())
+		}
+		if own = w.Kube.Pod(Namespace, webOnNode); own.Status.QOSClass == v1.PodQOSGuaranteed {
+			t.Error("the forged class of service is kept")
+		}
+	})
+}
+
+const usesKey = "    env: [{name: A, valueFrom: {secretKeyRef: {name: key, key: a}}}]"
+
+const localKey = "{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: local}}"
+
+// secretInTheAPI is what a static pod must not reach.
+func (w *World) secretInTheAPI() {
+	w.Helper()
+	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "key"}, Data: map[string][]byte{"a": []byte("secret")}}
+	if _, err := w.Admin.CoreV1().Secrets(Namespace).Create(context.Background(), s, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *World) toldOf(text string) bool {
+	return slices.ContainsFunc(w.Kube.Events("", NodeName), func(e *v1.Event) bool {
+		return e.Reason == "InvalidStaticPod" && strings.Contains(e.Message, text)
+	})
+}
+
+// A static pod that refers to a Secret which only the API server has is refused, with an event; the node's own identity does
+// not fetch it. Once a manifest has the Secret, the pod runs with that.
+func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	files.write("web.yaml", manifest("web", "registry.example/web:1", usesKey))
+	Run(t, cfg, func(w *World) {
+		w.secretInTheAPI()
+		w.Await("event", time.Minute, func() bool { return w.toldOf("secret default/key") })
+		time.Sleep(time.Minute)
+		if w.Witness.Starts() != 0 || w.Kube.Pod(Namespace, webOnNode) != nil {
+			t.Error("the pod was run, or shown")
+		}
+		files.write("key.yaml", localKey)
+		mirror := w.mirrorOf(webOnNode, nil)
+		if got := mirror.Annotations["wherry.dev/mirror-omits"]; got != "secret/key" {
+			t.Errorf("the mirror says that it omits %q", got)
+		}
+		id := w.running(webOnNode)
+		files.remove("key.yaml")
+		time.Sleep(time.Minute)
+		if w.running(webOnNode) != id {
+			t.Error("a pod that runs ended with the Secret's file")
+		}
+		w.StopAgent()
+		w.StartAgent()
+		time.Sleep(time.Minute)
+		if w.running(webOnNode) != id || w.Witness.Starts() != 1 {
+			t.Error("the next agent, which refuses the pod, ended it")
+		}
+		files.write("key.yaml", localKey)
+		time.Sleep(time.Minute)
+		files.remove("web.yaml")
+		w.WaitGone(webOnNode)
+	})
+}
+
+// With PreventStaticPodAPIReferences off, as Kubernetes allows it still, the Secret comes from the API. The mirror does not
+// hide that, so the API server has no mirror of the pod.
+func TestStaticPodRefersToTheAPIWhereTheGateIsOff(t *testing.T) {
+	t.Parallel()
+	cfg, files := statics(t, Config{})
+	reads := cfg.Agent
+	cfg.Agent = func(c *agent.Config) {
+		reads(c)
+		c.Kubelet.FeatureGates = map[string]bool{"PreventStaticPodAPIReferences": false}
+	}
+	files.write("web.yaml", manifest("web", "registry.example/web:1", usesKey))
+	Run(t, cfg, func(w *World) {
+		w.secretInTheAPI()
+		w.Await("running", time.Minute, func() bool { return w.running(webOnNode) != "" })
+		time.Sleep(time.Minute)
+		if w.toldOf("secret default/key") || w.Kube.Pod(Namespace, webOnNode) != nil {
+			t.Error("the pod was refused, or its mirror hides the reference")
+		}
+	})
+}

@@ -1,0 +1,271 @@
+package archtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/wherry-node/wherry"
+
+// root is the root of the repository.
+var root = filepath.Join("..", "..", "..")
+
+// rooms are the directories of internal/, and what the packages of each may import of the others. Imports go down only, so that a
+// reader can take the rooms one at a time. The edges do not know each other, so that one can be replaced without the others.
+var rooms = map[string][]string{
+	// Decisions: values only, no IO, clock, log or goroutine.
+	"core": {"core"},
+	// What several edges stand on, and what knows nothing of a node: requests to the API server, system calls on files that a
+	// container may control, and the order of the node's own work.
+	"base": {},
+	// One outside thing each.
+	"edge": {"core", "base"},
+	// The edges at work for the decisions.
+	"node": {"core", "base", "edge", "node"},
+	// What the commands of cmd/wherry do. They use the public agent as any embedder does.
+	"cli": {"core", "base", "edge", "cli"},
+	// A runtime and an API server in memory. They stand for outside things and know nothing of the agent.
+	"sim": {"core", "base", "edge", "sim"},
+	// Tests of the whole, and what only tests use.
+	"proof": {"core", "base", "edge", "node", "sim", "proof"},
+}
+
+// mayUseAgent are the rooms that may import the public package agent, which imports the rest.
+var mayUseAgent = []string{"cli", "proof"}
+
+// pureForbidden is what a pure package must not import: it has no IO, no clock of its own, no concurrency.
+var pureForbidden = []string{
+	"os", "os/exec", "net", "net/http", "log", "log/slog", "context", "io/ioutil", "syscall", "sync/atomic",
+	"google.golang.org/grpc", "k8s.io/client-go", "k8s.io/klog",
+}
+
+type listed struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", module+"/...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var pkgs []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p listed
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	return pkgs
+}
+
+// roomOf returns the room and the name of a package below internal/ (a package below another has its name), or nothing.
+func roomOf(path string) (room, name string) {
+	rest, ok := strings.CutPrefix(path, module+"/internal/")
+	if !ok {
+		return "", ""
+	}
+	room, rest, _ = strings.Cut(rest, "/")
+	name, _, _ = strings.Cut(rest, "/")
+	return room, name
+}
+
+// dirOf returns where a package of internal/ is, from the root of the repository, or "".
+func dirOf(t *testing.T, name string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, "internal", "*", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) > 1 {
+		t.Fatalf("two packages have the name %s: %v", name, found)
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(found[0], root+"/")
+}
+
+func TestImportsGoDownOnly(t *testing.T) {
+	for _, p := range packages(t) {
+		room, name := roomOf(p.ImportPath)
+		if room == "" {
+			continue
+		}
+		may, ok := rooms[room]
+		if !ok || name == "" {
+			t.Errorf("%s is in no room: a package is in internal/ROOM/NAME, and the rooms are in a table", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			otherRoom, other := roomOf(imp)
+			switch {
+			case strings.HasPrefix(imp, "k8s.io/kubernetes"):
+				t.Errorf("%s imports %s: none of it may be in the agent", p.ImportPath, imp)
+			case strings.HasPrefix(imp, module+"/cmd"), strings.HasPrefix(imp, module+"/agent") && !slices.Contains(mayUseAgent, room):
+				t.Errorf("%s imports %s: the composition root imports the rest, never the other way", p.ImportPath, imp)
+			case otherRoom == "" || other == name:
+			case !slices.Contains(may, otherRoom):
+				t.Errorf("internal/%s/%s imports internal/%s/%s: the room %s may import %v", room, name, otherRoom, other, room, may)
+			}
+			if room == "core" && slices.ContainsFunc(pureForbidden, func(f string) bool { return imp == f || (strings.Contains(f, ".") && strings.HasPrefix(imp, f)) }) {
+				t.Errorf("internal/core/%s is pure and imports %s", name, imp)
+			}
+		}
+	}
+}
+
+// "No package-level variables but errors and compile-time guards, no init()": many agents live in one process.
+// Tables that are never written to are constants in all but syntax; they are recognised by what they are made of.
+func TestNoGlobalState(t *testing.T) {
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {
+			continue
+		}
+		for _, f := range p.GoFiles {
+			path := filepath.Join(p.Dir, f)
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range file.Decls {
+				for _, problem := range globalState(d) {
+					t.Errorf("%s/%s: %s", p.ImportPath, f, problem)
+				}
+			}
+		}
+	}
+}
+
+func globalState(d ast.Decl) (problems []string) {
+	if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+		return []string{"has an init function"}
+	}
+	gen, ok := d.(*ast.GenDecl)
+	if !ok || gen.Tok != token.VAR {
+		return nil
+	}
+	for _, s := range gen.Specs {
+		v := s.(*ast.ValueSpec)
+		for i, n := range v.Names {
+			if n.Name == "_" || (i < len(v.Values) && harmless(v.Values[i])) {
+				continue
+			}
+			problems = append(problems, fmt.Sprintf("package variable %s is neither an error nor a fixed table", n.Name))
+		}
+	}
+	return problems
+}
+
+// harmless: errors, literal tables, compiled patterns and codecs (also such as are made when first used), sets of strings.
+func harmless(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.CompositeLit, *ast.BasicLit:
+		return true
+	case *ast.SelectorExpr: // another package's error under a name of ours
+		return strings.HasPrefix(e.Sel.Name, "Err")
+	case *ast.UnaryExpr:
+		return harmless(e.X)
+	case *ast.CallExpr:
+		name := exprName(e.Fun)
+		return slices.Contains([]string{
+			"errors.New", "fmt.Errorf", "regexp.MustCompile", "sets.New", "resource.MustParse", "int64", "schema.GroupVersion",
+			"netip.MustParsePrefix", "strings.NewReplacer", "byte", "[]byte", "sync.OnceValue",
+		}, name)
+	}
+	return false
+}
+
+func exprName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return exprName(e.X) + "." + e.Sel.Name
+	case *ast.IndexExpr:
+		return exprName(e.X)
+	case *ast.ArrayType:
+		return "[]" + exprName(e.Elt)
+	}
+	return ""
+}
+
+// Every package says what it promises.
+func TestEveryPackageHasADocFile(t *testing.T) {
+	for _, p := range packages(t) {
+		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {
+			continue
+		}
+		if len(p.GoFiles) > 0 && !slices.Contains(p.GoFiles, "doc.go") {
+			t.Errorf("%s has no doc.go", p.ImportPath)
+		}
+	}
+}
+
+// ARCHITECTURE.md names symbols; each `package.Symbol` in it must exist, or it misleads.
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if os.IsNotExist(err) {
+		t.Fatal("ARCHITECTURE.md is missing")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbol := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)(?:\\.([A-Z][A-Za-z]+))?`")
+	found := 0
+	for _, m := range symbol.FindAllStringSubmatch(string(text), -1) {
+		dir := dirOf(t, m[1])
+		if m[1] == "agent" {
+			dir = "agent"
+		}
+		if dir == "" {
+			continue // a type of the Kubernetes API, say
+		}
+		found++
+		last := m[2]
+		if m[3] != "" {
+			last = m[3]
+		}
+		if !declares(t, filepath.Join(root, dir), last) {
+			t.Errorf("ARCHITECTURE.md names %s, which does not exist", m[0])
+		}
+	}
+	if found < 20 {
+		t.Errorf("ARCHITECTURE.md names only %d symbols: the pattern no longer finds them", found)
+	}
+}
+
+func declares(t *testing.T, dir, name string) bool {
+	t.Helper()
+	re := regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const |\t)` + name + `\b`)
+	found := false
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		found = found || re.Match(src)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -1,0 +1,119 @@
+package archtest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/security.md")
+
+// Each row of the tables names a test that exists, or has none and a reason.
+func TestEveryHoleHasItsTest(t *testing.T) {
+	t.Parallel()
+	cve := regexp.MustCompile(`CVE-\d{4}-\d+`)
+	seen := map[string]bool{}
+	for _, section := range [][]hole{nodeHoles, otherHoles, classes} {
+		for _, h := range section {
+			if h.what == "" || h.here == "" {
+				t.Errorf("%s does not say what it is, or how this node stands to it", h.id)
+			}
+			for _, id := range cve.FindAllString(h.id, -1) {
+				if seen[id] {
+					t.Errorf("%s stands in two rows", id)
+				}
+				seen[id] = true
+			}
+			for _, name := range h.tests {
+				if !testExists(t, name) {
+					t.Errorf("%s names %s, which is no test", h.id, name)
+				}
+			}
+		}
+	}
+	for _, section := range [][]hole{nodeHoles, classes} {
+		for _, h := range section {
+			if len(h.tests) == 0 {
+				t.Errorf("%s has no test", h.id)
+			}
+		}
+	}
+}
+
+// testExists looks for package.TestName, or for integration.TestName/"a subtest" by the name of the test.
+func testExists(t *testing.T, name string) bool {
+	t.Helper()
+	pkg, test, ok := strings.Cut(name, ".")
+	if !ok || !regexp.MustCompile(`^(Test|Fuzz)\w+$`).MatchString(test) {
+		return false
+	}
+	dirs := map[string]string{"integration": "test/integration", "crilog": "internal/edge/server/crilog", "agent": "agent", "wherry": "cmd/wherry", "tools": "tools"}
+	dir, ok := dirs[pkg]
+	if !ok {
+		dir = dirOf(t, pkg)
+	}
+	return dir != "" && declares(t, filepath.Join(root, dir), test)
+}
+
+// docs/security.md is made from the tables: `make golden` writes it.
+func TestSecurityPage(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(root, "docs", "security.md")
+	want := securityPage()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("docs/security.md is not what its tables say: run make golden")
+	}
+}
+
+func securityPage() string {
+	var b strings.Builder
+	b.WriteString(`# What a container, a tenant or a stranger cannot do to this node
+
+This page is made from the tables in ` + "`internal/proof/archtest`" + ` (` + "`make golden`" + ` rewrites it). A test checks that each named test exists, so a row
+cannot outlive its proof. ` + "`package.TestName`" + ` is a test in a package of ` + "`internal`" + `; ` + "`integration.TestName`" + ` runs on a real API server and a real
+containerd. [SECURITY.md](../SECURITY.md) says how to report a hole, and what is promised.
+
+## Who is trusted
+
+- **The node's administrator** is: flags, configuration files, manifests in the static pod directory, certificates.
+- **The API server** is trusted for what it is the authority of: which pods run here and what their specs say. Its objects are
+  written by tenants, so their contents are bounded like any other input.
+- **The container runtime** is trusted to do what it is asked. Its answers are bounded, because containers write parts of them.
+- **Containers** are not: they own their files, logs, volumes, exit messages and network answers.
+- **Tenants** are not: they own pod specs, annotations and labels. No annotation gives a pod of the API a right.
+- **Strangers** who reach the node's port are not: a request costs a bounded share of the node until they have said who they are.
+
+## Classes
+
+What the code's reviews looked for. Each is closed as a class, by one mechanism.
+
+`)
+	table(&b, "class", classes)
+	b.WriteString("\n## Published vulnerabilities of a node's agent\n\n")
+	table(&b, "CVE or issue", nodeHoles)
+	b.WriteString("\n## Published vulnerabilities of other components\n\nA node agent cannot have them; the last column says why.\n\n| CVE | what it is | why it cannot apply |\n|---|---|---|\n")
+	for _, h := range otherHoles {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", h.id, h.what, h.here)
+	}
+	return b.String()
+}
+
+func table(b *strings.Builder, first string, rows []hole) {
+	fmt.Fprintf(b, "| %s | the attack | here | tests |\n|---|---|---|---|\n", first)
+	for _, h := range rows {
+		fmt.Fprintf(b, "| %s | %s | %s | `%s` |\n", h.id, h.what, h.here, strings.Join(h.tests, "` `"))
+	}
+}

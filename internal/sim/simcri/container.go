@@ -1,0 +1,434 @@
+package simcri
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/due"
+)
+
+// container is one attempt of a container. Of its configuration only what is asked for again is kept.
+//
+//	created ──► running ──► exited      (removed from any of them)
+type container struct {
+	due.Place // when something happens to it next
+
+	id, name    string
+	sb          *sandbox
+	meta        *runtimeapi.ContainerMetadata
+	spec        *runtimeapi.ImageSpec
+	image       *image
+	labels      map[string]string
+	annotations map[string]string
+	mounts      []*runtimeapi.Mount
+	env         []*runtimeapi.KeyValue // only with Config.KeepEnv
+	resources   *runtimeapi.LinuxContainerResources
+	user        *runtimeapi.LinuxContainerUser
+	logPath     string
+	stopSignal  runtimeapi.Signal
+
+	state                      runtimeapi.ContainerState
+	created, started, finished int64 // nanoseconds of Unix time; 0: not yet
+	exitCode                   int32
+	reason, message            string
+
+	prog    *program // what it does; nil: it serves until it is stopped
+	step    int      // of prog.steps, the next
+	laps    int      // how often its loop has been run
+	endsAt  time.Time
+	ending  exit
+	stopped bool // it has got a stop signal
+	waiters []chan struct{}
+}
+
+// exit is how a process ends.
+type exit struct {
+	code            int32
+	reason, message string
+}
+
+// CreateContainer makes a container in a sandbox that is ready.
+func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	cfg := req.GetConfig()
+	meta, pod := cfg.GetMetadata(), req.GetSandboxConfig().GetMetadata()
+	r.mu.Lock()
+	s := find(r.sandboxes, req.PodSandboxId)
+	var err error
+	switch {
+	case s == nil:
+		err = errNotFound("sandbox", req.PodSandboxId)
+	case s.stopped:
+		err = status.Errorf(codes.Unknown, "sandbox container %q is not running", s.id)
+	case meta == nil:
+		err = errInvalid("container config must include metadata")
+	case pod == nil:
+		err = errInvalid("pod sandbox config must include metadata")
+	}
+	if err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
+	name := fmt.Sprintf("%s_%s_%s_%s_%d", meta.Name, pod.Name, pod.Namespace, pod.Uid, meta.Attempt)
+	id := r.newID(name, time.Now())
+	err = r.reserve(name, id)
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	f, err := r.enter(ctx, "CreateContainer", func() target { return target{pod.Name, meta.Name} })
+	if err = r.create(name, f, err, func() error { return r.makeContainer(id, name, s, cfg) }); err != nil {
+		return nil, err
+	}
+	return leave(ctx, f, &runtimeapi.CreateContainerResponse{ContainerId: id})
+}
+
+// makeContainer adds the container. Called with the lock held.
+func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.ContainerConfig) error {
+	if r.sandboxes[s.id] == nil || s.stopped {
+		return status.Errorf(codes.Unknown, "sandbox container %q is not running", s.id)
+	}
+	img := r.resolve(cfg.GetImage().GetImage())
+	if img == nil {
+		return status.Errorf(codes.NotFound, "failed to resolve image %q: not found", cfg.GetImage().GetImage())
+	}
+	for _, m := range cfg.Mounts {
+		if err := r.checkImageMount(m); err != nil {
+			return err
+		}
+	}
+	c := &container{
+		id: id, name: name, sb: s, meta: cfg.Metadata, spec: cfg.Image, image: img, labels: cfg.Labels,
+		annotations: cfg.Annotations, mounts: cfg.Mounts, resources: cfg.GetLinux().GetResources(),
+		stopSignal: cfg.StopSignal, created: time.Now().UnixNano(),
+		user: r.userOf(cfg.GetLinux().GetSecurityContext(), img),
+	}
+	if r.cfg.KeepEnv {
+		c.env = cfg.Envs
+	}
+	if cfg.LogPath != "" && s.logDir != "" {
+		c.logPath = s.logDir + "/" + cfg.LogPath
+	}
+	c.prog = compileMain(cfg)
+	r.containers[id] = c
+	s.containers = append(s.containers, c)
+	r.emit(s, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return nil
+}
+
+// checkImageMount refuses a mount of an image that cannot be. Called with the lock held.
+func (r *Runtime) checkImageMount(m *runtimeapi.Mount) error {
+	switch {
+	case m.GetImage() == nil:
+	case m.HostPath != "":
+		return status.Errorf(codes.Unknown, "hostpath must be empty while mount image: %v", m)
+	case !m.Readonly:
+		return status.Errorf(codes.Unknown, "readonly must be true while mount image: %v", m)
+	case r.resolve(m.Image.Image) == nil:
+		return status.Errorf(codes.NotFound, "failed to resolve image %q: not found", m.Image.Image)
+	}
+	return nil
+}
+
+// userOf is the user that a container runs as: the security context's, else the image's.
+func (r *Runtime) userOf(sc *runtimeapi.LinuxContainerSecurityContext, img *image) *runtimeapi.LinuxContainerUser {
+	u := &runtimeapi.LinuxContainerUser{SupplementalGroups: sc.GetSupplementalGroups()}
+	switch {
+	case sc.GetRunAsUser() != nil:
+		u.Uid = sc.RunAsUser.Value
+	case img.uid != nil:
+		u.Uid = *img.uid
+	}
+	if sc.GetRunAsGroup() != nil {
+		u.Gid = sc.RunAsGroup.Value
+	}
+	if u.Uid == 0 && u.Gid == 0 && len(u.SupplementalGroups) == 0 {
+		return nil
+	}
+	return u
+}
+
+// StartContainer starts a container that was created.
+func (r *Runtime) StartContainer(ctx context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	f, err := r.enter(ctx, "StartContainer", r.ofContainer(req.ContainerId))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	err = r.start(req.ContainerId)
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return leave(ctx, f, &runtimeapi.StartContainerResponse{})
+}
+
+// start does it. Called with the lock held.
+func (r *Runtime) start(id string) error {
+	c := find(r.containers, id)
+	switch {
+	case c == nil:
+		return errNotFound("container", id)
+	case c.state != runtimeapi.ContainerState_CONTAINER_CREATED:
+		return status.Errorf(codes.Unknown, "failed to set starting state for container %q: container is in %s state", c.id, c.state)
+	case c.sb.stopped:
+		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sb.id)
+	}
+	b := r.behavior(c)
+	now := time.Now()
+	if b.StartError != "" {
+		c.started, c.finished, c.state = 0, now.UnixNano(), runtimeapi.ContainerState_CONTAINER_EXITED
+		c.exitCode, c.reason, c.message = 128, "StartError", "failed to create containerd task: "+b.StartError
+		r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		return status.Error(codes.Unknown, c.message)
+	}
+	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, now.UnixNano()
+	r.writeLog(c, now, nil, false)
+	r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	switch {
+	case b.Exits:
+		c.prog = nil
+		c.endsAt, c.ending = now.Add(b.RunFor), exit{b.ExitCode, b.Reason, b.Message}
+	case b.Serves:
+		c.prog = nil
+	case c.prog != nil && !c.prog.forever:
+		c.endsAt, c.ending = now.Add(c.prog.took), exit{code: c.prog.code, message: c.prog.message}
+	}
+	if b.RunFor == 0 && b.Exits {
+		r.exit(c, c.ending, now)
+		return nil
+	}
+	r.plan(c)
+	return nil
+}
+
+// plan puts c in the heap for what happens to it next. Called with the lock held.
+func (r *Runtime) plan(c *container) {
+	next := c.endsAt
+	if at := r.nextOutput(c); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
+	r.at(c, next)
+}
+
+// nextOutput is when c writes next; zero when it does not, or nobody could read it.
+func (r *Runtime) nextOutput(c *container) time.Time {
+	if !r.cfg.WriteLogs || c.prog == nil || c.step >= len(c.prog.steps) {
+		return time.Time{}
+	}
+	return time.Unix(0, c.started).Add(c.prog.steps[c.step].at + time.Duration(c.laps)*c.prog.period)
+}
+
+// advance does what is due for c: output, or its end. Called with the lock held.
+func (r *Runtime) advance(c *container, now time.Time) {
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	for at := r.nextOutput(c); !at.IsZero() && !at.After(now); at = r.nextOutput(c) {
+		s := &c.prog.steps[c.step]
+		r.writeLog(c, now, s.out, s.stderr)
+		if c.step++; c.step == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < c.step {
+			c.step = c.prog.loopFrom
+			c.laps++
+		}
+	}
+	if !c.endsAt.IsZero() && !c.endsAt.After(now) {
+		r.exit(c, c.ending, now)
+		return
+	}
+	r.plan(c)
+}
+
+// exit ends the process of a container, if it runs. Called with the lock held.
+func (r *Runtime) exit(c *container, how exit, now time.Time) {
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	r.at(c, time.Time{})
+	c.state, c.finished = runtimeapi.ContainerState_CONTAINER_EXITED, now.UnixNano()
+	c.exitCode, c.reason, c.message = how.code, how.reason, how.message
+	if c.reason == "" {
+		c.reason = "Completed"
+		if c.exitCode != 0 {
+			c.reason = "Error"
+		}
+	}
+	c.prog = nil
+	for _, w := range c.waiters {
+		close(w)
+	}
+	c.waiters = nil
+	r.cfg.Log.Debug("container exited", "pod", c.sb.meta.Name, "container", c.meta.Name, "code", c.exitCode, "reason", c.reason)
+	r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// Exit ends the process of a running container from outside, as a crash or the OOM killer would.
+func (r *Runtime) Exit(containerID string, code int32, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := find(r.containers, containerID); c != nil {
+		r.exit(c, exit{code, reason, message}, time.Now())
+	}
+}
+
+// StopContainer asks a container to end and, after the timeout, ends it by force. It returns when the container has
+// ended, and is idempotent. The signal is sent once, however often it is called; each call has its own timeout.
+func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	f, err := r.enter(ctx, "StopContainer", r.ofContainer(req.ContainerId))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	c := find(r.containers, req.ContainerId)
+	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		r.mu.Unlock()
+		return leave(ctx, f, &runtimeapi.StopContainerResponse{})
+	}
+	if req.Timeout <= 0 {
+		r.exit(c, killed, time.Now())
+		r.mu.Unlock()
+		return leave(ctx, f, &runtimeapi.StopContainerResponse{})
+	}
+	r.signal(c, time.Now())
+	ended := make(chan struct{})
+	if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		c.waiters = append(c.waiters, ended)
+	} else {
+		close(ended)
+	}
+	r.mu.Unlock()
+
+	grace := time.NewTimer(time.Duration(req.Timeout) * time.Second)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		r.mu.Lock()
+		c.waiters = slices.DeleteFunc(c.waiters, func(w chan struct{}) bool { return w == ended })
+		r.mu.Unlock()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-grace.C:
+		r.mu.Lock()
+		r.exit(c, killed, time.Now())
+		r.mu.Unlock()
+	}
+	return leave(ctx, f, &runtimeapi.StopContainerResponse{})
+}
+
+// signal sends the stop signal. Called with the lock held.
+func (r *Runtime) signal(c *container, now time.Time) {
+	if c.stopped {
+		return
+	}
+	c.stopped = true
+	b := r.behavior(c)
+	if b.IgnoreStop || (c.prog != nil && c.prog.ignoresStop && !b.Serves) {
+		return
+	}
+	if at := now.Add(b.StopAfter); c.endsAt.IsZero() || at.Before(c.endsAt) {
+		c.endsAt, c.ending = at, exit{code: b.StopCode}
+	}
+	if b.StopAfter == 0 {
+		r.exit(c, c.ending, now)
+		return
+	}
+	r.plan(c)
+}
+
+// RemoveContainer removes a container, by force if it runs. It is idempotent.
+func (r *Runtime) RemoveContainer(ctx context.Context, req *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	f, err := r.enter(ctx, "RemoveContainer", r.ofContainer(req.ContainerId))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	if c := find(r.containers, req.ContainerId); c != nil {
+		r.exit(c, killed, time.Now())
+		r.removeContainer(c)
+	}
+	r.mu.Unlock()
+	return leave(ctx, f, &runtimeapi.RemoveContainerResponse{})
+}
+
+// removeContainer takes a container out. Called with the lock held.
+func (r *Runtime) removeContainer(c *container) {
+	r.at(c, time.Time{})
+	delete(r.containers, c.id)
+	delete(r.names, c.name)
+	c.sb.containers = slices.DeleteFunc(c.sb.containers, func(o *container) bool { return o == c })
+	r.emit(c.sb, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+// UpdateContainerResources changes the resources of a container that has not exited.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, req *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	f, err := r.enter(ctx, "UpdateContainerResources", r.ofContainer(req.ContainerId))
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	c := find(r.containers, req.ContainerId)
+	switch {
+	case c == nil:
+		err = errNotFound("container", req.ContainerId)
+	case c.state == runtimeapi.ContainerState_CONTAINER_EXITED:
+		err = status.Errorf(codes.Unknown, "failed to update resources: container %q is in %s state", c.id, c.state)
+	default:
+		c.resources = mergeResources(c.resources, req.Linux)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return leave(ctx, f, &runtimeapi.UpdateContainerResourcesResponse{})
+}
+
+// mergeResources is old with what is set in change. Neither is changed: they may be shared with callers.
+func mergeResources(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+	if change == nil {
+		return old
+	}
+	pick := func(a, b int64) int64 {
+		if b != 0 {
+			return b
+		}
+		return a
+	}
+	out := &runtimeapi.LinuxContainerResources{
+		CpuPeriod:              pick(old.GetCpuPeriod(), change.CpuPeriod),
+		CpuQuota:               pick(old.GetCpuQuota(), change.CpuQuota),
+		CpuShares:              pick(old.GetCpuShares(), change.CpuShares),
+		MemoryLimitInBytes:     pick(old.GetMemoryLimitInBytes(), change.MemoryLimitInBytes),
+		OomScoreAdj:            pick(old.GetOomScoreAdj(), change.OomScoreAdj),
+		MemorySwapLimitInBytes: pick(old.GetMemorySwapLimitInBytes(), change.MemorySwapLimitInBytes),
+		CpusetCpus:             old.GetCpusetCpus(), CpusetMems: old.GetCpusetMems(),
+		HugepageLimits: old.GetHugepageLimits(), Unified: old.GetUnified(),
+	}
+	if change.CpusetCpus != "" {
+		out.CpusetCpus = change.CpusetCpus
+	}
+	if change.CpusetMems != "" {
+		out.CpusetMems = change.CpusetMems
+	}
+	if len(change.HugepageLimits) > 0 {
+		out.HugepageLimits = change.HugepageLimits
+	}
+	if len(change.Unified) > 0 {
+		out.Unified = change.Unified
+	}
+	return out
+}
+
+// ofContainer names a container and its pod for faults. The function is called with the lock held.
+func (r *Runtime) ofContainer(id string) func() target {
+	return func() target {
+		if c := find(r.containers, id); c != nil {
+			return target{c.sb.meta.Name, c.meta.Name}
+		}
+		return target{}
+	}
+}

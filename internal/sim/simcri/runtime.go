@@ -1,0 +1,270 @@
+package simcri
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/due"
+)
+
+// Config says what a Runtime is like. The zero value is a runtime that answers at once.
+type Config struct {
+	// Seed of everything that is random.
+	Seed uint64
+	// PodCIDRs are where pod addresses come from, one per family. Default 10.88.0.0/16. UpdateRuntimeConfig
+	// replaces them.
+	PodCIDRs []netip.Prefix
+	// Latency is how long a method takes by its name ("RunPodSandbox"); "" is for those not named.
+	Latency map[string]Latency
+	// Processors that the work of the runtime shares, as CPU says how much each method has; 0: no end of them.
+	Processors int
+	// CPU is how much of a processor's time a method takes by its name, beside its latency.
+	CPU map[string]time.Duration
+	// Pull says what pulling an image is like. Default: DefaultPull.
+	Pull func(image string) Pull
+	// Images are present from the start.
+	Images []string
+	// Behave overrides what a container does; ok false leaves it to annotations and command.
+	Behave func(ContainerInfo) (b Behavior, ok bool)
+	// Exec overrides what a command run in a container does; ok false leaves it to the tiny shell.
+	Exec func(ContainerInfo, []string) (stdout, stderr []byte, code int32, ok bool)
+	// RuntimeHandlers are the handlers besides the default one.
+	RuntimeHandlers []string
+	// SystemdCgroups makes RuntimeConfig answer systemd instead of cgroupfs.
+	SystemdCgroups bool
+	// WriteLogs makes containers write their log files, as CRI lays them out, where the directory can be made.
+	WriteLogs bool
+	// KeepEnv keeps the environment of containers for exec; it is the largest part of an idle container.
+	KeepEnv bool
+	// NoEvents makes GetContainerEvents unimplemented, as in runtimes without support for it.
+	NoEvents bool
+	// Name and Version of the runtime. Default simcri and 1.0.0.
+	Name, Version string
+	// ImageFsPath is the mount point that ImageFsInfo tells. Default /var/lib/simcri.
+	ImageFsPath string
+	// Observe sees every event at the moment of the change, also those that a fault loses. It is called with the
+	// runtime's lock held: it must be quick and must not call back.
+	Observe func(*runtimeapi.ContainerEventResponse)
+	// Log gets one line per change at debug level. Default: nothing.
+	Log *slog.Logger
+}
+
+// Latency is a time with an even spread around it.
+type Latency struct{ Mean, Jitter time.Duration }
+
+// Runtime is a container runtime in memory. All methods may be called concurrently.
+type Runtime struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	cfg        Config
+	processors processors
+
+	mu         sync.Mutex
+	closed     bool
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	names      map[string]string // reserved name -> ID
+	images     map[string]*image // by ID
+	imageNames map[string]*image // by every name and digest
+	pulls      map[string]int
+	cidrs      []addresses
+	used       map[netip.Addr]bool
+	timers     due.Heap[*container]
+	timer      *time.Timer
+	subs       []*subscription
+	faults     []*Fault
+	calls      map[string]int
+	conditions map[string]*runtimeapi.RuntimeCondition
+	streams    streams
+	serial     uint64
+}
+
+// New returns a Runtime with nothing in it but Config.Images. It starts nothing.
+func New(cfg Config) *Runtime {
+	if len(cfg.PodCIDRs) == 0 {
+		cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/16")}
+	}
+	if cfg.Pull == nil {
+		cfg.Pull = DefaultPull
+	}
+	if cfg.Name == "" {
+		cfg.Name = "simcri"
+	}
+	if cfg.Version == "" {
+		cfg.Version = "1.0.0"
+	}
+	if cfg.ImageFsPath == "" {
+		cfg.ImageFsPath = "/var/lib/simcri"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Runtime{
+		cfg: cfg, processors: processors{count: cfg.Processors}, sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
+		images: map[string]*image{}, imageNames: map[string]*image{}, pulls: map[string]int{},
+		used: map[netip.Addr]bool{}, calls: map[string]int{},
+		conditions: map[string]*runtimeapi.RuntimeCondition{
+			runtimeapi.RuntimeReady: {Type: runtimeapi.RuntimeReady, Status: true},
+			runtimeapi.NetworkReady: {Type: runtimeapi.NetworkReady, Status: true},
+		},
+	}
+	r.cidrs = ranges(cfg.PodCIDRs)
+	for _, name := range cfg.Images {
+		r.addImage(name, cfg.Pull(name))
+	}
+	return r
+}
+
+// Close ends what the runtime has under way: timers and event streams. Containers do nothing from then on.
+func (r *Runtime) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.dropSubscribers(status.Error(codes.Unavailable, "the runtime is closed"))
+}
+
+// SetCondition changes a condition that Status answers: runtimeapi.RuntimeReady or NetworkReady. While the network
+// is not ready, sandboxes that need it cannot be made.
+func (r *Runtime) SetCondition(name string, ok bool, reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conditions[name] = &runtimeapi.RuntimeCondition{Type: name, Status: ok, Reason: reason, Message: message}
+}
+
+// Calls returns how often a method was called.
+func (r *Runtime) Calls(method string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[method]
+}
+
+// AllCalls returns how often each method was called.
+func (r *Runtime) AllCalls() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.calls)
+}
+
+// newID derives an ID of 64 hexadecimal digits. Called with the lock held.
+func (r *Runtime) newID(name string, now time.Time) string {
+	for {
+		sum := r.derive("id", name, now.UnixNano(), int64(r.serial))
+		id := hex.EncodeToString(sum[:])
+		if r.containers[id] == nil && r.sandboxes[id] == nil {
+			return id
+		}
+		r.serial++
+	}
+}
+
+// derive is the source of all that is random: a hash of the seed and what it is for.
+func (r *Runtime) derive(what, name string, numbers ...int64) [sha256.Size]byte {
+	buf := binary.LittleEndian.AppendUint64(nil, r.cfg.Seed)
+	buf = append(append(append(append(buf, what...), 0), name...), 0)
+	for _, n := range numbers {
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(n)) //nolint:gosec // bits only
+	}
+	return sha256.Sum256(buf)
+}
+
+// chance returns a number in [0,1) for one occasion.
+func (r *Runtime) chance(what, name string, n int64) float64 {
+	sum := r.derive(what, name, n)
+	return float64(binary.LittleEndian.Uint64(sum[:])>>11) / (1 << 53)
+}
+
+// reserve holds a name for an ID. Called with the lock held.
+func (r *Runtime) reserve(name, id string) error {
+	if by, ok := r.names[name]; ok {
+		return status.Errorf(codes.Unknown, "failed to reserve name %q: name %q is reserved for %q", name, name, by)
+	}
+	r.names[name] = id
+	return nil
+}
+
+// find looks an ID or a unique beginning of one up.
+func find[T any](all map[string]*T, id string) *T {
+	if v := all[id]; v != nil {
+		return v
+	}
+	if id == "" || len(id) >= 64 {
+		return nil
+	}
+	var found *T
+	for full, v := range all {
+		if strings.HasPrefix(full, id) {
+			if found != nil {
+				return nil
+			}
+			found = v
+		}
+	}
+	return found
+}
+
+func errNotFound(kind, id string) error {
+	return status.Errorf(codes.NotFound, "an error occurred when try to find %s %q: not found", kind, id)
+}
+
+func errInvalid(format string, args ...any) error {
+	return status.Error(codes.InvalidArgument, fmt.Sprintf(format, args...))
+}
+
+// at arranges that c is looked at then; the zero time takes it out. Called with the lock held.
+func (r *Runtime) at(c *container, at time.Time) {
+	if at.IsZero() {
+		r.timers.Remove(c)
+	} else {
+		r.timers.Put(c, at)
+	}
+	r.arm()
+}
+
+// arm sets the one timer to the first of the heap. Called with the lock held.
+func (r *Runtime) arm() {
+	first, ok := r.timers.First()
+	if r.closed || !ok {
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		return
+	}
+	wait := max(time.Until(first.At()), 0)
+	if r.timer == nil {
+		r.timer = time.AfterFunc(wait, r.fire)
+		return
+	}
+	r.timer.Reset(wait)
+}
+
+// fire does what is due.
+func (r *Runtime) fire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for !r.closed {
+		c, ok := r.timers.First()
+		if !ok || c.At().After(now) {
+			break
+		}
+		r.timers.Pop()
+		r.advance(c, now)
+	}
+	r.arm()
+}
