@@ -26,8 +26,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/podset"
 	"github.com/wherry-node/wherry/internal/edge/probe"
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
+	"github.com/wherry-node/wherry/internal/edge/push"
 	"github.com/wherry-node/wherry/internal/edge/server"
-	"github.com/wherry-node/wherry/internal/edge/source"
 	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/edge/status"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
@@ -60,7 +60,7 @@ type Agent struct {
 	report      *syncloop.Report
 	loop        *syncloop.Loop
 	server      *server.Server
-	push        *source.Push   // nil: nobody can push
+	push        *push.Source   // nil: nobody can push
 	control     *server.Server // nil: no socket
 	stats       *stats.Stats
 	metrics     *stats.Metrics

@@ -15,8 +15,8 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/push"
 	"github.com/wherry-node/wherry/internal/edge/server"
-	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
 // pushes reports whether pods can be pushed to this agent.
@@ -28,7 +28,7 @@ func (a *Agent) buildPush() {
 	if a.cfg.RootDir != "" && a.deps.Machine.real {
 		dir = filepath.Join(a.cfg.RootDir, "pushed")
 	}
-	a.push = source.NewPush(source.PushConfig{
+	a.push = push.New(push.Config{
 		Dir: dir, NodeName: a.cfg.NodeName, Suffix: a.deps.Client != nil, Target: a.pods, Objects: a.ground.local, Missing: a.ground.missing,
 		Others: a.otherSource, Log: a.log,
 	})

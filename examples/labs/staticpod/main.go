@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/wherry-node/wherry/examples/labs/lab"
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
-	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
 func main() {
@@ -32,7 +32,7 @@ func main() {
 	})
 }
 
-const manifest = `
+const mystatic = `
 apiVersion: v1
 kind: Pod
 metadata: {name: kube-mystatic}
@@ -41,11 +41,11 @@ spec:
 `
 
 func run(ctx context.Context, out io.Writer, client kubernetes.Interface, node string) error {
-	m := source.Decode("mystatic.yaml", []byte(manifest))
+	m := manifest.Decode("mystatic.yaml", []byte(mystatic))
 	if err := m.Err(); err != nil {
 		return err
 	}
-	p := source.Origin{Source: pod.SourceFile, Name: "mystatic.yaml", NodeName: node, Seen: time.Now()}.Static(m.Pods[0])
+	p := manifest.Origin{Source: pod.SourceFile, Name: "mystatic.yaml", NodeName: node, Seen: time.Now()}.Static(m.Pods[0])
 	mirror := p.DeepCopy()
 	mirror.UID = "" // the API gives it one of its own
 	mirror.Annotations[pod.AnnotationMirror] = mirror.Annotations[pod.AnnotationHash]

@@ -20,7 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/wherry-node/wherry/internal/core/timeline"
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
 // client speaks with the agent behind a control socket.
@@ -90,7 +90,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 
 // refusal is the text of an answer that is not a success.
 func refusal(body []byte) string {
-	var a source.PushAnswer
+	var a push.Answer
 	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
 		var lines []string
 		for _, e := range a.Errors {
@@ -134,8 +134,8 @@ func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, erro
 	return &p, c.ask(ctx, http.MethodGet, "/pods/"+namespace+"/"+name, nil, nil, &p)
 }
 
-func (c *client) push(ctx context.Context, name string, manifest []byte) (source.PushAnswer, error) {
-	var a source.PushAnswer
+func (c *client) post(ctx context.Context, name string, manifest []byte) (push.Answer, error) {
+	var a push.Answer
 	err := c.ask(ctx, http.MethodPost, "/pods", url.Values{"name": {name}}, manifest, &a)
 	return a, err
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
 // restartable reports whether an init container is a sidecar.
@@ -59,7 +59,7 @@ func statusOf(p *v1.Pod) string {
 	switch {
 	case p.Status.Reason == removing:
 		return removing
-	case p.DeletionTimestamp != nil && p.Annotations[source.AnnotationStopped] != "" && !runsAny(p):
+	case p.DeletionTimestamp != nil && p.Annotations[push.AnnotationStopped] != "" && !runsAny(p):
 		return "Stopped"
 	case p.DeletionTimestamp != nil:
 		return "Terminating"

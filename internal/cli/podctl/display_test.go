@@ -12,7 +12,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/timeline"
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
 // shownPod is a pod with an init container, a sidecar and a main container.
@@ -92,11 +92,11 @@ func TestPodsTable(t *testing.T) {
 		shownPod("ending", func(p *v1.Pod) { p.DeletionTimestamp = new(at(0)) }),
 		shownPod("stopping", func(p *v1.Pod) {
 			p.DeletionTimestamp = new(at(0))
-			p.Annotations[source.AnnotationStopped] = "true"
+			p.Annotations[push.AnnotationStopped] = "true"
 		}),
 		shownPod("stopped", func(p *v1.Pod) {
 			p.DeletionTimestamp = new(at(0))
-			p.Annotations[source.AnnotationStopped] = "true"
+			p.Annotations[push.AnnotationStopped] = "true"
 			p.Status.InitContainerStatuses[1].State, p.Status.InitContainerStatuses[1].Ready = exited(143, "Error"), false
 			p.Status.ContainerStatuses[0].State, p.Status.ContainerStatuses[0].Ready = exited(143, "Error"), false
 		}),

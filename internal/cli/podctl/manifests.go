@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/core/manifest"
 )
 
 // manifests are what wherry run was given.
@@ -82,11 +82,11 @@ func (m *manifests) read(file string, stdin io.Reader) error {
 		defer f.Close()
 		in, name = f, file
 	}
-	text, err := io.ReadAll(io.LimitReader(in, source.MaxManifest+1))
+	text, err := io.ReadAll(io.LimitReader(in, manifest.MaxBytes+1))
 	if err != nil {
 		return fmt.Errorf("read manifest %s: %w", name, err)
 	}
-	got := source.Decode(name, text)
+	got := manifest.Decode(name, text)
 	if err := got.Err(); err != nil {
 		return err
 	}

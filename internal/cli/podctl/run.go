@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/cli/launch"
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
 // Run runs the pods of manifests on this machine, without a cluster: on the agent that listens, or on one that it starts.
@@ -39,7 +39,7 @@ type runner struct {
 	mine    *launch.Running // nil: the agent is somebody else's
 	say     *lineWriter     // progress
 	out     *lineWriter     // what containers write
-	pods    []source.Pushed
+	pods    []push.Pushed
 	several bool              // pods were given
 	seen    map[string]string // what was last said of each pod
 	events  string            // up to where they have been said
@@ -138,7 +138,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 		return nil
 	}
 	for {
-		answer, err := r.client.push(ctx, "manifest", m.all)
+		answer, err := r.client.post(ctx, "manifest", m.all)
 		var a *answerError
 		if errors.As(err, &a) && a.status == 503 { // it has not read its directory yet
 			if err := sleep(ctx, pollEvery); err != nil {
@@ -191,7 +191,7 @@ func (r *runner) cleanUp(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	var pods []*v1.Pod
 	for _, p := range r.pods {
-		if p.Result == source.PushUnchanged && r.mine == nil {
+		if p.Result == push.Unchanged && r.mine == nil {
 			r.progress("pod/%s was here before and runs on", p.Name)
 			continue
 		}

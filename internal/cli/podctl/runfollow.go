@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
 // follow shows what the pods do until all have run to their end or ctx ends.
@@ -84,7 +84,7 @@ func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 		return nil, err
 	}
 	var out []*v1.Pod
-	var kept []source.Pushed
+	var kept []push.Pushed
 	for _, mine := range r.pods {
 		i := slices.IndexFunc(all, func(p v1.Pod) bool { return p.Namespace == mine.Namespace && p.Name == mine.Name })
 		if i < 0 {
@@ -126,7 +126,7 @@ func (r *runner) sayEvents(ctx context.Context) {
 	r.events = next
 	for i := range events {
 		e := &events[i]
-		mine := slices.ContainsFunc(r.pods, func(p source.Pushed) bool { return p.UID == e.InvolvedObject.UID })
+		mine := slices.ContainsFunc(r.pods, func(p push.Pushed) bool { return p.UID == e.InvolvedObject.UID })
 		if mine && (e.Type == v1.EventTypeWarning || e.Reason == "Pulling" || e.Reason == "Pulled") && e.Count == 1 {
 			r.progress("pod/%s %s: %s", e.InvolvedObject.Name, e.Reason, strings.TrimSpace(e.Message))
 		}
@@ -143,8 +143,8 @@ func (r *runner) sayUp(pods []*v1.Pod) {
 			r.progress("pod/%s is up at %s", p.Name, where)
 		}
 	}
-	theirs := func(p source.Pushed) bool { return p.Result == source.PushUnchanged && r.mine == nil }
-	if r.Keep || !slices.ContainsFunc(r.pods, func(p source.Pushed) bool { return !theirs(p) }) {
+	theirs := func(p push.Pushed) bool { return p.Result == push.Unchanged && r.mine == nil }
+	if r.Keep || !slices.ContainsFunc(r.pods, func(p push.Pushed) bool { return !theirs(p) }) {
 		r.progress("Ctrl-C leaves them running.")
 		return
 	}

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/edge/source"
+	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
 func graceArg(n int64) *int64 {
@@ -187,5 +187,5 @@ func removeObject(ctx context.Context, c *client, namespace, arg string) error {
 	if namespace == "" {
 		namespace = v1.NamespaceDefault
 	}
-	return c.ask(ctx, http.MethodDelete, "/"+kind+"s/"+namespace+"/"+name, nil, nil, &source.PushAnswer{})
+	return c.ask(ctx, http.MethodDelete, "/"+kind+"s/"+namespace+"/"+name, nil, nil, &push.Answer{})
 }

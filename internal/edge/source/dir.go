@@ -15,6 +15,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -253,7 +254,7 @@ func (s *scan) read(name string) (text, []byte, error) {
 		return text{}, nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(f, MaxManifest+1))
+	data, err := io.ReadAll(io.LimitReader(f, manifest.MaxBytes+1))
 	if err != nil {
 		return text{}, nil, err
 	}

@@ -1,8 +1,6 @@
-// Package source reads the pods that are wanted on this node, one file per source.
+// Package source reads the pods that are wanted on this node: from the API server, from a directory, from a URL. Each source has
+// one file; package manifest reads the texts, and package push is the source that clients write to.
 //
-// Contract: a source puts what it sees into a Target and decides nothing. It never takes "cannot tell" for "gone":
-// a pod leaves only when the source says so.
-//
-// Pods that do not come from the API are written by people. Decode reads their manifests strictly, completes them as the
-// API server would and says what is wrong by file, line and field; Origin.Static gives them the identity of a static pod.
+// Contract: a source puts what it sees into a Target and decides nothing. An error is no deletion: a pod leaves only when the
+// source answers without it.
 package source

@@ -4,12 +4,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -49,7 +49,7 @@ type manifests struct {
 
 // part is one file, with the objects that were good when they were last read.
 type part struct {
-	out    *Manifest
+	out    *manifest.Manifest
 	kept   bool // some of it is from an earlier reading
 	doubt  bool // it was there when the source first answered, and was never read right
 	wrongs []error
@@ -63,14 +63,14 @@ func newManifests(cfg Config, src pod.Source) *manifests {
 // put takes a new text of a part. What the text does not say because something in it is wrong stays as it was: an
 // unreadable pod is not a deleted one.
 func (m *manifests) put(name string, data []byte) {
-	decoded := Decode(m.label(name), data)
+	decoded := manifest.Decode(m.label(name), data)
 	if len(data) == 0 {
-		decoded.Errors = append(decoded.Errors, &ManifestError{Manifest: m.label(name), Document: 1, Detail: "empty; remove it if its pods are to end"})
+		decoded.Errors = append(decoded.Errors, &manifest.Error{Manifest: m.label(name), Document: 1, Detail: "empty; remove it if its pods are to end"})
 	}
-	origin := Origin{Source: m.source, Name: name, NodeName: m.cfg.NodeName, Seen: time.Now()}
+	origin := manifest.Origin{Source: m.source, Name: name, NodeName: m.cfg.NodeName, Seen: time.Now()}
 	old := m.parts[name]
 	if old == nil {
-		old = &part{out: &Manifest{}}
+		old = &part{out: &manifest.Manifest{}}
 	}
 	now := &part{out: decoded, doubt: old.doubt && len(decoded.Errors) > 0}
 	for i, p := range decoded.Pods {
@@ -113,7 +113,7 @@ func missing[T interface {
 func (m *manifests) wrong(name string, err error) {
 	p := m.parts[name]
 	if p == nil {
-		p = &part{out: &Manifest{}}
+		p = &part{out: &manifest.Manifest{}}
 		m.parts[name] = p
 	}
 	p.wrongs, p.kept = []error{err}, len(p.out.Pods) > 0
@@ -176,14 +176,14 @@ func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
 				other, twice = uids[string(o.UID)]
 			}
 			if twice {
-				m.say(wrongs, &ManifestError{Manifest: m.label(name), Document: 1, Object: "Pod " + full,
+				m.say(wrongs, &manifest.Error{Manifest: m.label(name), Document: 1, Object: "Pod " + full,
 					Detail: "a pod of this name or UID is in " + other + " already, which counts; rename one of them"}, false)
 				continue
 			}
 			names[full], uids[string(o.UID)] = m.label(name), m.label(name)
 			if missing := m.missing(o); len(missing) > 0 {
 				refused, m.misses = true, append(m.misses, o)
-				m.say(wrongs, &ManifestError{Manifest: m.label(name), Document: 1, Object: "Pod " + full, Detail: refersTo(missing)}, false)
+				m.say(wrongs, &manifest.Error{Manifest: m.label(name), Document: 1, Object: "Pod " + full, Detail: manifest.Unresolved(missing)}, false)
 				continue
 			}
 			pods = append(pods, o)
@@ -201,12 +201,6 @@ func (m *manifests) missing(p *v1.Pod) []string {
 		return nil
 	}
 	return m.cfg.Missing(p)
-}
-
-// refersTo is why a pod is refused that refers to what no manifest has.
-func refersTo(missing []string) string {
-	return "it refers to " + strings.Join(missing, ", ") + ", which no manifest of this node has, and static pods may not refer to objects of the API server: " +
-		"put it beside the pod's manifest, or remove the reference"
 }
 
 // say tells once, until it is right again, what is wrong.

@@ -113,7 +113,7 @@ func (w *wanted) config() Config {
 	return Config{NodeName: "n", Target: w, Objects: objectsOf{w}, Wrong: w.wrong, Log: slog.New(slog.DiscardHandler)}
 }
 
-func manifest(name, image string) string {
+func podText(name, image string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: " + image + "}]}\n"
 }
 
@@ -146,13 +146,13 @@ func nextLook() { time.Sleep(25 * time.Second); synctest.Wait() }
 func TestDirFollowsItsFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a.yaml"), manifest("a", "i:1")+"---\n"+manifest("b", "i:1"))
-	write(t, filepath.Join(dir, ".hidden.yaml"), manifest("hidden", "i"))
-	write(t, filepath.Join(dir, "a.yaml.bak"), manifest("backup", "i"))
+	write(t, filepath.Join(dir, "a.yaml"), podText("a", "i:1")+"---\n"+podText("b", "i:1"))
+	write(t, filepath.Join(dir, ".hidden.yaml"), podText("hidden", "i"))
+	write(t, filepath.Join(dir, "a.yaml.bak"), podText("backup", "i"))
 	if err := os.MkdirAll(filepath.Join(dir, "sub.yaml"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "sub.yaml", "c.yaml"), manifest("deep", "i"))
+	write(t, filepath.Join(dir, "sub.yaml", "c.yaml"), podText("deep", "i"))
 	inDir(t, dir, func(w *wanted) {
 		w.expect(t, "at first", "a-n i:1", "b-n i:1")
 		if !w.answered {
@@ -163,7 +163,7 @@ func TestDirFollowsItsFiles(t *testing.T) {
 		if w.replaces != before {
 			t.Error("told again though nothing has changed")
 		}
-		write(t, filepath.Join(dir, "a.yaml"), manifest("a", "i:2"))
+		write(t, filepath.Join(dir, "a.yaml"), podText("a", "i:2"))
 		write(t, filepath.Join(dir, "c.json"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"c"},"spec":{"containers":[{"name":"c","image":"i:1"}]}}`)
 		nextLook()
 		w.expect(t, "one edited, one made", "a-n i:2", "c-n i:1")
@@ -185,9 +185,9 @@ func TestDirKeepsWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
-	whole := manifest("a", "i:1") + "---\n" + manifest("b", "i:1") + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\n"
+	whole := podText("a", "i:1") + "---\n" + podText("b", "i:1") + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\n"
 	write(t, a, whole)
-	write(t, b, manifest("c", "i:1"))
+	write(t, b, podText("c", "i:1"))
 	inDir(t, dir, func(w *wanted) {
 		all := []string{"a-n i:1", "b-n i:1", "c-n i:1"}
 		w.expect(t, "at first", all...)
@@ -207,10 +207,10 @@ func TestDirKeepsWhatItCannotRead(t *testing.T) {
 		if last := w.wrongs[told-1]; !strings.HasPrefix(last, a+":2: document 1: kind: apps/v1 Deployment") {
 			t.Errorf("told %q", last)
 		}
-		write(t, a, manifest("a", "i:2")+"---\nkind: Pod\n")
+		write(t, a, podText("a", "i:2")+"---\nkind: Pod\n")
 		nextLook()
 		w.expect(t, "one document is right", "a-n i:2", "b-n i:1", "c-n i:1")
-		write(t, a, manifest("a", "i:2"))
+		write(t, a, podText("a", "i:2"))
 		nextLook()
 		w.expect(t, "and the other removed", "a-n i:2", "c-n i:1")
 		write(t, a, "# nothing any more\n")
@@ -228,10 +228,10 @@ func TestDirWaitsForAFileToSettle(t *testing.T) {
 		if !w.answered {
 			t.Error("an empty directory is no answer")
 		}
-		write(t, a, manifest("a", "i:1"))
+		write(t, a, podText("a", "i:1"))
 		time.Sleep(19*time.Second + 50*time.Millisecond) // looked at once
 		w.expect(t, "seen once")
-		write(t, a, manifest("a", "i:2"))
+		write(t, a, podText("a", "i:2"))
 		time.Sleep(200 * time.Millisecond)
 		w.expect(t, "another text")
 		time.Sleep(200 * time.Millisecond)
@@ -247,7 +247,7 @@ func TestDirFollowsLinks(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, "..v"+v), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, "..v"+v, "a.yaml"), manifest("a", "i:"+v))
+		write(t, filepath.Join(dir, "..v"+v, "a.yaml"), podText("a", "i:"+v))
 	}
 	link := func(v string) {
 		tmp := filepath.Join(dir, "..tmp")
@@ -271,8 +271,8 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
-	write(t, a, manifest("a", "i:1"))
-	write(t, b, manifest("a", "i:2"))
+	write(t, a, podText("a", "i:1"))
+	write(t, b, podText("a", "i:2"))
 	inDir(t, dir, func(w *wanted) {
 		w.expect(t, "the first counts", "a-n i:1")
 		if len(w.wrongs) != 1 || !strings.Contains(w.wrongs[0], b) || !strings.Contains(w.wrongs[0], a) {
@@ -314,20 +314,20 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "a.yaml"), manifest("a", "i:1"))
+	write(t, filepath.Join(dir, "a.yaml"), podText("a", "i:1"))
 	await("made", "a-n i:1")
-	write(t, filepath.Join(dir, "a.yaml"), manifest("a", "i:2"))
+	write(t, filepath.Join(dir, "a.yaml"), podText("a", "i:2"))
 	await("written", "a-n i:2")
 	next := filepath.Join(top, "later", "next")
 	if err := os.Mkdir(next, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(next, "b.yaml"), manifest("b", "i:1"))
+	write(t, filepath.Join(next, "b.yaml"), podText("b", "i:1"))
 	if err := errors.Join(os.Rename(dir, filepath.Join(top, "old")), os.Rename(next, dir)); err != nil {
 		t.Fatal(err)
 	}
 	await("exchanged", "b-n i:1")
-	write(t, filepath.Join(dir, "c.yaml"), manifest("c", "i:1"))
+	write(t, filepath.Join(dir, "c.yaml"), podText("c", "i:1"))
 	await("in the new one", "b-n i:1", "c-n i:1")
 	if err := os.Remove(filepath.Join(dir, "b.yaml")); err != nil {
 		t.Fatal(err)
@@ -336,7 +336,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	// A file that comes back at once, as it was: its pod ends and begins anew.
 	c := filepath.Join(dir, "c.yaml")
 	for what, back := range map[string]func() error{
-		"removed and written": func() error { return errors.Join(os.Remove(c), os.WriteFile(c, []byte(manifest("c", "i:1")), 0o600)) },
+		"removed and written": func() error { return errors.Join(os.Remove(c), os.WriteFile(c, []byte(podText("c", "i:1")), 0o600)) },
 		"moved and moved back": func() error {
 			return errors.Join(os.Rename(c, filepath.Join(top, "aside")), os.Rename(filepath.Join(top, "aside"), c))
 		},
@@ -355,12 +355,12 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	}
 	// One that another takes the place of, and one that is written in place, were there all the time.
 	before, replaces := w.emptied(), w.replaced()
-	write(t, c, manifest("c", "i:1"))
-	write(t, filepath.Join(top, "draft"), manifest("c", "i:1"))
+	write(t, c, podText("c", "i:1"))
+	write(t, filepath.Join(top, "draft"), podText("c", "i:1"))
 	if err := os.Rename(filepath.Join(top, "draft"), c); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "d.yaml"), manifest("d", "i:1"))
+	write(t, filepath.Join(dir, "d.yaml"), podText("d", "i:1"))
 	await("beside another", "c-n i:1", "d-n i:1")
 	if w.emptied() != before || w.replaced() != replaces+1 {
 		t.Errorf("a file that says the same took its pod away: %d times, %d answers", w.emptied()-before, w.replaced()-replaces)
@@ -448,7 +448,7 @@ func TestURL(t *testing.T) {
 		if w.answered {
 			t.Error("an error is an answer")
 		}
-		next(func() { code, body = http.StatusOK, manifest("a", "i:1") })
+		next(func() { code, body = http.StatusOK, podText("a", "i:1") })
 		w.expect(t, "answered", "a-n i:1")
 		for _, bad := range []func(){
 			func() { code = http.StatusInternalServerError },

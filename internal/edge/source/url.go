@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -137,7 +138,7 @@ func (s *poll) get(ctx context.Context) (data []byte, etag string, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, "", fmt.Errorf("the server answers %s", resp.Status)
 	}
-	data, err = io.ReadAll(io.LimitReader(resp.Body, MaxManifest+1))
+	data, err = io.ReadAll(io.LimitReader(resp.Body, manifest.MaxBytes+1))
 	switch {
 	case err != nil:
 		return nil, "", fmt.Errorf("the answer is cut short: %w", err)

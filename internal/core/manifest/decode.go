@@ -1,4 +1,4 @@
-package source
+package manifest
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
-// MaxManifest is how many bytes one manifest may have, as kubelets have it.
-const MaxManifest = 10 << 20
+// MaxBytes is how many bytes one manifest may have, as kubelets have it.
+const MaxBytes = 10 << 20
 
 // Manifest is what one file, answer or request holds. What is wrong in it is in Errors; the documents and list items
 // that are right are there all the same.
@@ -31,9 +31,9 @@ type Manifest struct {
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
-	Errors     []*ManifestError
+	Errors     []*Error
 	// Notes are what was left out of objects that are right: an API server had added it.
-	Notes []*ManifestError
+	Notes []*Error
 }
 
 // Err is all that is wrong, or nil.
@@ -45,8 +45,8 @@ func (m *Manifest) Err() error {
 	return errors.Join(errs...)
 }
 
-// ManifestError is one thing that is wrong in a manifest.
-type ManifestError struct {
+// Error is one thing that is wrong in a manifest.
+type Error struct {
 	Manifest string // file or URL
 	Line     int    // 1 is the first of the manifest; 0: not known
 	Document int    // 1 is the first
@@ -56,7 +56,7 @@ type ManifestError struct {
 }
 
 // Error reads "web.yaml:12: document 2, Pod default/web: spec.containers[0].imagee: unknown field ...".
-func (e *ManifestError) Error() string {
+func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Manifest)
 	if e.Line > 0 {
@@ -81,9 +81,9 @@ func (e *ManifestError) Error() string {
 // document, or of that item of a list. It never panics and does no IO. name is what errors call the manifest.
 func Decode(name string, data []byte) *Manifest {
 	d := &decoder{name: name, types: strict.Types{}, out: &Manifest{}}
-	if len(data) > MaxManifest {
+	if len(data) > MaxBytes {
 		d.doc = 1
-		d.fail(0, "", "", fmt.Sprintf("the manifest has %d bytes, more than %d; split it", len(data), MaxManifest))
+		d.fail(0, "", "", fmt.Sprintf("the manifest has %d bytes, more than %d; split it", len(data), MaxBytes))
 		return d.out
 	}
 	for i, doc := range split(data) {
@@ -152,7 +152,7 @@ type decoder struct {
 }
 
 func (d *decoder) fail(line int, object, at, detail string) {
-	d.out.Errors = append(d.out.Errors, &ManifestError{
+	d.out.Errors = append(d.out.Errors, &Error{
 		Manifest: d.name, Line: line, Document: d.doc, Object: object, Field: at, Detail: detail})
 }
 
@@ -346,7 +346,7 @@ func (d *decoder) kind(m map[string]any, at *field.Path, fallback string) {
 		served := unserve(m)
 		if object, ok := d.into(m, p, at); ok {
 			for _, note := range leaveOut(p, served) {
-				d.out.Notes = append(d.out.Notes, &ManifestError{Manifest: d.name, Line: d.line(at), Document: d.doc, Object: object, Detail: note})
+				d.out.Notes = append(d.out.Notes, &Error{Manifest: d.name, Line: d.line(at), Document: d.doc, Object: object, Detail: note})
 			}
 			d.pod(p, m, object, at)
 		}

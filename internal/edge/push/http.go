@@ -1,4 +1,4 @@
-package source
+package push
 
 import (
 	"encoding/json"
@@ -12,20 +12,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// PushAnswer is the answer to a push: what was done, and what was wrong. Where a manifest has errors nothing of it was
+// Answer is the answer to a push: what was done, and what was wrong. Where a manifest has errors nothing of it was
 // done.
-type PushAnswer struct {
-	Items  []Pushed    `json:"items"`
-	Errors []PushError `json:"errors,omitempty"`
+type Answer struct {
+	Items  []Pushed `json:"items"`
+	Errors []Error  `json:"errors,omitempty"`
 	// Notes are what was left out of objects that were taken.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// PushError is one thing that is wrong. Line and Document are 0, and Field and Object empty, where they are not known.
-type PushError struct {
+// Error is one thing that is wrong. Line and Document are 0, and Field and Object empty, where they are not known.
+type Error struct {
 	Line     int    `json:"line,omitempty"`
 	Document int    `json:"document,omitempty"`
 	Object   string `json:"object,omitempty"`
@@ -41,13 +42,13 @@ type PushError struct {
 //	POST   /pods/{namespace}/{name}/stop    ends and keeps for its logs; ?gracePeriodSeconds=
 //	GET    /pushed                          names of all that was pushed
 //	DELETE /configmaps/{namespace}/{name}, /secrets/{namespace}/{name}
-func (p *Push) Routes(finished func(types.UID) bool) map[string]http.Handler {
+func (p *Source) Routes(finished func(types.UID) bool) map[string]http.Handler {
 	routes := map[string]http.HandlerFunc{
 		"POST /pods":                         func(w http.ResponseWriter, r *http.Request) { p.servePost(w, r, finished, "") },
 		"PUT /pods/{namespace}/{name}":       func(w http.ResponseWriter, r *http.Request) { p.servePut(w, r, finished) },
 		"DELETE /pods/{namespace}/{name}":    func(w http.ResponseWriter, r *http.Request) { p.serveEnd(w, r, false) },
 		"POST /pods/{namespace}/{name}/stop": func(w http.ResponseWriter, r *http.Request) { p.serveEnd(w, r, true) },
-		"GET /pushed":                        func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, PushAnswer{Items: p.list()}) },
+		"GET /pushed":                        func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, Answer{Items: p.list()}) },
 		"DELETE /configmaps/{namespace}/{name}": func(w http.ResponseWriter, r *http.Request) {
 			p.serveDeleteObject(w, r, kindConfigMap)
 		},
@@ -61,7 +62,7 @@ func (p *Push) Routes(finished func(types.UID) bool) map[string]http.Handler {
 }
 
 // whenLoaded refuses requests while what was pushed before is not known.
-func (p *Push) whenLoaded(h http.HandlerFunc) http.Handler {
+func (p *Source) whenLoaded(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-p.loaded:
@@ -73,15 +74,15 @@ func (p *Push) whenLoaded(h http.HandlerFunc) http.Handler {
 	})
 }
 
-func (p *Push) servePut(w http.ResponseWriter, r *http.Request, finished func(types.UID) bool) {
+func (p *Source) servePut(w http.ResponseWriter, r *http.Request, finished func(types.UID) bool) {
 	p.servePost(w, r, finished, r.PathValue("namespace")+"/"+r.PathValue("name"))
 }
 
 // servePost takes a manifest in; only names the one pod that it may have.
-func (p *Push) servePost(w http.ResponseWriter, r *http.Request, finished func(types.UID) bool, only string) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxManifest))
+func (p *Source) servePost(w http.ResponseWriter, r *http.Request, finished func(types.UID) bool, only string) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, manifest.MaxBytes))
 	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the manifest has more than %d bytes; split it", MaxManifest))
+		refuse(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the manifest has more than %d bytes; split it", manifest.MaxBytes))
 		return
 	}
 	if err != nil {
@@ -92,7 +93,7 @@ func (p *Push) servePost(w http.ResponseWriter, r *http.Request, finished func(t
 	if name == "" {
 		name = "manifest"
 	}
-	m := Decode(name, body)
+	m := manifest.Decode(name, body)
 	if len(m.Errors) > 0 {
 		refuseManifest(w, m)
 		return
@@ -114,7 +115,7 @@ func (p *Push) servePost(w http.ResponseWriter, r *http.Request, finished func(t
 		refuseWith(w, statusOf(err), items, err)
 		return
 	}
-	a := PushAnswer{Items: items}
+	a := Answer{Items: items}
 	for _, note := range m.Notes {
 		a.Notes = append(a.Notes, note.Error())
 	}
@@ -122,7 +123,7 @@ func (p *Push) servePost(w http.ResponseWriter, r *http.Request, finished func(t
 }
 
 // once refuses a manifest that has two of one name.
-func once(m *Manifest) error {
+func once(m *manifest.Manifest) error {
 	seen := map[string]bool{}
 	for _, list := range []struct {
 		kind  string
@@ -150,7 +151,7 @@ func namesOf[T interface {
 }
 
 // serveEnd stops or removes a pod, and answers with the pod as it is wanted now.
-func (p *Push) serveEnd(w http.ResponseWriter, r *http.Request, keep bool) {
+func (p *Source) serveEnd(w http.ResponseWriter, r *http.Request, keep bool) {
 	ns, name := r.PathValue("namespace"), r.PathValue("name")
 	grace, err := graceOf(r)
 	if err != nil {
@@ -186,12 +187,12 @@ func graceOf(r *http.Request) (*int64, error) {
 	return &n, nil
 }
 
-func (p *Push) serveDeleteObject(w http.ResponseWriter, r *http.Request, kind string) {
+func (p *Source) serveDeleteObject(w http.ResponseWriter, r *http.Request, kind string) {
 	if err := p.deleteObject(kind, r.PathValue("namespace"), r.PathValue("name")); err != nil {
 		refuse(w, http.StatusNotFound, err)
 		return
 	}
-	answer(w, http.StatusOK, PushAnswer{Items: []Pushed{{Kind: kind, Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), Result: "deleted"}}})
+	answer(w, http.StatusOK, Answer{Items: []Pushed{{Kind: kind, Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), Result: "deleted"}}})
 }
 
 // statusOf is how HTTP says that something could not be kept.
@@ -212,18 +213,18 @@ func statusOf(err error) int {
 func refuse(w http.ResponseWriter, status int, err error) { refuseWith(w, status, nil, err) }
 
 func refuseWith(w http.ResponseWriter, status int, done []Pushed, err error) {
-	answer(w, status, PushAnswer{Items: done, Errors: []PushError{{Message: err.Error()}}})
+	answer(w, status, Answer{Items: done, Errors: []Error{{Message: err.Error()}}})
 }
 
-func refuseManifest(w http.ResponseWriter, m *Manifest) {
-	a := PushAnswer{}
+func refuseManifest(w http.ResponseWriter, m *manifest.Manifest) {
+	a := Answer{}
 	for _, e := range m.Errors {
-		a.Errors = append(a.Errors, PushError{Line: e.Line, Document: e.Document, Object: e.Object, Field: e.Field, Message: e.Error()})
+		a.Errors = append(a.Errors, Error{Line: e.Line, Document: e.Document, Object: e.Object, Field: e.Field, Message: e.Error()})
 	}
 	answer(w, http.StatusBadRequest, a)
 }
 
-func answer(w http.ResponseWriter, status int, a PushAnswer) {
+func answer(w http.ResponseWriter, status int, a Answer) {
 	if a.Items == nil {
 		a.Items = []Pushed{}
 	}

@@ -1,4 +1,4 @@
-package source
+package push
 
 import (
 	"encoding/json"
@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -65,10 +66,10 @@ func (w *wantedObjects) Replace(_ pod.Source, configMaps []*v1.ConfigMap, secret
 	slices.Sort(w.names)
 }
 
-// pushBench is a source in a directory.
-type pushBench struct {
+// bench is a source in a directory.
+type bench struct {
 	*testing.T
-	*Push
+	*Source
 	dir      string
 	pods     *wantedPods
 	objects  *wantedObjects
@@ -76,9 +77,9 @@ type pushBench struct {
 	handler  http.Handler
 }
 
-func newPushBench(t *testing.T, dir string) *pushBench {
-	b := &pushBench{T: t, dir: dir, pods: &wantedPods{}, objects: &wantedObjects{}, finished: map[types.UID]bool{}}
-	b.Push = NewPush(PushConfig{
+func newBench(t *testing.T, dir string) *bench {
+	b := &bench{T: t, dir: dir, pods: &wantedPods{}, objects: &wantedObjects{}, finished: map[types.UID]bool{}}
+	b.Source = New(Config{
 		Dir: dir, NodeName: "n", Target: b.pods, Objects: b.objects, Log: slog.New(slog.DiscardHandler),
 		Others: func(ns, name string) pod.Source {
 			if ns == "default" && name == "of-a-file" {
@@ -100,18 +101,18 @@ func newPushBench(t *testing.T, dir string) *pushBench {
 	return b
 }
 
-func (b *pushBench) send(method, path, body string) (int, PushAnswer) {
+func (b *bench) send(method, path, body string) (int, Answer) {
 	b.Helper()
 	w := httptest.NewRecorder()
 	b.handler.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
-	var a PushAnswer
+	var a Answer
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil && w.Code < 300 {
 		b.Errorf("%s %s: answer %q: %v", method, path, w.Body, err)
 	}
 	return w.Code, a
 }
 
-func (b *pushBench) push(body string) string {
+func (b *bench) push(body string) string {
 	b.Helper()
 	code, a := b.send("POST", "/pods", body)
 	if code != 200 {
@@ -124,7 +125,7 @@ func (b *pushBench) push(body string) string {
 	return strings.Join(out, ", ")
 }
 
-func (b *pushBench) uid(name string) types.UID {
+func (b *bench) uid(name string) types.UID {
 	b.Helper()
 	r := b.records[recordKey(kindPod, "default", name)]
 	if r == nil {
@@ -133,7 +134,7 @@ func (b *pushBench) uid(name string) types.UID {
 	return r.Pod.UID
 }
 
-func (b *pushBench) is(what string, got, want any) {
+func (b *bench) is(what string, got, want any) {
 	b.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		b.Errorf("%s (-want +got):\n%s", what, d)
@@ -153,7 +154,7 @@ func podOf(image string) string { return strings.ReplaceAll(pushedPod, "IMAGE", 
 // An edited manifest is a new pod, which is asked for after the old one has been given up; the same one changes nothing.
 func TestPushLife(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, t.TempDir())
+	b := newBench(t, t.TempDir())
 	b.is("before", b.pods.take(), []string{"that is all"})
 	b.is("first", b.push(podOf("a:1")), "web created")
 	first := b.uid("web")
@@ -189,7 +190,7 @@ func TestPushLife(t *testing.T) {
 // A stopped pod stays until it is removed, or pushed again; what was removed while it ended is not kept after all.
 func TestPushStop(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, t.TempDir())
+	b := newBench(t, t.TempDir())
 	b.push(podOf("a:1"))
 	b.send("POST", "/pods/default/web/stop?gracePeriodSeconds=1", "")
 	b.Ended(b.uid("web"))
@@ -218,7 +219,7 @@ data: {k: VALUE}
 func TestPushIsKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	b := newPushBench(t, dir)
+	b := newBench(t, dir)
 	b.push(strings.ReplaceAll(configMapOf, "VALUE", "one") + podOf("a:1"))
 	b.push(strings.ReplaceAll(podOf("a:1"), "web", "other"))
 	b.push(strings.ReplaceAll(podOf("a:1"), "web", "third"))
@@ -231,7 +232,7 @@ func TestPushIsKept(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pod_torn.json.new"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	next := newPushBench(t, dir)
+	next := newBench(t, dir)
 	b.is("pods", next.pods.take(), []string{"has other leaving in 7 s", "has third stopped in 7 s", "has web", "that is all"})
 	b.is("objects", next.objects.names, []string{"settings=one"})
 	b.is("identity", next.uid("web"), uid)
@@ -249,7 +250,7 @@ func TestPushIsKept(t *testing.T) {
 // Objects go with the last pod that they came with; those that were pushed alone stay.
 func TestPushedObjects(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, t.TempDir())
+	b := newBench(t, t.TempDir())
 	remove := func(name string) {
 		t.Helper()
 		b.send("DELETE", "/pods/default/"+name, "")
@@ -280,26 +281,26 @@ func TestPushedObjects(t *testing.T) {
 // Bad input gets an error that names line and field, and does nothing.
 func TestPushRefuses(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, t.TempDir())
+	b := newBench(t, t.TempDir())
 	b.pods.take()
 	two := podOf("a:1") + "---\n" + podOf("a:1")
 	for _, c := range []struct {
 		name, method, path, body string
 		status                   int
-		want                     PushError
+		want                     Error
 	}{
-		{"empty", "POST", "/pods", "# nothing\n", 400, PushError{Message: "it is empty"}},
-		{"no YAML", "POST", "/pods", "a: [", 400, PushError{Document: 1, Message: "not YAML or JSON"}},
+		{"empty", "POST", "/pods", "# nothing\n", 400, Error{Message: "it is empty"}},
+		{"no YAML", "POST", "/pods", "a: [", 400, Error{Document: 1, Message: "not YAML or JSON"}},
 		{"unknown field", "POST", "/pods?name=web.yaml", podOf("a:1") + "---\n" + strings.ReplaceAll(podOf("a:1"), "image:", "imagee:"), 400,
-			PushError{Document: 2, Line: 13, Object: "Pod default/web", Field: "spec.containers[0].imagee", Message: "web.yaml:13: document 2, Pod default/web"}},
-		{"a kind that nodes do not run", "POST", "/pods", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}", 400, PushError{Document: 1, Line: 1, Field: "kind", Message: "Deployment"}},
-		{"twice the same", "POST", "/pods", two, 400, PushError{Message: "Pod default/web is there twice"}},
-		{"too big", "POST", "/pods", strings.Repeat("#", MaxManifest+1), 413, PushError{Message: "split it"}},
-		{"another name", "PUT", "/pods/default/other", podOf("a:1"), 400, PushError{Message: "it must have one Pod, default/other"}},
-		{"of another source", "POST", "/pods", strings.ReplaceAll(podOf("a:1"), "web", "of-a-file"), 409, PushError{Message: "from another source (file)"}},
-		{"end one of another source", "DELETE", "/pods/default/of-a-file", "", 409, PushError{Message: "comes from source file"}},
-		{"end one that is not here", "POST", "/pods/default/nobody/stop", "", 404, PushError{Message: "pod default/nobody is not on this node"}},
-		{"negative grace", "DELETE", "/pods/default/web?gracePeriodSeconds=-1", "", 400, PushError{Message: "gracePeriodSeconds"}},
+			Error{Document: 2, Line: 13, Object: "Pod default/web", Field: "spec.containers[0].imagee", Message: "web.yaml:13: document 2, Pod default/web"}},
+		{"a kind that nodes do not run", "POST", "/pods", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}", 400, Error{Document: 1, Line: 1, Field: "kind", Message: "Deployment"}},
+		{"twice the same", "POST", "/pods", two, 400, Error{Message: "Pod default/web is there twice"}},
+		{"too big", "POST", "/pods", strings.Repeat("#", manifest.MaxBytes+1), 413, Error{Message: "split it"}},
+		{"another name", "PUT", "/pods/default/other", podOf("a:1"), 400, Error{Message: "it must have one Pod, default/other"}},
+		{"of another source", "POST", "/pods", strings.ReplaceAll(podOf("a:1"), "web", "of-a-file"), 409, Error{Message: "from another source (file)"}},
+		{"end one of another source", "DELETE", "/pods/default/of-a-file", "", 409, Error{Message: "comes from source file"}},
+		{"end one that is not here", "POST", "/pods/default/nobody/stop", "", 404, Error{Message: "pod default/nobody is not on this node"}},
+		{"negative grace", "DELETE", "/pods/default/web?gracePeriodSeconds=-1", "", 400, Error{Message: "gracePeriodSeconds"}},
 	} {
 		code, a := b.send(c.method, c.path, c.body)
 		if code != c.status || len(a.Errors) == 0 || len(a.Items) > 0 {
@@ -325,7 +326,7 @@ func TestPushRefuses(t *testing.T) {
 // A pushed pod that refers to what no manifest has is refused where it could look in the API server.
 func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, t.TempDir())
+	b := newBench(t, t.TempDir())
 	b.cfg.Missing = func(p *v1.Pod) []string {
 		if len(b.objects.names) == 0 {
 			return []string{"configmap default/settings"}
@@ -343,7 +344,7 @@ func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
 func TestPushThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pushed")
-	b := newPushBench(t, dir)
+	b := newBench(t, dir)
 	b.push(podOf("a:1"))
 	b.pods.take()
 	if err := os.Rename(dir, dir+".away"); err != nil {
@@ -368,8 +369,8 @@ func TestPushThatCannotBeKept(t *testing.T) {
 // With an API server the names of pods end with the node's; they are found without it too.
 func TestPushSuffix(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, "")
-	b.Push.cfg.Suffix = true
+	b := newBench(t, "")
+	b.Source.cfg.Suffix = true
 	b.is("name", b.push(podOf("a:1")), "web-n created")
 	if code, _ := b.send("DELETE", "/pods/default/web", ""); code != http.StatusAccepted {
 		t.Errorf("delete without the node's name: %d", code)
@@ -392,7 +393,7 @@ func FuzzPush(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		b := newPushBench(&testing.T{}, "")
+		b := newBench(&testing.T{}, "")
 		b.push(podOf("a:1"))
 		b.pods.take()
 		w := httptest.NewRecorder()
@@ -427,7 +428,7 @@ func filesIn(t *testing.T, dir string) []string {
 // Nothing is kept of the ends of pods that are not here: those of other sources, and of pods that have been dropped.
 func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
 	t.Parallel()
-	b := newPushBench(t, t.TempDir())
+	b := newBench(t, t.TempDir())
 	b.push(podOf("i"))
 	web := b.uid("web")
 	b.Ended(web)

@@ -1,4 +1,4 @@
-package source
+package push
 
 import (
 	"cmp"
@@ -15,19 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/wherry-node/wherry/internal/core/manifest"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 // AnnotationStopped marks a pushed pod that was stopped and not removed: its containers stay for their logs.
 const AnnotationStopped = "wherry.dev/stopped"
 
-// LocalObjects receives the ConfigMaps and Secrets of a source, all of them each time.
-type LocalObjects interface {
+// Objects receives the ConfigMaps and Secrets of a source, all of them each time.
+type Objects interface {
 	Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v1.Secret)
 }
 
-// PushConfig is what a Push works with.
-type PushConfig struct {
+// Target receives the pods. Calls come one at a time.
+type Target interface {
+	// Replace puts the whole state of the source.
+	Replace(src pod.Source, pods []*v1.Pod)
+	Upsert(src pod.Source, p *v1.Pod)
+	Delete(src pod.Source, p *v1.Pod)
+}
+
+// Config is what a Source works with.
+type Config struct {
 	// Dir keeps what was pushed, for the next agent; "": nothing is kept.
 	Dir string
 	// NodeName is the node's. With Suffix, the names of pods end with it as those of other static pods do, so that they
@@ -35,7 +44,7 @@ type PushConfig struct {
 	NodeName string
 	Suffix   bool
 	Target   Target
-	Objects  LocalObjects
+	Objects  Objects
 	// Missing, when set, names what a pod refers to and no manifest of this node has: a pod that lacks something is refused.
 	Missing func(p *v1.Pod) []string
 	// Others returns the source that wants another pod of this name, or pod.SourceNone. It is called with no lock held
@@ -44,7 +53,7 @@ type PushConfig struct {
 	Log    *slog.Logger
 }
 
-// Push is the source of pods that are handed in over HTTP, with the ConfigMaps and Secrets that they refer to.
+// Source is the source of pods that are handed in over HTTP, with the ConfigMaps and Secrets that they refer to.
 //
 //	            POST (edited)
 //	           ┌────────────┐ a new pod; the old one ends before it begins
@@ -57,8 +66,8 @@ type PushConfig struct {
 //
 // What a state is follows from the kept object: leaving and stopped pods have a deletion timestamp, stopped ones also
 // AnnotationStopped. Nothing is done before it is on disk, so that an agent that is killed goes on where it was.
-type Push struct {
-	cfg   PushConfig
+type Source struct {
+	cfg   Config
 	store store
 
 	loaded chan struct{} // closed once the directory has been read
@@ -117,9 +126,9 @@ func (r *record) key() string {
 	return recordKey(r.kind(), m.Namespace, m.Name)
 }
 
-// NewPush returns a Push; Run makes it answer.
-func NewPush(cfg PushConfig) *Push {
-	return &Push{
+// New returns a Source; Run makes it answer.
+func New(cfg Config) *Source {
+	return &Source{
 		cfg: cfg, store: store{dir: cfg.Dir}, loaded: make(chan struct{}), wake: make(chan struct{}, 1),
 		records: map[string]*record{}, ended: map[types.UID]bool{},
 	}
@@ -130,7 +139,7 @@ const loadAgain = 5 * time.Second
 
 // Run reads what was pushed to earlier agents, then takes out pods that have ended, until ctx ends. A directory that
 // cannot be read is not an empty one: the source answers once it could be.
-func (p *Push) Run(ctx context.Context) error {
+func (p *Source) Run(ctx context.Context) error {
 	for {
 		records, err := p.store.load(p.cfg.Log)
 		if err == nil {
@@ -154,7 +163,7 @@ func (p *Push) Run(ctx context.Context) error {
 	}
 }
 
-func (p *Push) begin(records []*record) {
+func (p *Source) begin(records []*record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var pods []*v1.Pod
@@ -170,7 +179,7 @@ func (p *Push) begin(records []*record) {
 }
 
 // Ended says that nothing runs any more of a pod with a deletion timestamp. It does not block and may be repeated.
-func (p *Push) Ended(uid types.UID) {
+func (p *Source) Ended(uid types.UID) {
 	p.endedMu.Lock()
 	known := p.ended[uid]
 	p.ended[uid] = true
@@ -184,13 +193,13 @@ func (p *Push) Ended(uid types.UID) {
 	}
 }
 
-func (p *Push) hasEnded(uid types.UID) bool {
+func (p *Source) hasEnded(uid types.UID) bool {
 	p.endedMu.Lock()
 	defer p.endedMu.Unlock()
 	return p.ended[uid]
 }
 
-func (p *Push) forget(uid types.UID) {
+func (p *Source) forget(uid types.UID) {
 	p.endedMu.Lock()
 	defer p.endedMu.Unlock()
 	delete(p.ended, uid)
@@ -198,7 +207,7 @@ func (p *Push) forget(uid types.UID) {
 
 // takeOut drops the pods that were leaving and have ended, and forgets the end of pods that are not here: a turn that began
 // before its pod was dropped tells of its end once more.
-func (p *Push) takeOut() {
+func (p *Source) takeOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.forgetOthers()
@@ -212,7 +221,7 @@ func (p *Push) takeOut() {
 }
 
 // forgetOthers is called with the lock held.
-func (p *Push) forgetOthers() {
+func (p *Source) forgetOthers() {
 	here := make(map[types.UID]bool, len(p.records))
 	for _, r := range p.records {
 		if r.Pod != nil {
@@ -230,7 +239,7 @@ func leaving(p *v1.Pod) bool {
 }
 
 // sorted lists the records of a kind by name. The lock is held, as in all below.
-func (p *Push) sorted(kind string) []*record {
+func (p *Source) sorted(kind string) []*record {
 	var out []*record
 	for _, r := range p.records {
 		if r.kind() == kind {
@@ -242,7 +251,7 @@ func (p *Push) sorted(kind string) []*record {
 }
 
 // drop forgets a pod, and the objects that came with it and with no other.
-func (p *Push) drop(r *record) error {
+func (p *Source) drop(r *record) error {
 	if err := p.store.remove(r); err != nil {
 		return err
 	}
@@ -276,7 +285,7 @@ func (p *Push) drop(r *record) error {
 	return nil
 }
 
-func (p *Push) tellObjects() {
+func (p *Source) tellObjects() {
 	if p.cfg.Objects == nil {
 		return
 	}
@@ -295,10 +304,10 @@ func (p *Push) tellObjects() {
 
 // The results of a push for one object.
 const (
-	PushCreated    = "created"
-	PushConfigured = "configured" // another manifest than before
-	PushUnchanged  = "unchanged"
-	PushRestarted  = "restarted" // the same manifest, for a pod that had ended or been stopped
+	Created    = "created"
+	Configured = "configured" // another manifest than before
+	Unchanged  = "unchanged"
+	Restarted  = "restarted" // the same manifest, for a pod that had ended or been stopped
 )
 
 // Pushed is what became of one object of a request.
@@ -322,7 +331,7 @@ func (e errMissing) Error() string { return e.text }
 
 // put takes in what a manifest has, objects first, and says what became of each. It stops at the first that could not be
 // kept: what stands before it in the answer has been done.
-func (p *Push) put(m *Manifest, finished func(types.UID) bool) ([]Pushed, error) {
+func (p *Source) put(m *manifest.Manifest, finished func(types.UID) bool) ([]Pushed, error) {
 	now := time.Now()
 	pods := make([]*v1.Pod, len(m.Pods))
 	for i, d := range m.Pods {
@@ -349,7 +358,7 @@ func (p *Push) put(m *Manifest, finished func(types.UID) bool) ([]Pushed, error)
 	return out, nil
 }
 
-func (p *Push) other(namespace, name string) pod.Source {
+func (p *Source) other(namespace, name string) pod.Source {
 	if p.cfg.Others == nil {
 		return pod.SourceNone
 	}
@@ -358,10 +367,10 @@ func (p *Push) other(namespace, name string) pod.Source {
 
 // own makes a decoded pod one of this node's own. Each time it is pushed anew it is another pod: its UID is chosen, and
 // kept, rather than computed.
-func (p *Push) own(d *v1.Pod, now time.Time) *v1.Pod {
+func (p *Source) own(d *v1.Pod, now time.Time) *v1.Pod {
 	name := d.Name
 	d.UID = uuid.NewUUID()
-	d = Origin{Source: pod.SourcePush, NodeName: p.cfg.NodeName, Seen: now}.Static(d)
+	d = manifest.Origin{Source: pod.SourcePush, NodeName: p.cfg.NodeName, Seen: now}.Static(d)
 	if !p.cfg.Suffix {
 		d.Name = name
 	}
@@ -371,7 +380,7 @@ func (p *Push) own(d *v1.Pod, now time.Time) *v1.Pod {
 	return d
 }
 
-func (p *Push) putObjects(m *Manifest, pods []*v1.Pod) ([]Pushed, error) {
+func (p *Source) putObjects(m *manifest.Manifest, pods []*v1.Pod) ([]Pushed, error) {
 	var records []*record
 	for _, c := range m.ConfigMaps {
 		records = append(records, &record{ConfigMap: c})
@@ -391,11 +400,11 @@ func (p *Push) putObjects(m *Manifest, pods []*v1.Pod) ([]Pushed, error) {
 			}
 		}
 		old := p.records[r.key()]
-		result := PushCreated
+		result := Created
 		if old != nil {
-			result = PushConfigured
+			result = Configured
 			if sameObject(old, r) {
-				result = PushUnchanged
+				result = Unchanged
 			}
 			if len(old.With) == 0 || len(r.With) == 0 {
 				r.With = nil // it was, or is now, wanted for itself
@@ -405,7 +414,7 @@ func (p *Push) putObjects(m *Manifest, pods []*v1.Pod) ([]Pushed, error) {
 		}
 		slices.Sort(r.With)
 		r.With = slices.Compact(r.With)
-		if result != PushUnchanged || !slices.Equal(old.With, r.With) {
+		if result != Unchanged || !slices.Equal(old.With, r.With) {
 			if err := p.store.save(r); err != nil {
 				return out, err
 			}
@@ -422,24 +431,24 @@ func sameObject(a, b *record) bool {
 	return string(encodeRecord(&x)) == string(encodeRecord(&y))
 }
 
-func (p *Push) putPod(n *v1.Pod, finished func(types.UID) bool) (Pushed, error) {
+func (p *Source) putPod(n *v1.Pod, finished func(types.UID) bool) (Pushed, error) {
 	r := &record{Pod: n}
 	old := p.records[r.key()]
-	result := PushCreated
+	result := Created
 	if old != nil {
 		same := old.Pod.Annotations[pod.AnnotationHash] == n.Annotations[pod.AnnotationHash]
 		switch {
 		case !same:
-			result = PushConfigured
+			result = Configured
 		case old.Pod.DeletionTimestamp != nil || finished(old.Pod.UID):
-			result = PushRestarted
+			result = Restarted
 		default:
-			return Pushed{kindPod, n.Namespace, n.Name, old.Pod.UID, PushUnchanged}, nil
+			return Pushed{kindPod, n.Namespace, n.Name, old.Pod.UID, Unchanged}, nil
 		}
 	}
 	if p.cfg.Missing != nil {
 		if missing := p.cfg.Missing(n); len(missing) > 0 {
-			return Pushed{}, errMissing{fmt.Sprintf("pod %s/%s: %s", n.Namespace, n.Name, refersTo(missing))}
+			return Pushed{}, errMissing{fmt.Sprintf("pod %s/%s: %s", n.Namespace, n.Name, manifest.Unresolved(missing))}
 		}
 	}
 	if err := p.store.save(r); err != nil {

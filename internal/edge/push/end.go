@@ -1,4 +1,4 @@
-package source
+package push
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ var errNotPushed = errors.New("no such pod was pushed")
 
 // end ends a pod: grace in seconds, or nil for the pod's own. With keep it is stopped, else it is removed once nothing of
 // it runs.
-func (p *Push) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, error) {
+func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.records[recordKey(kindPod, namespace, name)]
@@ -67,7 +67,7 @@ func (p *Push) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, er
 }
 
 // deleteObject removes a ConfigMap or Secret; pods that use it keep what they have until they set up again.
-func (p *Push) deleteObject(kind, namespace, name string) error {
+func (p *Source) deleteObject(kind, namespace, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.records[recordKey(kind, namespace, name)]
@@ -83,7 +83,7 @@ func (p *Push) deleteObject(kind, namespace, name string) error {
 }
 
 // list is what was pushed, in order of kind and name, without the contents.
-func (p *Push) list() []Pushed {
+func (p *Source) list() []Pushed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := []Pushed{}

@@ -1,4 +1,4 @@
-package source
+package push
 
 import (
 	"os"
@@ -54,7 +54,7 @@ func TestPushOnABrokenDisk(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			breaks, heals := of(brokenDisk(t, dir))
-			b := newPushBench(t, dir)
+			b := newBench(t, dir)
 			b.push(podOf("a:1"))
 			b.pods.take()
 			breaks()
@@ -69,7 +69,7 @@ func TestPushOnABrokenDisk(t *testing.T) {
 			if code, _ := b.send("DELETE", "/pods/default/other", ""); code >= 300 {
 				t.Errorf("a deletion on the mended disk is answered %d", code)
 			}
-			if got := newPushBench(t, dir).pods.take(); !slices.Contains(got, "has web") {
+			if got := newBench(t, dir).pods.take(); !slices.Contains(got, "has web") {
 				t.Errorf("after a restart there is %q, without the pod that was pushed before the disk broke", got)
 			}
 		})

@@ -1,9 +1,10 @@
-package source
+package manifest
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -79,4 +80,10 @@ func prioritize(p *v1.Pod) {
 		return
 	}
 	p.Spec.Priority = &value
+}
+
+// Unresolved says why a static pod is refused that refers to objects which no manifest has. missing names them.
+func Unresolved(missing []string) string {
+	return "it refers to " + strings.Join(missing, ", ") + ", which no manifest of this node has, and static pods may not refer to objects of the API server: " +
+		"put it beside the pod's manifest, or remove the reference"
 }

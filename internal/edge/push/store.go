@@ -1,4 +1,4 @@
-package source
+package push
 
 import (
 	"crypto/sha256"
