@@ -22,8 +22,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer: what the fake client
-// cannot show is that each request made here is one that a node may make, and how soon after its pod was bound.
+// TestAgainstARealAPIServer runs as a node (by impersonation) under the Node authorizer. It shows what a fake client
+// cannot: that a node may make each request, and how soon after its pod was bound.
 func TestAgainstARealAPIServer(t *testing.T) {
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")
 	if path == "" {
@@ -101,7 +101,8 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		t.Errorf("an object that no pod of the node refers to: %v", err)
 	}
 	began = time.Now()
-	// What admission gave the pod: an API server grants a node only audiences that the pod's volumes ask for.
+	// This is the projection that admission gave the pod: an API server grants a node only audiences that the pod's
+	// volumes name.
 	var asked *v1.ServiceAccountTokenProjection
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		if s.ServiceAccountToken != nil {
@@ -118,7 +119,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	}
 
 	create("later", "1")
-	eventually("told that the missing object appeared", func() bool {
+	eventually("notified that the missing object appeared", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return notified[p.UID] > 0
@@ -141,7 +142,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	t.Logf("3 watched objects cost %d goroutines", before-settled())
 }
 
-// settled counts goroutines when their number stays.
+// settled counts the goroutines once their number stays the same.
 func settled() int {
 	last := -1
 	for n := runtime.NumGoroutine(); n != last; n = runtime.NumGoroutine() {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NextRenewal is when the first token of the pod is due for renewal; zero: never.
+// NextRenewal returns when the first token of the pod is due for renewal; zero: never.
 func (o *Objects) NextRenewal(uid types.UID) time.Time {
 	o.tokens.mu.Lock()
 	defer o.tokens.mu.Unlock()

@@ -28,7 +28,7 @@ func NewLocal(notify func(uid types.UID)) *Local {
 	return &Local{notify: notify, sources: map[pod.Source]map[key]content{}, pods: map[types.UID][]key{}}
 }
 
-// Replace puts the whole state of one source. The objects must not be changed afterwards.
+// Replace stores the complete state of one source. The objects must not be changed afterwards.
 func (l *Local) Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v1.Secret) {
 	now := make(map[key]content, len(configMaps)+len(secrets))
 	for _, c := range configMaps {
@@ -45,14 +45,14 @@ func (l *Local) Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v
 		}
 	}
 	l.sources[src] = now
-	var told []types.UID
+	var changed []types.UID
 	for uid, refs := range l.pods {
 		if slices.ContainsFunc(refs, func(k key) bool { return !before[k].same(l.find(k)) }) {
-			told = append(told, uid)
+			changed = append(changed, uid)
 		}
 	}
 	l.mu.Unlock()
-	for _, uid := range told {
+	for _, uid := range changed {
 		l.notify(uid)
 	}
 }

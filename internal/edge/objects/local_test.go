@@ -20,8 +20,8 @@ func localMap(name, value string) *v1.ConfigMap {
 // A changed ConfigMap refreshes the volumes of the pods that refer to it, and of no others.
 func TestLocalObjectsAreLive(t *testing.T) {
 	t.Parallel()
-	var told []types.UID
-	l := NewLocal(func(uid types.UID) { told = append(told, uid) })
+	var notified []types.UID
+	l := NewLocal(func(uid types.UID) { notified = append(notified, uid) })
 	for _, name := range []string{"a", "b"} {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "of-" + name}}}}}
@@ -42,11 +42,11 @@ func TestLocalObjectsAreLive(t *testing.T) {
 		{"nobody cares any more", func() { l.Forget("b"); l.Replace(pod.SourceFile, nil, nil) }, nil},
 	}
 	for _, s := range steps {
-		told = nil
+		notified = nil
 		s.do()
-		slices.Sort(told)
-		if d := cmp.Diff(s.want, told); d != "" {
-			t.Errorf("%s: told (-want +got):\n%s", s.what, d)
+		slices.Sort(notified)
+		if d := cmp.Diff(s.want, notified); d != "" {
+			t.Errorf("%s: notified (-want +got):\n%s", s.what, d)
 		}
 	}
 }

@@ -23,8 +23,8 @@ type content struct {
 	secret    *v1.Secret
 }
 
-// contentOf takes what matters out of an API object: metadata is dropped, since kubectl keeps a copy of the whole
-// object in it.
+// contentOf keeps the data of an API object and drops its metadata, because kubectl stores a copy of the whole object
+// there.
 func contentOf(obj runtime.Object) content {
 	slim := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
@@ -92,7 +92,7 @@ func (o *object) wait(ctx context.Context) (content, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		select {
-		case <-o.answered: // both at once
+		case <-o.answered: // the answer came at the same moment
 			return o.content, o.err
 		default:
 		}
@@ -131,7 +131,7 @@ func (k key) notFound() error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: k.kind.String() + "s"}, k.name)
 }
 
-// one restricts a list or watch to this object: the Node authorizer allows a node no more.
+// one restricts a list or watch to this object, because the Node authorizer allows a node no more.
 func (o *object) one(opts metav1.ListOptions) metav1.ListOptions {
 	opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.key.name).String()
 	return opts
@@ -200,7 +200,7 @@ func (o *object) Failed(err error) {
 	}
 	o.mu.Unlock()
 	if n == patience {
-		o.owner.cfg.Log.Warn("cannot read object, trying on", "object", o.key.String(), "err", err)
+		o.owner.cfg.Log.Warn("cannot read object, will try again", "object", o.key.String(), "err", err)
 	}
 	if first && empty && n >= patience {
 		o.set(content{}, err)

@@ -17,11 +17,11 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// Strategy is how changes of ConfigMaps and Secrets are found: KubeletConfiguration's
-// configMapAndSecretChangeDetectionStrategy.
+// Strategy is how Objects finds changes of ConfigMaps and Secrets: configMapAndSecretChangeDetectionStrategy of
+// KubeletConfiguration.
 type Strategy string
 
-// The strategies, by the names that the configuration has.
+// The strategies, by their names in the configuration.
 const (
 	StrategyWatch Strategy = "Watch" // the default
 	StrategyCache Strategy = "Cache" // read again when older than CacheTTL
@@ -33,7 +33,7 @@ type API struct {
 	ConfigMaps      func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList]
 	Secrets         func(namespace string) Reader[*v1.Secret, *v1.SecretList]
 	ServiceAccounts func(namespace string) ServiceAccounts
-	// Services are those of all namespaces; not called with NoServices.
+	// Services lists and watches the services of all namespaces. It is not used with NoServices.
 	Services Watcher[*v1.ServiceList]
 }
 
@@ -49,7 +49,7 @@ type Reader[T, L any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 }
 
-// ServiceAccounts are those of one namespace.
+// ServiceAccounts requests tokens for the service accounts of one namespace.
 type ServiceAccounts interface {
 	CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error)
 }
@@ -144,7 +144,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Unlock()
 	o.remind(ctx)
 	<-ctx.Done()
-	// Under the lock, so that no Track adds to the group while Wait runs: start checks the context.
+	// Taking the lock once makes sure that no Track adds to the group while Wait runs: start checks the context under
+	// the lock.
 	o.mu.Lock()
 	//lint:ignore SA2001 a barrier, not a critical section
 	o.mu.Unlock()

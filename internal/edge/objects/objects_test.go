@@ -136,7 +136,7 @@ func TestAFailureThatLastsIsToldAndTriedOn(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("told after %v", took)
+			t.Errorf("notified after %v", took)
 		}
 		w.wantNotified(t, "of a failure that a reader waited for", nil)
 		before := w.made("list configmaps")

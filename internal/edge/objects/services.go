@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// serviceStore follows all Services of the cluster: a pod's environment names those of its namespace, and the API
-// server's.
+// serviceStore watches all Services of the cluster, because a pod's environment names the services of its namespace and
+// the API server's.
 type serviceStore struct {
 	api Watcher[*v1.ServiceList]
 	log *slog.Logger
@@ -29,8 +29,8 @@ func newServiceStore(cfg Config) *serviceStore {
 	return &serviceStore{api: cfg.API.Services, log: cfg.Log, byName: map[string]map[string]*v1.Service{}}
 }
 
-// slimService keeps what environments are made of. A service without a cluster IP gives none, so it keeps only its
-// absence.
+// slimService keeps the fields from which environments are made. It returns nil for a service without a cluster IP,
+// which gives no variables.
 func slimService(s *v1.Service) *v1.Service {
 	if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
 		return nil
@@ -57,7 +57,7 @@ func (s *serviceStore) services(namespace string) ([]*v1.Service, bool) {
 }
 
 func (s *serviceStore) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	opts.Limit = kubeclient.PageSize // there are those of the whole cluster
+	opts.Limit = kubeclient.PageSize // the list covers the whole cluster
 	return s.api.List(ctx, opts)
 }
 
@@ -121,6 +121,6 @@ func (s *serviceStore) Failed(err error) {
 	n := s.errs
 	s.mu.Unlock()
 	if n == patience {
-		s.log.Warn("cannot read the cluster's services, trying on; pods of the API wait for them", "err", err)
+		s.log.Warn("cannot read the cluster's services, will try again; pods of the API wait for them", "err", err)
 	}
 }

@@ -27,32 +27,32 @@ import (
 const (
 	renewAt     = 0.8
 	renewWithin = 24 * time.Hour
-	// A renewal is early by up to this share of the life, so that pods started together do not renew together.
+	// A renewal comes early by up to this share of the life, so that pods started together do not renew together.
 	renewJitter = 0.05
-	// After a renewal that failed the next try waits this long.
+	// After a failed renewal, the next try waits this long.
 	renewRetry = 30 * time.Second
-	// With no token to renew, whether there is one is asked this often.
+	// With no token to renew, remind looks again after this time.
 	idleReminder = time.Hour
 	// The first wait after a refusal, doubling.
 	retryMin = 10 * time.Millisecond
 )
 
-// tokenKey is what makes two requests of one pod ask for the same token. A token is bound to its pod: it is never another's.
+// tokenKey identifies a token of a pod. A token is bound to its pod, so pods never share one.
 type tokenKey struct {
 	serviceAccount string
 	audience       string
-	seconds        int64 // 0: not said
+	seconds        int64 // 0: the pod names no lifetime
 }
 
-// token is a token that was granted. Its times are the node's, counted from the moment it arrived, so that clocks
-// may differ.
+// token is a granted token. Its times are on the node's clock, counted from the moment the token arrived, because the
+// server's clock may differ.
 type token struct {
 	value string
-	renew time.Time     // time for a new one, or for another try
-	left  time.Duration // how long it is valid after that
+	renew time.Time     // when to request a new one, or to try again
+	left  time.Duration // how long it is valid after renew
 }
 
-// expires is from when on it is no longer valid.
+// expires returns when the token stops being valid.
 func (t *token) expires() time.Time { return t.renew.Add(t.left) }
 
 // tokens caches service account tokens.
@@ -61,14 +61,14 @@ type tokens struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// pods are those that are tracked, each with its tokens; nil where it has none yet. Others' tokens are not kept. Most
+	// pods holds the tokens of each tracked pod; nil for a pod without one. Tokens of other pods are not kept. Most
 	// pods have one.
 	pods map[types.UID]*heldToken
-	next time.Time     // when remind looks again; zero: not known yet
-	wake chan struct{} // capacity 1: it has to look earlier
+	next time.Time     // when remind looks again; zero: remind has not looked yet
+	wake chan struct{} // capacity 1: makes remind look earlier
 }
 
-// heldToken is a token and what it was asked for; next is another one of the pod.
+// heldToken is a token with the request that it answers; next is another token of the same pod.
 type heldToken struct {
 	tokenKey
 	token
@@ -93,7 +93,7 @@ func (t *tokens) forget(uid types.UID) {
 	delete(t.pods, uid)
 }
 
-// keep keeps a token while its pod is tracked. The lock is held.
+// keep stores a token if its pod is still tracked. The lock is held.
 func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
 	first, ok := t.pods[uid]
 	if !ok {
@@ -112,7 +112,7 @@ func (t *tokens) keep(uid types.UID, k tokenKey, granted token) {
 	}
 }
 
-// of finds the token that was asked for by k.
+// of finds the token that answers k.
 func (h *heldToken) of(k tokenKey) *heldToken {
 	for h != nil && h.tokenKey != k {
 		h = h.next
@@ -120,7 +120,7 @@ func (h *heldToken) of(k tokenKey) *heldToken {
 	return h
 }
 
-// has returns the token that is kept; the zero value: none. The lock is held.
+// has returns the stored token, or the zero value. The lock is held.
 func (t *tokens) has(uid types.UID, k tokenKey) token {
 	if h := t.pods[uid].of(k); h != nil {
 		return h.token
@@ -128,17 +128,17 @@ func (t *tokens) has(uid types.UID, k tokenKey) token {
 	return token{}
 }
 
-// remind notifies a pod, once, when a token of it is due for renewal, until ctx ends. It is one timer for all, since that is
-// all that most pods ever wait for.
+// remind notifies a pod, once, when one of its tokens is due for renewal. It runs until ctx ends. One timer serves all
+// pods, because most pods wait for nothing else.
 func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	timer := time.NewTimer(idleReminder)
 	defer timer.Stop()
-	for told := time.Now(); ; {
-		uids, now, next := t.dueSince(told)
+	for since := time.Now(); ; {
+		uids, now, next := t.dueSince(since)
 		for _, uid := range uids {
 			notify(uid)
 		}
-		told = now
+		since = now
 		timer.Reset(time.Until(next))
 		select {
 		case <-ctx.Done():
@@ -149,8 +149,9 @@ func (t *tokens) remind(ctx context.Context, notify func(types.UID)) {
 	}
 }
 
-// dueSince lists the pods of which a token came to be due after told and until now, and returns when the next will be.
-func (t *tokens) dueSince(told time.Time) (uids []types.UID, now, next time.Time) {
+// dueSince lists the pods with a token that became due after since and until now. It also returns when the next token
+// will be due.
+func (t *tokens) dueSince(since time.Time) (uids []types.UID, now, next time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now = time.Now()
@@ -161,7 +162,7 @@ func (t *tokens) dueSince(told time.Time) (uids []types.UID, now, next time.Time
 			switch {
 			case h.renew.After(now) && h.renew.Before(t.next):
 				t.next = h.renew
-			case h.renew.After(told) && !h.renew.After(now):
+			case h.renew.After(since) && !h.renew.After(now):
 				due = true
 			}
 		}
@@ -208,8 +209,8 @@ func (t *tokens) get(ctx context.Context, p *v1.Pod, audience string, seconds *i
 	return "", time.Time{}, err
 }
 
-// request asks for a token. A refusal of the first moments may only mean that the API server's authorizer has not
-// seen yet that the pod is this node's.
+// request requests a token. A refusal in the first moments may only mean that the API server's authorizer does not know
+// yet that the pod is bound to this node, so request tries again.
 func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *int64) (token, error) {
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: seconds,
@@ -224,7 +225,8 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 		if err == nil {
 			return granted(got, time.Now())
 		}
-		// A connection that is closed on this side was closed by the agent itself: for a new certificate, or to begin anew.
+		// net.ErrClosed means that the agent itself closed the connection: to use a new certificate, or to connect
+		// again.
 		again := apierrors.IsForbidden(err) || errors.Is(err, net.ErrClosed) || podNotFound(err)
 		if try == patience || !again || !kubeclient.Pause(ctx, wait) {
 			return token{}, fmt.Errorf("request token: %w", err)
@@ -233,7 +235,8 @@ func (t *tokens) request(ctx context.Context, p *v1.Pod, k tokenKey, seconds *in
 	}
 }
 
-// podNotFound: the API server does not know the pod that a token is for, which its watch has told of already. It will.
+// podNotFound reports that the API server does not know the token's pod, although its own watch has already sent the
+// pod. The next try may succeed.
 func podNotFound(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -243,8 +246,8 @@ func podNotFound(err error) bool {
 	return kind == "pod" || kind == "pods"
 }
 
-// granted reads when a token is to be renewed and when it really expires. The two need not agree: an API server may
-// grant a token that is valid for a year and ask, by its status, that it be renewed within the hour.
+// granted computes when to renew a token and when it really expires. The two need not agree: an API server may grant a
+// token that is valid for a year and ask, by its status, for a renewal within the hour.
 func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
 	if got.Status.Token == "" {
 		return token{}, errors.New("request token: the API server returned an empty token")
@@ -270,7 +273,7 @@ func granted(got *authenticationv1.TokenRequest, now time.Time) (token, error) {
 	return token{value: got.Status.Token, renew: now.Add(after), left: valid - after}, nil
 }
 
-// lifetime is how long a JSON web token is valid from its issue: exp - iat. 0: it does not say.
+// lifetime returns how long a JSON web token is valid from its issue (exp - iat), or 0 if the token does not say.
 func lifetime(jwt string) time.Duration {
 	parts := strings.Split(jwt, ".")
 	if len(parts) != 3 {

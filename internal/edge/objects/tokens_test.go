@@ -21,7 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// issuer grants tokens that are numbered: "token-1", ...; with valid set, JWTs that last so long.
+// issuer grants numbered tokens: "token-1" and so on. With valid set, it grants JWTs that last so long.
 type issuer struct {
 	mu      sync.Mutex
 	granted int
@@ -126,13 +126,13 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		seconds int64
-		valid   time.Duration // what the JWT says; 0: it is none
+		valid   time.Duration // lifetime in the JWT; 0: the token is no JWT
 		renew   time.Duration
 	}{
 		{600, 0, 8 * time.Minute},
 		{3600, time.Hour, 48 * time.Minute},
-		{3607, 365 * 24 * time.Hour, 3607 * time.Second * 8 / 10}, // extended, to be renewed within the hour all the same
-		{3600, 10 * time.Minute, 8 * time.Minute},                 // cut shorter than asked
+		{3607, 365 * 24 * time.Hour, 3607 * time.Second * 8 / 10}, // extended, but still renewed within the hour
+		{3600, 10 * time.Minute, 8 * time.Minute},                 // granted for less time than requested
 		{7 * 24 * 3600, 7 * 24 * time.Hour, 24 * time.Hour},
 	} {
 		withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
@@ -154,11 +154,12 @@ func TestTokenIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// Nobody else waits for a renewal: the pod is told of each when it is due, once, whichever token it is and whenever it came.
+// Nothing else waits for a renewal: the pod is notified when a token is due, once for each token, whenever the token
+// was granted.
 func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
-		told := func() int {
+		notified := func() int {
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -166,18 +167,18 @@ func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
 		}
 		tokenOf(t, w, p, "vault", 24*3600)
 		time.Sleep(time.Minute)
-		tokenOf(t, w, p, "", 600) // due before what remind waits for
+		tokenOf(t, w, p, "", 600) // due earlier than the time that remind waits for
 		for n := range 3 {
 			time.Sleep(time.Until(w.NextRenewal("1")) - time.Millisecond)
-			if got := told(); got != n {
-				t.Fatalf("told %d times before renewal %d", got, n)
+			if got := notified(); got != n {
+				t.Fatalf("notified %d times before renewal %d", got, n)
 			}
 			time.Sleep(time.Millisecond)
-			if got := told(); got != n+1 {
-				t.Fatalf("told %d times when renewal %d was due", got, n)
+			if got := notified(); got != n+1 {
+				t.Fatalf("notified %d times when renewal %d was due", got, n)
 			}
 			if n == 1 {
-				i.fail(apierrors.NewServiceUnavailable("down")) // asked again in a while, and told then
+				i.fail(apierrors.NewServiceUnavailable("down")) // the next try follows in a while, with a notification
 			}
 			tokenOf(t, w, p, "", 600)
 			i.fail(nil)
@@ -187,19 +188,19 @@ func TestAPodIsToldWhenATokenIsDue(t *testing.T) {
 				}
 			}
 		}
-		due := time.Now().Add(20 * time.Hour) // the other's is then, and nobody asks for it again: that must not hide this one's
-		for before := told(); time.Now().Before(due); before++ {
+		due := time.Now().Add(20 * time.Hour) // when the other token is due; nobody requests it again, and that must not hide this one
+		for before := notified(); time.Now().Before(due); before++ {
 			time.Sleep(time.Until(w.tokens.pods["1"].of(tokenKey{"builder", "", 600}).renew))
-			if got := told(); got <= before {
-				t.Fatalf("told %d times at %v", got, time.Now())
+			if got := notified(); got <= before {
+				t.Fatalf("notified %d times at %v", got, time.Now())
 			}
 			tokenOf(t, w, p, "", 600)
 		}
 		w.Forget("1")
-		before := told()
+		before := notified()
 		time.Sleep(48 * time.Hour)
-		if got := told(); got != before {
-			t.Errorf("told %d times after Forget", got-before)
+		if got := notified(); got != before {
+			t.Errorf("notified %d times after Forget", got-before)
 		}
 	})
 }
@@ -231,7 +232,7 @@ func TestAnOldTokenServesWhileItsRenewalFails(t *testing.T) {
 	})
 }
 
-// Each tracked pod has its own tokens; one that is forgotten leaves nothing, not even by a renewal that was under way.
+// Each tracked pod has its own tokens. A pod that is forgotten leaves none, not even by a renewal that was in flight.
 func TestTokensArePodByPod(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
@@ -241,7 +242,7 @@ func TestTokensArePodByPod(t *testing.T) {
 		tokenOf(t, w, p, "vault", 3600)
 		time.Sleep(time.Minute)
 		tokenOf(t, w, two, "", 600)
-		w.Track(p) // once more: its tokens stay
+		w.Track(p) // tracking it again keeps its tokens
 		one := w.NextRenewal("1")
 		if other := w.NextRenewal("2"); !one.Before(other) || time.Until(one) > 480*time.Second-time.Minute {
 			t.Errorf("due %s and %s, want the sooner of its own tokens for each", one, other)
@@ -280,8 +281,8 @@ func TestARefusedTokenIsAskedForAgainAtOnce(t *testing.T) {
 	})
 }
 
-// The agent closes its connections itself, for a renewed certificate or after beats that failed: a request that was under
-// way then is asked for again, and no volume fails for it.
+// The agent closes its connections itself, for a renewed certificate or after failed heartbeats. A request that was in
+// flight then is made again, and no volume fails.
 func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 	t.Parallel()
 	withIssuer(t, func(t *testing.T, w *world, i *issuer, p *v1.Pod) {
@@ -290,7 +291,7 @@ func TestATokenIsAskedForAgainWhenItsConnectionWasClosed(t *testing.T) {
 		if got := tokenOf(t, w, p, "", 3600); got != "token-1" {
 			t.Errorf("token %q, want token-1", got)
 		}
-		// The same for a pod that the API server has told of and does not find yet.
+		// The same for a pod that the API server has sent by its watch and does not find yet.
 		i.fail(apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, p.Name))
 		time.AfterFunc(retryMin/2, func() { i.fail(nil) })
 		if got := tokenOf(t, w, p, "other", 3600); got != "token-2" {

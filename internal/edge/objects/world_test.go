@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// world is an API server's objects, an Objects that runs on them, and what was seen of both.
+// world holds an API server's objects, an Objects that runs on them, and a record of what both did.
 type world struct {
 	*Objects
 	client *fake.Clientset
@@ -51,7 +51,7 @@ func (c *countedWatch) Stop() {
 	})
 }
 
-// pump passes events on until the watch ends; an event in kill is the last one.
+// pump passes events on until the watch ends. An event in kill is the last one.
 func (c *countedWatch) pump() {
 	defer close(c.out)
 	for {
@@ -150,7 +150,7 @@ func (w *world) openWatches() int {
 	return w.open
 }
 
-// wantNotified checks which pods were told since the last call.
+// wantNotified checks which pods were notified since the last call.
 func (w *world) wantNotified(t *testing.T, when string, want map[types.UID]int) {
 	t.Helper()
 	synctest.Wait()
@@ -207,7 +207,7 @@ func (w *world) wantValueNow(t *testing.T, name, want string) {
 
 var watchOnly = Config{NoServices: true}
 
-// apiOf is the API as the field's own typed clients have it.
+// apiOf makes an API of client-go's typed clients.
 func apiOf(c kubernetes.Interface) API {
 	return API{
 		ConfigMaps: func(namespace string) Reader[*v1.ConfigMap, *v1.ConfigMapList] {

@@ -59,7 +59,7 @@ func TestEndpoints(t *testing.T) {
 		method, path string
 		status       int
 		contentType  string
-		body         string // "..." at its end: it begins so
+		body         string // with "..." at the end, only the beginning is compared
 	}{
 		{"GET", "/healthz/ping", 200, textType, "ok"},
 		{"GET", "/healthz/log", 200, textType, "ok"},
@@ -87,7 +87,7 @@ func TestEndpoints(t *testing.T) {
 		{"GET", "/logs/?query=kubelet", 501, textType, "query: node log queries are not supported by this node; read files below /logs/\n"},
 		{"GET", "/debug/pprof/cmdline", 200, textType, "..."},
 		{"GET", "/debug/pprof/goroutine?debug=1", 200, textType, "goroutine profile: ..."},
-		{"GET", "/debug/flags/v", 405, textType, "flags endpoint is disabled.\n"}, // nothing to set it with
+		{"GET", "/debug/flags/v", 405, textType, "flags endpoint is disabled.\n"}, // SetVerbosity is nil
 		{"GET", "/explain/ns/web", 200, textType, "because"},
 		{"GET", "/spec", 404, textType, "404 page not found\n"},
 	} {
@@ -117,8 +117,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// "The kubelet's read-only port ... has no authentication/authorization", and serves no more than health, pods, stats
-// and metrics. The health port serves health alone.
+// "The kubelet's read-only port ... has no authentication/authorization": it serves only health, pods, stats and
+// metrics. The health port serves only health.
 func TestOtherPorts(t *testing.T) {
 	t.Parallel()
 	b := full(t)
@@ -227,7 +227,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// taken is a registry that has a server's metrics already.
+// taken returns a registry that already has a server's metrics.
 func taken(t *testing.T) prometheus.Registerer {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -315,7 +315,8 @@ func TestContainerLogs(t *testing.T) {
 	}
 }
 
-// A follower gets each line as it is written, the last ones after the container has ended, and then the end.
+// A client that follows gets each line as it is written, the last ones after the container has ended, and then the end
+// of the answer.
 func TestFollowLogs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -339,7 +340,7 @@ func TestFollowLogs(t *testing.T) {
 		must(t, err)
 		return resp.Body
 	}
-	body := follow() // answered though nothing is written
+	body := follow() // the answer begins before the first line
 	defer body.Close()
 	expect := func(want string) {
 		t.Helper()
@@ -359,7 +360,7 @@ func TestFollowLogs(t *testing.T) {
 	if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
 		t.Errorf("the end: %q %v", rest, err)
 	}
-	// The end of the server ends it too.
+	// The end of the server also ends the answer.
 	b.node.observe(o)
 	body = follow()
 	expect("one\ntwo\nthree\n")

@@ -26,24 +26,24 @@ type TokenReviewer interface {
 	Create(ctx context.Context, r *authnv1.TokenReview, o metav1.CreateOptions) (*authnv1.TokenReview, error)
 }
 
-// AuthnConfig says whom to believe: KubeletConfiguration.authentication.
+// AuthnConfig says which credentials are accepted: KubeletConfiguration.authentication.
 type AuthnConfig struct {
-	// ClientCAs signs client certificates; nil: none is accepted.
+	// ClientCAs are the authorities of client certificates; nil: no certificate is accepted.
 	ClientCAs *ClientCAs
-	// Tokens reviews bearer tokens; nil: none is accepted.
+	// Tokens reviews bearer tokens; nil: no token is accepted.
 	Tokens TokenReviewer
-	// TokenTTL is how long a review is believed; zero: 2 minutes.
+	// TokenTTL is how long the result of a review is cached; zero: 2 minutes.
 	TokenTTL time.Duration
-	// Reviews bounds how many requests wait for a review; nil: a bound of its own.
+	// Reviews bounds how many requests wait for a review; nil: a new one with the default bound.
 	Reviews *Reviews
 	// Anonymous lets requests without credentials in as system:anonymous.
 	Anonymous bool
 }
 
-// The bounds of what is remembered of tokens, and of one review.
+// The bounds of the cache of tokens, and of one review.
 const (
 	rememberTokens = 4096
-	rememberDenied = 10 * time.Second // a token may be valid a moment later
+	rememberDenied = 10 * time.Second // short, because a token may be valid a moment later
 	maxToken       = 64 << 10
 	reviewTimeout  = 10 * time.Second
 )
@@ -51,15 +51,16 @@ const (
 // errToken is the answer to a token that the API server does not know.
 var errToken = errors.New("invalid bearer token")
 
-// authn authenticates by client certificate, then by bearer token, then lets in nobody or anybody.
+// authn authenticates by client certificate, then by bearer token. A request without credentials is anonymous, if that
+// is allowed.
 type authn struct {
 	cfg   AuthnConfig
-	key   []byte // of the cache's keys: it holds no tokens
+	key   []byte // hashes the keys of the cache, so that it holds no tokens
 	seen  *cache.LRUExpireCache
 	calls singleflight.Group
 }
 
-// NewAuthenticator returns the Authenticator that a node has.
+// NewAuthenticator returns a node's Authenticator.
 func NewAuthenticator(cfg AuthnConfig) Authenticator {
 	if cfg.TokenTTL == 0 {
 		cfg.TokenTTL = 2 * time.Minute
@@ -120,7 +121,7 @@ func (a *authn) certificate(r *http.Request) (*authnv1.UserInfo, error) {
 	}), nil
 }
 
-// token authenticates by bearer token, in the header or, for browsers, as a WebSocket subprotocol.
+// token authenticates by a bearer token from the header or, for browsers, from a WebSocket subprotocol.
 func (a *authn) token(r *http.Request) (*authnv1.UserInfo, error) {
 	if a.cfg.Tokens == nil {
 		return nil, nil
@@ -137,7 +138,7 @@ func (a *authn) token(r *http.Request) (*authnv1.UserInfo, error) {
 	return user, nil
 }
 
-// review asks the API server, once for concurrent requests with one token, or remembers what it said.
+// review returns the cached answer, or asks the API server. Concurrent requests with the same token share one call.
 func (a *authn) review(ctx context.Context, token string) (*authnv1.UserInfo, error) {
 	if len(token) > maxToken {
 		return nil, errToken
@@ -185,7 +186,7 @@ func remembered(user *authnv1.UserInfo) (*authnv1.UserInfo, error) {
 	return user, nil
 }
 
-// authenticated adds the group of everybody who is somebody.
+// authenticated adds the group of all authenticated users.
 func authenticated(u *authnv1.UserInfo) *authnv1.UserInfo {
 	if u.Username != "system:anonymous" && !slices.Contains(u.Groups, "system:authenticated") &&
 		!slices.Contains(u.Groups, "system:unauthenticated") {
@@ -197,7 +198,7 @@ func authenticated(u *authnv1.UserInfo) *authnv1.UserInfo {
 // protocolToken begins a WebSocket subprotocol that carries a token: browsers cannot set headers.
 const protocolToken = "base64url.bearer.authorization.k8s.io."
 
-// bearer finds the token of a request. strip takes it out, so that it goes no further.
+// bearer finds the token of a request. strip removes it from the request, so that the runtime does not get it.
 func bearer(r *http.Request) (token string, strip func(), err error) {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if strings.EqualFold(scheme, "bearer") && rest != "" {

@@ -16,7 +16,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// AlwaysAllow is authorization.mode AlwaysAllow: whoever is authenticated may do everything.
+// AlwaysAllow is authorization.mode AlwaysAllow: every authenticated user may do everything.
 type AlwaysAllow struct{}
 
 // Authorize allows.
@@ -30,13 +30,13 @@ type AccessReviewer interface {
 // AuthzConfig is authorization.mode Webhook: the API server decides.
 type AuthzConfig struct {
 	Access AccessReviewer
-	// Reviews bounds how many requests wait for a review; nil: a bound of its own.
+	// Reviews bounds how many requests wait for a review; nil: a new one with the default bound.
 	Reviews *Reviews
-	// AllowedTTL and DeniedTTL are how long an answer is believed; zero: 5 minutes, 30 seconds.
+	// AllowedTTL and DeniedTTL are how long an answer is cached; zero: 5 minutes and 30 seconds.
 	AllowedTTL, DeniedTTL time.Duration
 }
 
-// The bounds of what is remembered of answers: their number, and the length of a question.
+// The bounds of the cache of answers: their number, and the length of a question.
 const (
 	rememberAnswers = 8192
 	maxQuestion     = 10_000
@@ -116,8 +116,8 @@ func (a *authz) Authorize(ctx context.Context, at Attributes) (bool, error) {
 	return allowed, nil
 }
 
-// share makes one call for all that ask the same at the same time. The caller that makes it lends its context; when
-// that ends, another one makes it again.
+// share makes one call for all concurrent callers with the same key. The call runs with the context of the caller that
+// began it. If that context ends, another caller begins the call again.
 func share(ctx context.Context, g *singleflight.Group, key string, f func(context.Context) (any, error)) (any, error) {
 	for {
 		mine := false
@@ -133,7 +133,8 @@ func share(ctx context.Context, g *singleflight.Group, key string, f func(contex
 	}
 }
 
-// retry calls f up to five times, waiting 0.5 s to 1.7 s between, where the API server may answer a moment later.
+// retry calls f up to five times while the API server may answer a moment later. It waits 0.5 s to 1.7 s between the
+// calls, or longer if the API server asks for that.
 func retry(ctx context.Context, f func(context.Context) error) error {
 	wait := 500 * time.Millisecond
 	for n := 1; ; n++ {

@@ -16,34 +16,36 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Config is what a server needs. NodeName, Authenticator, Authorizer, Pods and Log are required; an endpoint whose
-// source is nil answers 404 or says that it is disabled.
+// Config configures a Server. NodeName, Authenticator, Authorizer, Pods and Log are required. An endpoint whose source
+// is nil answers 404, or that it is disabled.
 type Config struct {
-	// NodeName is the name of the node in authorisation: "nodes/proxy" of this node.
+	// NodeName is the node's name in questions to the Authorizer, as in "nodes/proxy" of this node.
 	NodeName string
 	// Authenticator and Authorizer guard every request of Handler.
 	Authenticator Authenticator
 	Authorizer    Authorizer
-	// Pods is what the node runs.
+	// Pods returns the node's pods.
 	Pods Pods
-	// MirrorUID is the UID by which the API server knows a static pod; nil, or empty: it does not.
+	// MirrorUID returns the UID of a static pod's mirror in the API. It may be nil, and returns "" if there is no
+	// mirror.
 	MirrorUID func(static *v1.Pod) types.UID
-	// Runtime does what the container runtime does for a user.
+	// Runtime sends the requests of users to the container runtime.
 	Runtime Runtime
-	// Enable are the switches of KubeletConfiguration.
+	// Enable holds the switches of KubeletConfiguration.
 	Enable Enable
-	// Sources are the endpoints whose content others make.
+	// Sources serve the endpoints whose content comes from other packages.
 	Sources Sources
 	// Checks are health checks beside ping and log, for example syncloop. The first failing one makes /healthz fail.
 	Checks []Check
-	// StreamingByGet lets those who may get nodes/proxy use exec, attach, run and port-forward by GET (WebSocket), as
-	// upstream's kubelet does. Else they must have the right to create nodes/proxy too, as by POST.
+	// StreamingByGet lets users who may get nodes/proxy use exec, attach, run and port-forward by GET (WebSocket), as
+	// upstream's kubelet does. Without it they also need the right to create nodes/proxy, as for POST.
 	StreamingByGet bool
-	// StreamIdle is how long a stream of exec, attach or port-forward may carry nothing; 0: for ever.
+	// StreamIdle is how long a stream of exec, attach or port-forward may carry no data before it is cut; 0: no limit.
 	StreamIdle time.Duration
-	// UnknownConnections bounds the connections of a listener whose clients have not been let in yet; 0: DefaultUnknownConnections.
+	// UnknownConnections bounds the connections of a listener whose clients have not been authorised yet; 0:
+	// DefaultUnknownConnections.
 	UnknownConnections int
-	// Registerer takes the server's own metrics; nil: they are not counted.
+	// Registerer takes the server's own metrics; nil: they are not registered.
 	Registerer prometheus.Registerer
 	// Dial connects to a streaming URL of the runtime; nil: over TCP, with TLS where the URL says https.
 	Dial func(ctx context.Context, u *url.URL) (net.Conn, error)
@@ -52,7 +54,8 @@ type Config struct {
 
 // Enable has the switches of KubeletConfiguration with the same names.
 type Enable struct {
-	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz and all that follows.
+	// Debugging serves run, exec, attach, portForward, containerLogs, runningpods, configz, and the endpoints of the
+	// next three switches.
 	Debugging bool
 	SystemLog bool // /logs/
 	Profiling bool // /debug/pprof/
@@ -61,29 +64,29 @@ type Enable struct {
 	Statusz   bool // /statusz: the gate ComponentStatusz
 }
 
-// Pods tells what the node runs. All methods may be called concurrently, and return values that nobody changes.
+// Pods returns what the node runs. All methods may be called concurrently. Nobody changes the values that they return.
 type Pods interface {
 	// List returns the desired pods with their newest statuses.
 	List() []*v1.Pod
-	// Pod returns one of them; the mirror pod of a static pod is found as the static pod.
+	// Pod returns the pod of a name. For the name of a mirror pod, it returns the static pod.
 	Pod(namespace, name string) (*v1.Pod, bool)
 	// Observed returns the newest inspection of a pod.
 	Observed(uid types.UID) (*pod.Observed, bool)
 }
 
-// Streams says which of its streams a command gets. At least one of the first three is set, and Stderr is not when
-// TTY is.
+// Streams says which of its streams a command gets. At least one of the first three is set. Stderr is never set
+// together with TTY.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// Runtime is what the API asks of the container runtime. All methods may be called concurrently. Errors keep the
-// gRPC status of the runtime in their chain. Exec, Attach and PortForward return the URL at which the runtime
+// Runtime is the part of the container runtime that the API needs. All methods may be called concurrently. Errors keep
+// the gRPC status of the runtime in their chain. Exec, Attach and PortForward return the URL at which the runtime
 // serves the stream, once.
 type Runtime interface {
 	Exec(ctx context.Context, containerID string, cmd []string, s Streams) (*url.URL, error)
 	Attach(ctx context.Context, containerID string, s Streams) (*url.URL, error)
 	PortForward(ctx context.Context, sandboxID string, ports []int32) (*url.URL, error)
-	// ExecSync runs a command to its end and returns what it wrote. A command that ends with another code than
-	// zero is an error.
+	// ExecSync runs a command to its end and returns its output. A command that exits with a code other than zero is an
+	// error.
 	ExecSync(ctx context.Context, containerID string, cmd []string) (output []byte, err error)
 }
 
@@ -93,13 +96,13 @@ type Check struct {
 	Func func() error
 }
 
-// Sources are endpoints whose content others make; a nil one answers 404.
+// Sources serve the endpoints whose content comes from other packages. An endpoint without a source answers 404.
 type Sources struct {
 	// Stats serves /stats/summary, Resource /metrics/resource, CAdvisor /metrics/cadvisor, Probes /metrics/probes.
 	Stats, Resource, CAdvisor, Probes http.Handler
-	// Metrics are those of /metrics.
+	// Metrics are the metrics of /metrics.
 	Metrics prometheus.Gatherer
-	// RunningPods returns the pods that the runtime has, as /runningpods shows them.
+	// RunningPods returns the pods that the runtime has, in the form for /runningpods.
 	RunningPods func(ctx context.Context) ([]*v1.Pod, error)
 	// Configz returns the configuration in effect (KubeletConfiguration v1beta1, with kind and apiVersion).
 	Configz func() any
@@ -107,12 +110,12 @@ type Sources struct {
 	Flags func() map[string]string
 	// SetVerbosity serves PUT /debug/flags/v.
 	SetVerbosity func(value string) error
-	// SystemLogDir is the directory that /logs/ shows, /var/log; empty: none.
+	// SystemLogDir is the directory that /logs/ shows, /var/log; empty: /logs/ is disabled.
 	SystemLogDir string
-	// Version and Started are shown by /statusz: the Kubernetes version, and when the agent began.
+	// Version and Started appear in /statusz: the Kubernetes version, and when the agent started.
 	Version string
 	Started time.Time
-	// Extra are further endpoints by ServeMux pattern ("GET /explain/"), behind "nodes/proxy".
+	// Extra are further endpoints by ServeMux pattern ("GET /explain/"). They need the right to nodes/proxy.
 	Extra map[string]http.Handler
 }
 

@@ -8,19 +8,20 @@ import (
 	"sync"
 )
 
-// DefaultUnknownConnections is how many connections of unknown clients a listener has at most unless told otherwise.
+// DefaultUnknownConnections is the default for the connections of unknown clients that a listener has at most.
 const DefaultUnknownConnections = 256
 
-// boundedListener bounds the connections whose client has not yet been allowed anything. A connection costs memory, for
-// TLS and HTTP/2, before anybody says who is there. Where there are too many, the peer with the most of them loses its
-// oldest: a client that is known after its first request is not among them for long, and one that floods displaces itself.
+// boundedListener bounds the connections whose client has not been authorised yet. Each costs memory, for TLS and
+// HTTP/2, before its client shows any credentials. When there are too many, the peer that has most of them loses its
+// oldest. A legitimate client stops counting with its first authorised request, and a client that floods displaces its
+// own connections.
 type boundedListener struct {
 	net.Listener
 	max int
 
 	mu      sync.Mutex
 	total   int
-	numbers uint64                    // connections that there have been
+	numbers uint64                    // connections accepted so far
 	unknown map[string][]*boundedConn // by peer, oldest first; an entry is not empty
 }
 
@@ -31,7 +32,8 @@ func newBoundedListener(l net.Listener, limit int) *boundedListener {
 	return &boundedListener{Listener: l, max: limit, unknown: map[string][]*boundedConn{}}
 }
 
-// Accept waits for the next connection. It may be closed already, where it was the one too many.
+// Accept waits for the next connection. The connection that it returns may be closed already, if it was the one too
+// many.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -51,7 +53,7 @@ func remoteOf(c net.Conn) string {
 	return ""
 }
 
-// add counts a connection and returns the one that has to go for it, if any.
+// add counts a connection. If there are too many now, it returns the one to close.
 func (l *boundedListener) add(c *boundedConn) (over *boundedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,14 +66,14 @@ func (l *boundedListener) add(c *boundedConn) (over *boundedConn) {
 	}
 	var most []*boundedConn
 	for peer, conns := range l.unknown {
-		// Among equals it is the peer that comes now.
+		// Among peers with equally many connections, the new connection's peer loses one.
 		if len(conns) > len(most) || len(conns) == len(most) && peer == c.peer {
 			most = conns
 		}
 	}
 	oldest := most[0]
 	if len(most) == 1 {
-		// Each comes from an address of its own. The oldest has had the most time to say who it is.
+		// Each connection comes from another address. The oldest has had the most time to authenticate.
 		for _, conns := range l.unknown {
 			if conns[0].number < oldest.number {
 				oldest = conns[0]
@@ -81,7 +83,7 @@ func (l *boundedListener) add(c *boundedConn) (over *boundedConn) {
 	return oldest
 }
 
-// drop counts a connection no more: it is closed, or its client is known.
+// drop stops counting a connection, because it is closed or its client is known.
 func (l *boundedListener) drop(c *boundedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +114,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends our side; streams end with it.
+// CloseWrite ends our side of the connection, as the end of a stream needs.
 func (c *boundedConn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -123,7 +125,7 @@ func (c *boundedConn) CloseWrite() error {
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// withConn keeps the connection that Serve accepted, below TLS.
+// withConn stores in the context the connection that Serve accepted, below TLS.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -131,7 +133,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// known says that the client of a request has been let in: its connection is not bounded any more.
+// known stops counting the connection of a request, because its client is authorised.
 func known(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*boundedConn); ok {
 		c.listener.drop(c)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Who has most connections loses its oldest; where all have one, the oldest of all goes, so that a new client has time to say who
-// it is. A client that is let in, or goes, gives its place back.
+// The peer with most connections loses its oldest one. If all peers have one, the oldest connection of all goes, so
+// that a new client has time to authenticate. A client that is authorised, or leaves, gives its place back.
 func TestUnknownConnectionsAreSharedFairly(t *testing.T) {
 	t.Parallel()
 	l := newBoundedListener(nil, 3)
@@ -44,7 +44,7 @@ func TestUnknownConnectionsAreSharedFairly(t *testing.T) {
 	}
 	for i := range 1000 {
 		c, _ := open(fmt.Sprint(i))
-		known(withConn(t.Context(), c)) // let in
+		known(withConn(t.Context(), c)) // authorised
 	}
 	if l.total > 3 || len(l.unknown) > 3 {
 		t.Errorf("%d counted, of %d peers", l.total, len(l.unknown))

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// toBackend is a server whose runtime sends every exec to one handler.
+// toBackend returns a server whose runtime sends every exec to one handler.
 func toBackend(t *testing.T, h http.HandlerFunc) *bench {
 	t.Helper()
 	backend := httptest.NewServer(h)
@@ -37,7 +37,7 @@ func toBackend(t *testing.T, h http.HandlerFunc) *bench {
 
 const upgradeExec = "POST /exec/ns/web/main?command=x&output=1 HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer token-admin\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
-// An upgrade that the backend refuses leaves no connection to it behind: what the client sends next is a request to the
+// An upgrade that the backend refuses leaves no connection to it open: the client's next bytes are a request to the
 // node, with credentials of its own.
 func TestCVE20181002105RefusedUpgradeLeavesNoConnection(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestCVE20181002105RefusedUpgradeLeavesNoConnection(t *testing.T) {
 	}
 }
 
-// A backend that redirects a stream sends the node nowhere, and the client is not told where it wanted to.
+// If a backend redirects a stream, the node does not follow, and the client does not see the target.
 func TestCVE20208559RedirectsOfStreamsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Int32
@@ -94,7 +94,7 @@ func TestCVE20208559RedirectsOfStreamsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Profiles, and all that tells of the process, are on no port that is open to anybody.
+// Profiles, and all other data about the process, are on no port that is open to anybody.
 func TestCVE201911248DebuggingIsOnNoOpenPort(t *testing.T) {
 	t.Parallel()
 	b := full(t)
@@ -110,7 +110,7 @@ func TestCVE201911248DebuggingIsOnNoOpenPort(t *testing.T) {
 	}
 }
 
-// Containers are not checkpointed for anybody: not over the open ports, and not for those who may.
+// No container is checkpointed for anybody: neither over the open ports nor for users with the right.
 func TestCVE20250426CheckpointsAreGuarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(_ *server.Config, b *bench) {
@@ -133,7 +133,7 @@ func TestCVE20250426CheckpointsAreGuarded(t *testing.T) {
 	}
 }
 
-// Paths and methods that clients make up cost no memory in the metrics.
+// Paths and methods that clients make up create no metric series.
 func TestCVE20208551MadeUpRequestsMakeNoSeries(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// addDebugging adds the switches' endpoints: what is switched off says so.
+// addDebugging adds the endpoints that have a switch. An endpoint that is switched off says so.
 func (s *Server) addDebugging(add func(http.HandlerFunc, ...string)) {
 	en, src := &s.cfg.Enable, &s.cfg.Sources
 	if en.SystemLog && src.SystemLogDir != "" {
@@ -68,8 +68,9 @@ func (s *Server) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "successfully set -v to %s", strings.TrimSpace(string(body)))
 }
 
-// serveSystemLog answers /logs/: the regular files of the system's log directory. A pod may have that directory as a volume and
-// put anything there: no link leads out of it, and what is no file is an error at once.
+// serveSystemLog answers /logs/ with the regular files of the system's log directory. A pod may mount that directory as
+// a volume and put anything there: the server follows no link out of it, and answers at once with an error for anything
+// that is not a file or directory.
 func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("query") {
 		http.Error(w, "query: node log queries are not supported by this node; read files below /logs/", http.StatusNotImplemented)
@@ -83,7 +84,8 @@ func (s *Server) serveSystemLog(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(files)).ServeHTTP(w, r)
 }
 
-// whyNot says why a path of the log directory cannot be shown at all; of a file that is not there the file server tells.
+// whyNot says why a path of the log directory cannot be shown. It returns "" for a file that does not exist, because
+// the file server answers that.
 func whyNot(files fs.FS, path string) string {
 	f, err := files.Open(cmp.Or(path, "."))
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 // servePods answers /pods: a PodList of the desired pods with their statuses.
 func (s *Server) servePods(w http.ResponseWriter, _ *http.Request) { writePods(w, s.cfg.Pods.List()) }
 
-// serveRunningPods answers /runningpods: a PodList of what the runtime runs.
+// serveRunningPods answers /runningpods: a PodList of the pods that the runtime has.
 func (s *Server) serveRunningPods(w http.ResponseWriter, r *http.Request) {
 	pods, err := s.cfg.Sources.RunningPods(r.Context())
 	if err != nil {
@@ -33,7 +33,7 @@ func writePods(w http.ResponseWriter, pods []*v1.Pod) {
 	writeJSON(w, &list)
 }
 
-// writeJSON encodes before it writes, so that an error can still be a status.
+// writeJSON encodes before it writes, so that an encoding error can still become an HTTP status.
 func writeJSON(w http.ResponseWriter, v any) {
 	var b bytes.Buffer
 	if err := json.NewEncoder(&b).Encode(v); err != nil {
@@ -45,7 +45,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_, _ = b.WriteTo(w) // the client is gone: nothing to tell it
 }
 
-// serveConfigz answers /configz: the configuration in effect under the key that clients look for.
+// serveConfigz answers /configz: the configuration in effect, under the key that clients expect.
 func (s *Server) serveConfigz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"kubeletconfig": s.cfg.Sources.Configz()})
 }

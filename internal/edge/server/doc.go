@@ -1,23 +1,24 @@
-// Package server is the node's HTTPS API (port 10250), its health port (10248) and its read-only port, with the
-// paths, methods, answers and permissions that clusters and their tools expect of a kubelet.
+// Package server is the node's HTTPS API (port 10250), its health port (10248) and its read-only port. Paths, methods,
+// answers and permissions are those that clusters and their tools expect of a kubelet.
 //
 // Contract:
-//   - Every request to the handler of Server.Handler is authenticated and authorised before it is routed: unknown
-//     paths too, and health. Who is nobody gets 401, who may not gets 403, and learns nothing else.
-//   - Who may only get nodes/proxy cannot run commands by it, unless Config.StreamingByGet says so. A page of another site
-//     cannot use its visitor's client certificate (crossOrigin).
-//   - Strangers cost a bounded amount: Reviews bounds the requests that wait for the API server's word, the listener the
-//     connections whose clients have not been let in.
-//   - The data belongs to others: pods, runtime, statistics, configuration and metrics come in through Config, as
-//     small interfaces and http.Handlers. The server keeps no state but its own counters.
-//   - exec, attach and port-forward are carried between the client and the URL that the runtime gave: upgraded
-//     connections are copied byte by byte; WebSocket clients of protocol v5 and tunnelled SPDY are translated to
-//     SPDY, which every runtime speaks.
+//   - Every request to the handler of Server.Handler is authenticated and authorised before it is routed, also for
+//     unknown paths and health. A request without valid credentials gets 401, a user without the right gets 403, and
+//     neither learns anything else.
+//   - The right to get nodes/proxy alone does not allow to run commands, unless Config.StreamingByGet says so. A page
+//     of another site cannot use the client certificate of its visitor (crossOrigin).
+//   - Unknown clients cost a bounded amount: Reviews bounds the requests that wait for an answer of the API server, and
+//     the listener bounds the connections whose clients are not authorised yet.
+//   - The data comes from other packages: pods, runtime, statistics, configuration and metrics come in through Config,
+//     as small interfaces and http.Handlers. The server keeps no state but its own counters and caches of reviews.
+//   - The server connects exec, attach and port-forward clients with the URL that the runtime gave: it copies upgraded
+//     connections byte by byte. It translates for WebSocket clients of protocol v5 and tunnelled SPDY to SPDY, which
+//     every runtime speaks.
 //   - Nothing is global, so one process may hold many servers, behind listeners of their own or behind one.
-//   - New does no IO and starts nothing. Run joins all that it started; when its context ends, streams are cut at
-//     once and other requests get a short time to end.
+//   - New does no IO and starts nothing. Run joins all that it started. When its context ends, it cuts streams at once
+//     and gives other requests a short time to end.
 //
-// Authentication and authorisation are written here and not taken from k8s.io/apiserver: its delegating packages
-// cost 14 MiB of resident memory and 13 MB of binary (they bring CEL and process-wide metrics), and dynamic
-// certificates another 7 MiB with goroutines that nobody joins; this is 1 MiB with the same behaviour.
+// Authentication and authorisation are written here and not taken from k8s.io/apiserver. Its delegating packages cost
+// 14 MiB of resident memory and 13 MB of binary (they bring CEL and process-wide metrics). Its dynamic certificates
+// cost another 7 MiB, with goroutines that nobody joins. This package costs 1 MiB, with the same behaviour.
 package server

@@ -13,29 +13,29 @@ import (
 	authnv1 "k8s.io/api/authentication/v1"
 )
 
-// Authenticator says who makes a request. It is called for each request, concurrently.
+// Authenticator finds out which user makes a request. It is called for each request, concurrently.
 type Authenticator interface {
-	// Authenticate returns nil and no error where the request has no credentials (and nobody may come without), an
-	// error where it has bad ones. It removes bearer tokens from the request once it has accepted them.
+	// Authenticate returns nil and no error if the request has no credentials and anonymous requests are not allowed.
+	// It returns an error for bad credentials. It removes a bearer token from the request once it has accepted it.
 	Authenticate(r *http.Request) (*authnv1.UserInfo, error)
 }
 
-// Authorizer says what a user may do. It is called one to two times for each request, concurrently.
+// Authorizer decides what a user may do. It is called concurrently, once or twice for each request.
 type Authorizer interface {
-	// Authorize returns an error only where it cannot tell.
+	// Authorize returns an error only if it cannot decide.
 	Authorize(ctx context.Context, a Attributes) (allowed bool, err error)
 }
 
-// Attributes is an access to a subresource of the node, as a SubjectAccessReview asks for it.
+// Attributes describes an access to a subresource of the node, as a SubjectAccessReview needs it.
 type Attributes struct {
 	User        *authnv1.UserInfo
-	Verb        string // empty for methods that have none
+	Verb        string // empty for a method without a verb
 	Node        string
 	Subresource string
 }
 
-// guard lets through to next only those who may. It knows paths, not handlers: a path that nothing serves is
-// guarded like any other ("nodes/proxy").
+// guard passes only authorised requests on to next. It knows paths, not handlers: it guards a path that nothing serves
+// like any other ("nodes/proxy").
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(withPeer(r.Context(), r.RemoteAddr))
@@ -70,7 +70,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// allowed reports whether a user has the verb on one of the subresources. It has answered where not.
+// allowed reports whether a user has the verb on one of the subresources. If not, it has answered the request.
 func (s *Server) allowed(w http.ResponseWriter, r *http.Request, a Attributes, subs []string) bool {
 	for _, a.Subresource = range subs {
 		allowed, err := s.cfg.Authorizer.Authorize(r.Context(), a)
@@ -93,7 +93,8 @@ func (s *Server) allowed(w http.ResponseWriter, r *http.Request, a Attributes, s
 }
 
 // needsCreate reports whether a request runs something in a container by another method than POST. WebSocket clients
-// use GET, so that the right to read through nodes/proxy alone would be the right to run commands in every container.
+// use GET. Without this check, the right to read through nodes/proxy would be the right to run commands in every
+// container.
 func (s *Server) needsCreate(r *http.Request) bool {
 	if s.cfg.StreamingByGet || r.Method == http.MethodPost {
 		return false
@@ -105,20 +106,20 @@ func (s *Server) needsCreate(r *http.Request) bool {
 	return false
 }
 
-// busy answers where the API server has too many questions to answer already.
+// busy answers that too many requests wait for the API server.
 func busy(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "1")
 	deny(w, http.StatusTooManyRequests, err.Error()+"; try again in a second\n")
 }
 
-// The bounds of what the log says of requests whose credentials are bad: anybody can make as many as they like.
+// The bounds of log lines about bad credentials, because anybody can send as many as they like.
 const (
 	strangersPerSecond = 1
 	strangersAtOnce    = 20
 	maxStrangersText   = 256
 )
 
-// strangers logs requests that were not authenticated, some of them where they are many.
+// strangers logs requests that failed to authenticate. It leaves some out if they are many.
 type strangers struct {
 	limit  *rate.Limiter
 	silent atomic.Int64
@@ -143,14 +144,14 @@ func clip(s string) string {
 	return s
 }
 
-// deny answers without what http.Error adds: clients compare these texts.
+// deny answers with exactly this text, because clients compare it; http.Error would add a line end.
 func deny(w http.ResponseWriter, status int, text string) {
 	writeText(w)
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(text)) // the client is gone: nothing to tell it
 }
 
-// verb is the API's word for a method.
+// verb returns the API's verb for a method.
 func verb(method string) string {
 	switch method {
 	case http.MethodPost:
@@ -167,13 +168,13 @@ func verb(method string) string {
 	return ""
 }
 
-// subresources are those of which a user must have one: "The kubelet authorizes API requests using the same
-// request attributes approach as the apiserver"; the fine-grained ones are asked for before nodes/proxy.
+// subresources lists the subresources for a request; a user needs the right to one of them: "The kubelet authorizes API
+// requests using the same request attributes approach as the apiserver". The fine-grained ones come before nodes/proxy.
 func subresources(method, path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {
 	case "pods", "runningpods":
-		if method != http.MethodGet && method != http.MethodHead { // a pod that is pushed may do anything on the node
+		if method != http.MethodGet && method != http.MethodHead { // a pushed pod may do anything on the node
 			return []string{"proxy"}
 		}
 		return []string{"pods", "proxy"}

@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// endpoint is a request and the access that it needs: any one of the subresources with the verb.
+// endpoint is a request and the access that it needs: the verb on any one of the subresources.
 type endpoint struct {
 	method, path, verb string
 	subresources       []string
@@ -34,7 +34,7 @@ func endpoints() []endpoint {
 	return []endpoint{
 		{"GET", "/", "get", proxy},
 		{"GET", "/nothing/here", "get", proxy},
-		{"DELETE", "/pods", "delete", proxy}, // a pushed pod may do anything on the node: reading pods is not enough
+		{"DELETE", "/pods", "delete", proxy}, // a pushed pod may do anything on the node, so the right to read pods is not enough
 		{"GET", "/healthz", "get", []string{"healthz", "proxy"}},
 		{"GET", "/healthz/ping", "get", []string{"healthz", "proxy"}},
 		{"GET", "/healthz/log", "get", []string{"healthz", "proxy"}},
@@ -75,7 +75,7 @@ func endpoints() []endpoint {
 	}
 }
 
-// full is a server with every endpoint.
+// full returns a server with every endpoint.
 func full(t *testing.T) *bench {
 	t.Helper()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") })
@@ -125,7 +125,8 @@ func TestMatrix(t *testing.T) {
 		if got.status != http.StatusForbidden || got.body != want {
 			t.Errorf("%s without the right: %d %q, want 403 %q", name, got.status, got.body, want)
 		}
-		// Each right alone is enough, but to run something by another method than POST; as a certificate once, as a token once.
+		// Each right alone is enough, except to run something by another method than POST. The test uses a certificate
+		// once, and a token once.
 		runs := strings.HasPrefix(e.path, "/exec/") || strings.HasPrefix(e.path, "/attach/") || strings.HasPrefix(e.path, "/portForward/") || strings.HasPrefix(e.path, "/run/")
 		for j, sub := range e.subresources {
 			user := fmt.Sprintf("user-%d-%d", i, j)
@@ -137,7 +138,7 @@ func TestMatrix(t *testing.T) {
 				if want := fmt.Sprintf("Forbidden (user=%s, verb=create, resource=nodes, subresource(s)=[proxy])\n", user); got.status != http.StatusForbidden || got.body != want {
 					t.Errorf("%s by one who may not create: %d %q, want 403 %q", name, got.status, got.body, want)
 				}
-				user += "-create" // what was answered of the first one is remembered
+				user += "-create" // the answer for the first user is cached
 				b.access.mu.Lock()
 				b.access.rules[user] = []string{e.verb + " " + sub, "create proxy"}
 				b.access.mu.Unlock()
@@ -153,7 +154,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// A path may not be authorised as one thing and served as another.
+// The guard and the router must read a path in the same way.
 func TestGuardAndRoutesAgree(t *testing.T) {
 	t.Parallel()
 	b := full(t)
@@ -249,7 +250,7 @@ func TestAlwaysAllow(t *testing.T) {
 	}
 }
 
-// The client CA file is read again when it changes, for open connections too.
+// The server reads the client CA file again when it changes, also for open connections.
 func TestClientCAReload(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -263,7 +264,7 @@ func TestClientCAReload(t *testing.T) {
 	eventually(t, func() bool { return status(oldClient) == 401 && status(freshClient) == 200 })
 }
 
-// Without the gate ReloadKubeletClientCAFile the authorities that a handshake names stay those of the start.
+// Without the gate ReloadKubeletClientCAFile, a handshake names the authorities that the file had at the start.
 func TestFixedClientCAs(t *testing.T) {
 	t.Parallel()
 	const gate = "ReloadKubeletClientCAFile"

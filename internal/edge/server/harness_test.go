@@ -107,7 +107,7 @@ func (f *tokens) Create(_ context.Context, r *authnv1.TokenReview, _ metav1.Crea
 	return r, nil
 }
 
-// access reviews access: a user may what is listed for it, "VERB SUBRESOURCE".
+// access answers SubjectAccessReviews: a user has the rights that are listed for it, as "VERB SUBRESOURCE".
 type access struct {
 	mu    sync.Mutex
 	rules map[string][]string
@@ -132,7 +132,7 @@ func (f *access) Create(_ context.Context, r *authzv1.SubjectAccessReview, _ met
 	return r, nil
 }
 
-// node is what the fake node runs.
+// node holds the pods of the fake node.
 type node struct {
 	mu       sync.Mutex
 	pods     []*v1.Pod
@@ -170,7 +170,7 @@ func (n *node) observe(o pod.Observed) {
 	n.observed[o.Ref.UID] = &o
 }
 
-// bench is a server on a listener with everything around it.
+// bench is a server on a listener, with all that it needs.
 type bench struct {
 	t           *testing.T
 	ca, other   *authority
@@ -185,7 +185,7 @@ type bench struct {
 	stop        func() // ends Run and waits for it
 }
 
-// newBench starts a server; change, if not nil, sees its configuration before.
+// newBench starts a server. If change is not nil, it may change the configuration first.
 func newBench(t *testing.T, change func(*server.Config, *bench)) *bench {
 	t.Helper()
 	b := &bench{
@@ -243,11 +243,11 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// client returns a client; a nil certificate and an empty token are no credentials.
+// client returns a client. It uses no credentials if the certificate is nil and the token is empty.
 func (b *bench) client(cert *tls.Certificate, token string) *http.Client {
 	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the server's side is not what is tested
 	if cert != nil {
-		// Sent whatever authorities the server names.
+		// The client sends its certificate whatever authorities the server names.
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	tr := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true}
@@ -268,12 +268,12 @@ func (t bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// rest is the configuration of a client-go client that is the user admin.
+// rest returns the configuration of a client-go client for the user admin.
 func (b *bench) rest() *rest.Config {
 	return &rest.Config{Host: b.url, BearerToken: "token-admin", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
-// answer is what a test looks at.
+// answer is the part of an HTTP answer that tests check.
 type answer struct {
 	status int
 	body   string
@@ -297,13 +297,13 @@ func (b *bench) send(c *http.Client, req *http.Request) answer {
 	return answer{resp.StatusCode, string(body), resp.Header}
 }
 
-// get asks as admin.
+// get sends a GET as admin.
 func (b *bench) get(path string) answer {
 	b.t.Helper()
 	return b.do(b.client(nil, "token-admin"), http.MethodGet, b.url+path)
 }
 
-// onePod is a pod with a container "main" that runs.
+// onePod returns a pod with a running container "main".
 func onePod() (*v1.Pod, pod.Observed) {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid-1"},

@@ -8,7 +8,7 @@ import (
 )
 
 // serveHealth answers /healthz: 200 "ok", or 500 with the checks that failed. "?verbose" lists all, "?exclude=NAME"
-// leaves one out. Why a check failed is told at /healthz/NAME and in the log, not here.
+// leaves one out. The reason of a failure is shown at /healthz/NAME and in the log, not here.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) { s.answerHealth(w, r, s.checks) }
 
 func (s *Server) answerHealth(w http.ResponseWriter, r *http.Request, checks []Check) {
@@ -59,7 +59,7 @@ func serveCheck(c Check) http.Handler {
 	})
 }
 
-// healthRoutes serves the health port: that the process answers, and nothing of what it runs.
+// healthRoutes serves the health port. It shows that the process answers, and nothing of what it runs.
 func (s *Server) healthRoutes() http.Handler {
 	mux := http.NewServeMux()
 	ping := s.checks[:1]

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// idle ends a stream that carries nothing for a time. Nothing ticks: the one timer looks, when it is due, when the stream
-// was used last.
+// idle ends a stream that carries no data for a time. It uses one timer per stream: when the timer fires, it checks
+// when the stream was last used.
 type idle struct {
 	limit time.Duration
 
@@ -38,7 +38,7 @@ func watchIdle(limit time.Duration, end func()) (i *idle, stop func()) {
 	return i, func() { i.timer.Stop() }
 }
 
-// touch says that the stream is used.
+// touch records that the stream is in use.
 func (i *idle) touch() {
 	if i.limit <= 0 {
 		return
@@ -48,18 +48,18 @@ func (i *idle) touch() {
 	i.mu.Unlock()
 }
 
-// meter finds in a byte stream what is more than a ping: clients ping every few seconds, and a stream that carries nothing
-// else is idle. It reads the headers of frames and skips what they announce.
+// meter finds the frames in a byte stream that are more than pings. Clients ping every few seconds, and a stream that
+// carries only pings is idle. It reads the headers of frames and skips their contents.
 type meter struct {
-	// size returns, for a header that is complete, how many bytes follow it and whether the frame is more than a ping;
-	// ok is false where more of the header is needed.
+	// size reads a header. It returns how many bytes follow, and whether the frame is more than a ping. ok is false if
+	// the header is not complete yet.
 	size func(header []byte) (follow uint64, counts, ok bool)
 
-	header []byte // of the frame that has begun: 10 bytes at most
+	header []byte // the beginning of the next frame's header: 10 bytes at most
 	follow uint64
 }
 
-// carries reports whether the bytes that come next have more than pings.
+// carries reports whether the next bytes of the stream belong to more than pings.
 func (m *meter) carries(b []byte) (counts bool) {
 	for len(b) > 0 {
 		if m.follow > 0 {
@@ -118,7 +118,7 @@ func webSocketFrame(h []byte) (follow uint64, counts, ok bool) {
 	return n, op != 9 && op != 10, true
 }
 
-// meterOf chooses the frames of a protocol that an Upgrade header names.
+// meterOf returns the meter for WebSocket frames or for SPDY frames.
 func meterOf(webSocket bool) *meter {
 	if webSocket {
 		return &meter{size: webSocketFrame}
@@ -126,7 +126,7 @@ func meterOf(webSocket bool) *meter {
 	return &meter{size: spdyFrame}
 }
 
-// metered touches idle as the frames that are read have more than pings.
+// metered is a reader that touches idle when it reads frames that are more than pings.
 type metered struct {
 	io.Reader
 	meter *meter

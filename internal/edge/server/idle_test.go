@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A stream is cut once it has carried nothing for the time, counted from its last use.
+// A stream is cut when it has been idle for the limit, counted from its last use.
 func TestIdleCountsFromTheLastUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestIdleCountsFromTheLastUse(t *testing.T) {
 	})
 }
 
-// Pings keep no stream alive: whatever pieces the bytes come in, only other frames count.
+// Pings do not keep a stream alive: only other frames count, whatever pieces the bytes arrive in.
 func TestPingsAreNoUse(t *testing.T) {
 	t.Parallel()
 	spdyPing := []byte{0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1}

@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// lasting is a listener that no passing error ends. net/http tries again where descriptors are short, and gives up on other
-// errors (no memory for a socket, a packet filter's refusal): then the whole agent would end with one port.
+// lasting is a listener that tries again after a passing error. net/http does so only if descriptors are short, and
+// gives up on other errors (no memory for a socket, a refusal of a packet filter). Then one failed port would end the
+// whole agent.
 type lasting struct {
 	net.Listener
 	ctx context.Context
 	log *slog.Logger
 }
 
-// Accept fails when the listener is closed, or the agent ends.
+// Accept fails only if the listener is closed or the agent ends.
 func (l *lasting) Accept() (net.Conn, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		conn, err := l.Listener.Accept()
 		if err == nil || errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
 			return conn, err
 		}
-		l.log.Error("a connection cannot be accepted, trying again", "address", l.Addr().String(), "err", err)
+		l.log.Error("cannot accept a connection, will try again", "address", l.Addr().String(), "err", err)
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// poorListener answers with the errors first.
+// poorListener returns the errors first.
 type poorListener struct {
 	net.Listener
 	errs []error
@@ -25,7 +25,7 @@ func (l *poorListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// What keeps one connection from being accepted does not end the port, and with it the agent. That the listener is closed does.
+// An error of one Accept does not end the port, and with it the agent. Closing the listener does.
 func TestAPortOutlivesAConnectionThatCannotBeAccepted(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

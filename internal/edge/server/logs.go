@@ -16,13 +16,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server/crilog"
 )
 
-// logQuery is what PodLogOptions say, as the query of containerLogs carries them.
+// logQuery holds the PodLogOptions from the query of a containerLogs request.
 type logQuery struct {
 	crilog.Options
 	follow, previous bool
 }
 
-// badQuery is a value of a query that cannot be read (400), or that makes no sense (422).
+// badQuery is an error about a value of a query that cannot be parsed (400) or makes no sense (422).
 type badQuery struct {
 	status int
 	text   string
@@ -37,7 +37,7 @@ func parseLogQuery(q url.Values, now time.Time) (o logQuery, err error) {
 	o.previous = p.bool("previous")
 	o.Timestamps = p.bool("timestamps")
 	o.Limit = p.int("limitBytes", 1)
-	if q.Get("tail") != "" && q.Get("tail") != "all" { // what tailLines was called once
+	if q.Get("tail") != "" && q.Get("tail") != "all" { // an old name of tailLines
 		o.Tail = p.int("tail", 0)
 	} else if q.Get("tail") == "" {
 		o.Tail = p.int("tailLines", 0)
@@ -67,7 +67,7 @@ func parseLogQuery(q url.Values, now time.Time) (o logQuery, err error) {
 	return o, nil
 }
 
-// queryParser keeps the first error.
+// queryParser reads values of a query and keeps the first error.
 type queryParser struct {
 	values url.Values
 	err    error
@@ -84,7 +84,7 @@ func (p *queryParser) bool(name string) bool {
 		return false
 	}
 	switch v := p.values.Get(name); v {
-	case "", "true", "1", "True", "TRUE", "t": // a name alone says yes
+	case "", "true", "1", "True", "TRUE", "t": // a name alone means true
 		return true
 	case "false", "0", "False", "FALSE", "f":
 		return false
@@ -138,15 +138,15 @@ func (s *Server) serveLogs(w http.ResponseWriter, r *http.Request) {
 	s.sendLog(r.Context(), w, c.LogPath, o.Options)
 }
 
-// sendLog streams a log. Once something is written an error can only be told in the text.
+// sendLog streams a log. After the first byte, an error can appear only in the text.
 func (s *Server) sendLog(ctx context.Context, w http.ResponseWriter, path string, o crilog.Options) {
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Time{}) // a log is followed for as long as its container runs
-	// A follower sees that it is connected before the first line.
+	_ = out.SetWriteDeadline(time.Time{}) // a client may follow a log for as long as its container runs
+	// A client that follows sees that it is connected before the first line arrives.
 	lw := &logWriter{ResponseWriter: w, wrote: o.Running != nil}
 	o.Flush = func() {
-		if lw.wrote { // else it can still be an error
-			_ = out.Flush() // a client that is gone is seen by the next write, or by ctx
+		if lw.wrote { // otherwise the answer can still become an error
+			_ = out.Flush() // the next write, or ctx, notices a client that is gone
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -178,11 +178,11 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// logged finds the attempt of a container whose log is asked for. The runtime's word comes first; where it has no
-// attempt, the pod's status says why.
+// logged finds the attempt of a container whose log the request names. It looks at the runtime's attempts first; if
+// there is none, the error says why, from the pod's status.
 func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, error) {
 	o, _ := s.cfg.Pods.Observed(p.UID)
-	var attempts []*pod.Container // that have begun, newest first
+	var attempts []*pod.Container // those that have started, newest first
 	if o != nil {
 		for i := range o.Containers {
 			if c := &o.Containers[i]; c.Name == name && c.State != pod.StateCreated {
@@ -207,7 +207,7 @@ func (s *Server) logged(p *v1.Pod, name string, previous bool) (*pod.Container, 
 	return nil, errors.New(noLog(p, name))
 }
 
-// noLog says why a container has no log, in the words that kubectl users know.
+// noLog says why a container has no log, in the texts that kubectl users know.
 func noLog(p *v1.Pod, name string) string {
 	st := pod.StatusOf(&p.Status, name)
 	switch {
@@ -228,7 +228,7 @@ func noLog(p *v1.Pod, name string) string {
 	return fmt.Sprintf("container %q in pod %q is waiting to start: %s", name, p.Name, reason)
 }
 
-// running reports whether a container still runs, as far as the newest inspection knows.
+// running reports whether a container still runs, according to the newest inspection.
 func (s *Server) running(p *v1.Pod, id string) bool {
 	o, _ := s.cfg.Pods.Observed(p.UID)
 	c := o.ByID(id)

@@ -10,14 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are the server's own, with the names and labels that dashboards know.
+// metrics are the server's own metrics, with the names and labels that dashboards know.
 type metrics struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
 	inflight  *prometheus.GaugeVec
 	webSocket *prometheus.CounterVec
 
-	// What /metrics/slis serves, apart from the rest: how the health checks went.
+	// /metrics/slis serves this separate registry: the results of the health checks.
 	slis     *prometheus.Registry
 	healthy  *prometheus.GaugeVec
 	healthOf *prometheus.CounterVec
@@ -64,7 +64,7 @@ func (m *metrics) checked(name string, err error) {
 	m.healthOf.WithLabelValues(name, "healthz", status).Inc()
 }
 
-// count counts the requests of one of the ports.
+// count wraps the handler of a port and counts its requests.
 func (s *Server) count(serverType string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := pathLabel(r.URL.Path)
@@ -80,7 +80,7 @@ func (s *Server) count(serverType string, next http.Handler) http.Handler {
 	})
 }
 
-// pathLabel bounds the values of the label: what a client makes up is "other".
+// pathLabel bounds the values of the label: any path that a client makes up becomes "other".
 func pathLabel(path string) string {
 	switch r := root(path); r {
 	case "healthz", "pods", "stats", "metrics", "metrics/slis", "metrics/cadvisor", "metrics/probes", "metrics/resource", "run", "exec",
@@ -103,7 +103,7 @@ func longRunning(path string) bool {
 	return path == "exec" || path == "attach" || path == "portForward" || path == "debug"
 }
 
-// serveMetrics serves what a registry has; a collector that fails does not hide the others.
+// serveMetrics serves the metrics of a registry. A collector that fails does not hide the others.
 func serveMetrics(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }

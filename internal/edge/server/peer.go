@@ -16,9 +16,10 @@ import (
 // ErrPeer says that the process behind a Unix socket may not use it.
 var ErrPeer = errors.New("this process may not use the control socket")
 
-// LocalPeer returns nil where the request came over a Unix socket from a process that belongs to the machine: root's or
-// our own user's, in the mount and PID namespaces of this process or of process 1. A container that has the socket's file,
-// by a hostPath volume of a directory above it, is in others. A connection that is no Unix socket is not judged.
+// LocalPeer returns nil if the request came over a Unix socket from a process that belongs to the machine: it runs as
+// root or as the agent's user, in the mount and PID namespaces of this process or of process 1. A container that sees
+// the socket's file, through a hostPath volume of a directory above it, is in other namespaces. LocalPeer accepts every
+// connection that is not a Unix socket.
 func LocalPeer(ctx context.Context) error {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	if b, ok := c.(*boundedConn); ok {
@@ -42,7 +43,7 @@ func LocalPeer(ctx context.Context) error {
 	return nil
 }
 
-// checkPeer judges the process that connected to a socket.
+// checkPeer checks the process that connected to a socket.
 func checkPeer(fd int) error {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -54,8 +55,8 @@ func checkPeer(fd int) error {
 	if cred.Pid == 0 {
 		return errors.New("it is in another PID namespace")
 	}
-	// A number may be another process's by now; the descriptor is of the process that connected. Kernels before 6.5 have
-	// no descriptor of the peer: there the number is taken as it is, and held.
+	// The process ID may belong to another process by now; the descriptor belongs to the process that connected.
+	// Kernels before 6.5 offer no such descriptor, so there a descriptor is opened by the process ID.
 	process, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		process, err = unix.PidfdOpen(int(cred.Pid), 0)
@@ -77,15 +78,15 @@ func checkPeer(fd int) error {
 			return fmt.Errorf("process %d is in another %s namespace: it is in a container", cred.Pid, kind)
 		}
 	}
-	// While it lives its number is its own, so what was read is of this process.
+	// While the process lives, no other one gets its ID, so the links that were read belong to it.
 	if err := unix.PidfdSendSignal(process, syscall.Signal(0), nil, 0); err != nil {
 		return fmt.Errorf("process %d has ended", cred.Pid)
 	}
 	return nil
 }
 
-// machineNamespaces are those of the machine: ours, and those of process 1, where the agent's unit has a mount namespace
-// of its own.
+// machineNamespaces returns the machine's namespaces: our own, and those of process 1, because the agent's unit may
+// have a mount namespace of its own.
 func machineNamespaces(kind string) ([]string, error) {
 	own, err := os.Readlink("/proc/self/ns/" + kind)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// askSocket names the socket that a test binary started again asks, instead of running tests.
+// askSocket is the variable that names a socket. A test binary that is started with it sends a request to the socket
+// instead of running tests.
 const askSocket = "WHERRY_TEST_ASK_SOCKET"
 
 func TestMain(m *testing.M) {
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 	fmt.Print(string(body))
 }
 
-// needsRoot ends a test that cannot run: in CI that is a failure.
+// needsRoot skips a test that needs root; in CI it fails the test.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	switch {
@@ -50,8 +51,8 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// A volume may show the control socket to a container (hostPath of /run, or of /). Its process is not of this machine's
-// namespaces, and is refused; a process of the machine is not.
+// A volume may show the control socket to a container (hostPath of /run, or of /). The container's process is in other
+// namespaces and is refused; a process of the machine is not.
 func TestControlSocketIsNotForContainers(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -87,7 +88,7 @@ func TestControlSocketIsNotForContainers(t *testing.T) {
 		must(t, os.Chmod(path, 0o777))
 		must(t, os.Chmod(filepath.Dir(path), 0o755))
 		must(t, os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))
-		self := filepath.Join(filepath.Dir(path), "ask") // others may not run the test binary where it is
+		self := filepath.Join(filepath.Dir(path), "ask") // another user may not run the test binary where it lies
 		if _, err := os.Stat(self); err != nil {
 			data, err := os.ReadFile("/proc/self/exe")
 			must(t, err)

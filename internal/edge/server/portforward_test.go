@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
-	//lint:ignore SA1019 the dialers of client-go are of this type
+	//lint:ignore SA1019 the dialers of client-go have this type
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
@@ -69,7 +69,7 @@ func TestPortForward(t *testing.T) {
 	}
 }
 
-// Port-forward by channels of a WebSocket, without SPDY: the ports are in the query.
+// Port-forward over the channels of a WebSocket, without SPDY, names its ports in the query.
 func TestPortForwardByChannels(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)

@@ -51,7 +51,7 @@ func TestTokensAreRemembered(t *testing.T) {
 		_, _ = authenticate(a, "bad")
 		calls(4)
 
-		// An outage is tried again five times, and is not remembered.
+		// In an outage the review is tried five times, and the failure is not cached.
 		f.err = apierrors.NewInternalError(errors.New("etcd is away"))
 		if _, err := authenticate(a, "token-y"); err == nil {
 			t.Fatal("no error")
@@ -89,7 +89,7 @@ func TestOneReviewForMany(t *testing.T) {
 	})
 }
 
-// The caller that makes the shared call may go away: the others are not told of it.
+// The caller that makes the shared call may go away: the others still get an answer.
 func TestSharedReviewSurvivesItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// DefaultWaitingReviews is how many requests wait for a review at most unless told otherwise.
+// DefaultWaitingReviews is the default for how many requests wait for a review at most.
 const DefaultWaitingReviews = 64
 
-// errBusy is the answer to a request that would have to wait where too many wait already.
+// errBusy is the error for a request that would have to wait for a review while too many wait already.
 var errBusy = errors.New("too many requests wait for the API server to say who they are or what they may do")
 
-// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Strangers can make as many tokens as
-// they like, and each costs a question to the API server; what is over the bound is refused at once. An address gets
-// half of the places that are free, so one that floods leaves room for others. Safe for concurrent use.
+// Reviews bounds how many requests wait for a TokenReview or a SubjectAccessReview. Anybody can send any number of
+// tokens, and each costs a request to the API server. Requests over the bound are refused at once. One address gets at
+// most half of the free places, so an address that floods leaves room for others. Safe for concurrent use.
 type Reviews struct {
 	max int
 
@@ -25,7 +25,7 @@ type Reviews struct {
 	waiting map[string]int // by peer; an entry is above 0
 }
 
-// NewReviews returns a bound of that many requests; 0: DefaultWaitingReviews.
+// NewReviews returns Reviews with a bound of that many requests; 0: DefaultWaitingReviews.
 func NewReviews(limit int) *Reviews {
 	if limit <= 0 {
 		limit = DefaultWaitingReviews
@@ -33,7 +33,7 @@ func NewReviews(limit int) *Reviews {
 	return &Reviews{max: limit, waiting: map[string]int{}}
 }
 
-// enter takes a place for the client of a request, or returns errBusy. leave gives it back.
+// enter takes a place for the client of a request, or returns errBusy. leave gives the place back.
 func (v *Reviews) enter(ctx context.Context) (leave func(), err error) {
 	peer := peerOf(ctx)
 	v.mu.Lock()
@@ -65,8 +65,8 @@ func peerOf(ctx context.Context) string {
 	return peer
 }
 
-// peerName is what counts as one client: an IPv4 address, or the /64 network of an IPv6 address, which one machine has
-// whole.
+// peerName returns what counts as one client: an IPv4 address, or the /64 network of an IPv6 address, because one
+// machine usually has a whole such network.
 func peerName(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

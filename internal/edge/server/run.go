@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Listeners are where a server answers; a nil one is left out. Run closes them.
+// Listeners are the sockets on which a server answers; a nil one is left out. Run closes them.
 type Listeners struct {
 	// API is served with TLS (port 10250); TLS is required with it.
 	API net.Listener
 	TLS *tls.Config
-	// Health is served in the clear (port 10248, loopback).
+	// Health is served without TLS (port 10248, loopback).
 	Health net.Listener
-	// ReadOnly is served in the clear to anybody (port 10255 where asked for).
+	// ReadOnly is served without TLS to anybody (port 10255 if the configuration sets it).
 	ReadOnly net.Listener
 }
 
@@ -27,15 +27,15 @@ type Listeners struct {
 const (
 	headerTimeout   = 32 * time.Second
 	idleTimeout     = 90 * time.Second
-	requestTimeout  = 4 * time.Hour // of a whole request or answer; streams and logs are not bound by it
+	requestTimeout  = 4 * time.Hour // for a whole request or answer; streams and logs have no such limit
 	maxHeaderBytes  = 1 << 20
 	maxHTTP2Streams = 100
 	shutdownTimeout = 3 * time.Second
 	closedTimeout   = time.Second // for a handler to see that its connection is closed
 )
 
-// Run serves until ctx ends or a listener fails. Then streams are cut, other requests get three seconds, and when Run
-// returns nothing of it is left but handlers that hang in a system call (see Serve).
+// Run serves until ctx ends or a listener fails. Then it cuts streams and gives other requests three seconds. When it
+// returns, nothing is left but handlers that hang in a system call (see Serve).
 func (s *Server) Run(ctx context.Context, l Listeners) error {
 	type port struct {
 		name     string
@@ -61,7 +61,7 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 	var wg sync.WaitGroup
 	for i, p := range ports {
 		wg.Go(func() {
-			defer cancel() // one port that fails ends all
+			defer cancel() // if one port fails, all end
 			var t *tls.Config
 			if p.name == "api" {
 				t = l.TLS
@@ -77,16 +77,18 @@ func (s *Server) Run(ctx context.Context, l Listeners) error {
 
 // ServeOptions says how Serve serves.
 type ServeOptions struct {
-	TLS *tls.Config // nil: in the clear
+	TLS *tls.Config // nil: without TLS
 	Log *slog.Logger
-	// UnknownConnections bounds the connections whose clients no Server has let in yet; 0: DefaultUnknownConnections.
+	// UnknownConnections bounds the connections whose clients no Server has authorised yet; 0:
+	// DefaultUnknownConnections.
 	UnknownConnections int
 }
 
-// Serve serves a handler on a listener, which it closes, until ctx ends; that is no error. Requests' contexts end with
-// ctx, which cuts streams; what is not a stream may end by itself within three seconds. Then connections are closed, and a
-// second later Serve returns even if a handler has not: one that hangs in a system call cannot be ended. All others have
-// returned when Serve returns. It is what Run does with each port, for those who put many servers behind one listener.
+// Serve serves a handler on a listener until ctx ends, which is no error, and closes the listener. The contexts of
+// requests end with ctx, which cuts streams; other requests may end by themselves within three seconds. Then Serve
+// closes the connections. It returns at most a second later, even if a handler hangs in a system call and cannot be
+// ended; all other handlers have returned by then. Run uses it for each port. It is exported for callers that put many
+// servers behind one listener.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) error {
 	var handlers inFlight
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -103,11 +105,11 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		WriteTimeout:      requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		// The guard is for every request: net/http would answer "OPTIONS *" before it.
+		// Every request must reach the guard: net/http would answer "OPTIONS *" before it.
 		DisableGeneralOptionsHandler: true,
 		ConnContext:                  withConn,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams},
-		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // handshakes that fail, mostly
+		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // mostly failed handshakes
 		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
 	l = newBoundedListener(&lasting{Listener: l, ctx: ctx, log: o.Log}, o.UnknownConnections)
@@ -126,7 +128,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 			_ = srv.Close()
 			return
 		}
-		handlers.wait(grace) // Shutdown does not know of connections that a stream has taken over
+		handlers.wait(grace) // Shutdown ignores hijacked connections, which streams use
 	})
 	var err error
 	if o.TLS != nil {
@@ -142,7 +144,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closedTimeout)
 	defer cancel()
 	if left := handlers.wait(last); left > 0 {
-		o.Log.Warn("server ends although requests hang; they are left behind", "requests", left)
+		o.Log.Warn("server ends, but some requests hang and keep running", "requests", left)
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -150,14 +152,14 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 	return err
 }
 
-// inFlight counts the handlers that run.
+// inFlight counts the handlers that are running.
 type inFlight struct {
 	mu    sync.Mutex
 	count int
-	idle  chan struct{} // closed when none runs; nil: nobody has waited yet, and handlers may begin
+	idle  chan struct{} // nil until wait is called, and handlers may begin; closed when none runs any more
 }
 
-// begin counts a handler in; false: the server ends.
+// begin counts a handler and returns true, or returns false because the server ends.
 func (f *inFlight) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +178,7 @@ func (f *inFlight) end() {
 	}
 }
 
-// wait lets no handler begin any more, waits for those that run until ctx ends, and returns how many still do.
+// wait stops new handlers from beginning and waits until all have ended or ctx ends. It returns how many still run.
 func (f *inFlight) wait(ctx context.Context) int {
 	f.mu.Lock()
 	if f.idle == nil {

@@ -67,15 +67,15 @@ func TestManyServersBehindOneListener(t *testing.T) {
 	must(t, <-done)
 }
 
-// Requests that are being served when the end comes get their answers; nothing is left afterwards.
+// Requests that are in flight at the end get their answers, and nothing is left afterwards.
 func TestServeEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which ends only with all that it began
+	synctest.Test(t, func(t *testing.T) { // the bubble ends only when all of its goroutines have ended
 		l := bufconn.Listen(1 << 16)
 		ctx, cancel := context.WithCancel(context.Background())
 		begun, finish := make(chan struct{}), make(chan struct{})
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			close(begun)
-			<-r.Context().Done() // the end is told
+			<-r.Context().Done() // the server ends
 			<-finish
 			fmt.Fprint(w, "answer")
 		})
@@ -103,7 +103,8 @@ func TestServeEnds(t *testing.T) {
 	})
 }
 
-// A handler that ends neither with its context nor with its connection holds Serve up for its grace and no longer.
+// A handler that ends neither with its context nor with its connection delays Serve for the shutdown time and no
+// longer.
 func TestServeEndsBesideAHandlerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := bufconn.Listen(1 << 16)
@@ -171,13 +172,13 @@ func TestServeEndsBesideASystemCallThatHangs(t *testing.T) {
 		t.Error("the handler did not hang: the test shows nothing")
 	default:
 	}
-	w, err := unix.Open(pipe, unix.O_WRONLY, 0) // which lets the reader go
+	w, err := unix.Open(pipe, unix.O_WRONLY, 0) // this ends the reader's system call
 	must(t, err)
 	<-ended
 	must(t, unix.Close(w))
 }
 
-// A listener that fails ends Run, with its name.
+// A listener that fails ends Run, and the error names its port.
 func TestRunFails(t *testing.T) {
 	t.Parallel()
 	s, err := server.New(server.Config{

@@ -9,11 +9,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// CRI is the Runtime that a CRI client is.
+// CRI is a Runtime that uses a CRI client.
 type CRI struct {
 	Client runtimeapi.RuntimeServiceClient
-	// Timeout bounds the questions for the URL of a stream (runtimeRequestTimeout; 0: nothing does); a command that is run
-	// takes as long as its caller waits.
+	// Timeout bounds the calls that ask for the URL of a stream (runtimeRequestTimeout; 0: no limit). ExecSync has only
+	// its context's limit.
 	Timeout time.Duration
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// criClient answers the streaming calls with what it was asked.
+// criClient answers the streaming calls with a URL that repeats the request.
 type criClient struct {
 	runtimeapi.RuntimeServiceClient
 }
@@ -44,7 +44,7 @@ func (criClient) ExecSync(_ context.Context, r *runtimeapi.ExecSyncRequest, _ ..
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte("out "), Stderr: []byte("err"), ExitCode: int32(len(r.Cmd) - 1)}, nil
 }
 
-// A runtime that never says where a stream is does not hold up the user for as long as he waits.
+// A call to a runtime that never answers ends after the timeout, so it does not hold up the user.
 func TestARuntimeThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

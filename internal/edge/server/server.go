@@ -13,14 +13,14 @@ type Server struct {
 	metrics *metrics
 	checks  []Check
 	dial    dialFunc
-	// strangers are those whose credentials are bad.
+	// strangers logs requests with bad credentials.
 	strangers *strangers
 
 	handler, readOnly, health http.Handler
 }
 
-// New returns a server. It fails where a required field is missing, a pattern of Sources.Extra is bad, or the
-// Registerer already has the metrics of another server.
+// New returns a server. It fails if a required field is missing, a pattern of Sources.Extra is bad, or the Registerer
+// already has the metrics of another server.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -35,8 +35,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.checks = append([]Check{
 		{Name: "ping", Func: func() error { return nil }},
-		// Upstream's "log" fails when its log is not flushed any more. slog writes as it is called: there is
-		// nothing in between that could stop.
+		// Upstream's "log" check fails when its log is no longer flushed. slog writes each line at once, so there is
+		// nothing to check.
 		{Name: "log", Func: func() error { return nil }},
 	}, cfg.Checks...)
 
@@ -60,16 +60,17 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // ReadOnlyHandler is the API of the read-only port: health, pods, stats and metrics for anybody.
 func (s *Server) ReadOnlyHandler() http.Handler { return s.readOnly }
 
-// HealthHandler is what port 10248 serves: /healthz and /healthz/ping, for anybody.
+// HealthHandler is the API of port 10248: /healthz and /healthz/ping, for anybody.
 func (s *Server) HealthHandler() http.Handler { return s.health }
 
-// route is an endpoint: a ServeMux pattern and what answers it.
+// route is an endpoint: a ServeMux pattern and its handler.
 type route struct {
 	pattern string
 	handler http.Handler
 }
 
-// mount adds routes to a mux, which panics at patterns that are bad or meet others.
+// mount adds routes to a mux. It returns an error where the mux panics: for a bad pattern, or one that conflicts with
+// another.
 func mount(mux *http.ServeMux, routes []route) (err error) {
 	var pattern string
 	defer func() {
@@ -84,7 +85,7 @@ func mount(mux *http.ServeMux, routes []route) (err error) {
 	return nil
 }
 
-// openRoutes are the endpoints of both the secure and the read-only port.
+// openRoutes returns the endpoints of both the secure and the read-only port.
 func (s *Server) openRoutes() []route {
 	src := &s.cfg.Sources
 	routes := []route{{"/healthz", http.HandlerFunc(s.serveHealth)}}
@@ -109,7 +110,7 @@ func (s *Server) openRoutes() []route {
 	return routes
 }
 
-// guardedRoutes are the endpoints of the secure port alone.
+// guardedRoutes returns the endpoints that only the secure port has.
 func (s *Server) guardedRoutes() (routes []route) {
 	add := func(h http.HandlerFunc, patterns ...string) {
 		for _, p := range patterns {
@@ -141,7 +142,7 @@ func (s *Server) guardedRoutes() (routes []route) {
 	return routes
 }
 
-// addDescriptions adds what describes the node: configuration, what really runs.
+// addDescriptions adds the endpoints that describe the node: its configuration and the pods of its runtime.
 func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	src := &s.cfg.Sources
 	if src.RunningPods != nil {
@@ -152,7 +153,7 @@ func (s *Server) addDescriptions(add func(http.HandlerFunc, ...string)) {
 	}
 }
 
-// addZPages adds what says what runs: the flags in effect and the state of the process.
+// addZPages adds the endpoints that describe the process: the flags in effect, and its state.
 func (s *Server) addZPages(add func(http.HandlerFunc, ...string)) {
 	if s.cfg.Enable.Flagz && s.cfg.Sources.Flags != nil {
 		add(s.serveFlagz, "GET /flagz")
@@ -162,12 +163,12 @@ func (s *Server) addZPages(add func(http.HandlerFunc, ...string)) {
 	}
 }
 
-// disabled answers 405 with a reason, as clients of a node with this switched off expect it.
+// disabled answers 405 with a reason, as clients expect it for an endpoint that is switched off.
 func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// root is the first element of a path, and the first two below metrics: the value of the label "path".
+// root returns the first element of a path, and for metrics the first two. It is the value of the label "path".
 func root(path string) string {
 	path = strings.TrimPrefix(path, "/")
 	first, rest, _ := strings.Cut(path, "/")

@@ -27,7 +27,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// raw sends a request target as it is, which Go's client would clean.
+// raw sends a request target unchanged; Go's client would clean it.
 func raw(t *testing.T, address, method, target, header string) int {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}) //nolint:gosec // test
@@ -42,7 +42,7 @@ func raw(t *testing.T, address, method, target, header string) int {
 	return resp.StatusCode
 }
 
-// No spelling of a path, and no method, gets a stranger or one without rights a success.
+// No spelling of a path, and no method, succeeds for a client without credentials or without rights.
 func TestRawTargetsAreGuarded(t *testing.T) {
 	t.Parallel()
 	b := full(t)
@@ -89,7 +89,8 @@ func TestRawTargetsAreGuarded(t *testing.T) {
 	}
 }
 
-// server.streamingByGet AsUpstream: the right to get nodes/proxy is enough for a command over WebSocket, and only then.
+// With server.streamingByGet AsUpstream, the right to get nodes/proxy is enough for a command over WebSocket; otherwise
+// it is not.
 func TestStreamingByGet(t *testing.T) {
 	t.Parallel()
 	for _, upstream := range []bool{false, true} {
@@ -103,7 +104,7 @@ func TestStreamingByGet(t *testing.T) {
 		got := b.do(b.client(nil, "token-reader"), "GET", b.url+"/exec/ns/web/main?command=ls&output=1")
 		want := http.StatusForbidden
 		if upstream {
-			want = http.StatusBadRequest // it is let in, and asked for an upgrade
+			want = http.StatusBadRequest // authorised, but not an upgrade
 		}
 		if got.status != want {
 			t.Errorf("as upstream %t: %d %q, want %d", upstream, got.status, got.body, want)
@@ -111,7 +112,7 @@ func TestStreamingByGet(t *testing.T) {
 	}
 }
 
-// A browser sends its user's certificate by itself: a page of another site may not use it.
+// A browser sends its user's certificate by itself: a page of another site must not use it.
 func TestCrossOriginIsRefused(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)
@@ -145,7 +146,7 @@ func TestCrossOriginIsRefused(t *testing.T) {
 			conn.Close()
 		}
 	}
-	for origin, want := range map[string]int{"": 200, "https://evil.example": 403} { // a form of another site
+	for origin, want := range map[string]int{"": 200, "https://evil.example": 403} { // as a form on another site sends it
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/run/ns/web/main?cmd=ls", nil)
 		must(t, err)
 		if origin != "" {
@@ -179,8 +180,8 @@ func (h *hungTokens) Create(ctx context.Context, _ *authnv1.TokenReview, _ metav
 	return nil, ctx.Err()
 }
 
-// Requests of strangers wait for a review in a bounded number; what is over it is told to come back, and an address that
-// floods leaves places for others.
+// The number of requests with unknown tokens that wait for a review is bounded. A request over the bound gets
+// Retry-After, and an address that floods leaves places for others.
 func TestWaitingReviewsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +222,7 @@ func TestWaitingReviewsAreBounded(t *testing.T) {
 		if tokens.most != 16 {
 			t.Errorf("%d reviews at once, want 16", tokens.most)
 		}
-		wg.Wait() // reviews end after their time
+		wg.Wait() // reviews end after their timeout
 		ask("10.0.0.3:1", 1)
 		if refused["10.0.0.3:1"] != 0 {
 			t.Error("no place came back")
@@ -230,7 +231,7 @@ func TestWaitingReviewsAreBounded(t *testing.T) {
 	})
 }
 
-// Requests with bad credentials do not fill the log: some of them are named, each in a bounded line, and the rest are counted.
+// Requests with bad credentials do not fill the log: some get a line of bounded length, and the rest are counted.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -291,8 +292,8 @@ func TestOneIPv6NetworkIsOneClient(t *testing.T) {
 	})
 }
 
-// Connections that say nothing are bounded, and a client from another address is served beside them; those who have been
-// let in are not counted.
+// Connections that send nothing are bounded, and a client from another address is still served. Authorised clients do
+// not count.
 func TestUnknownConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 8
@@ -323,7 +324,7 @@ func TestUnknownConnectionsAreBounded(t *testing.T) {
 			t.Fatal("fewer connections were closed than there are too many")
 		}
 	}
-	// Another address is let in, and its client over the connection that it has.
+	// A client at another address is authorised and keeps its connection.
 	tr := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // test
 		DialContext:     (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 3)}}).DialContext,
@@ -337,7 +338,7 @@ func TestUnknownConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// streamingConnectionIdleTimeout: a stream that carries nothing is cut, over every transport.
+// A stream that carries no data for streamingConnectionIdleTimeout is cut, over every transport.
 func TestIdleStreamsAreCut(t *testing.T) {
 	t.Parallel()
 	f := newFakeRuntime(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// errUID: the pod of that name is another one now.
+// errUID says that the pod of that name has another UID now.
 var errUID = errors.New("pod not found")
 
-// target finds the pod of a request. It answers 404 itself.
+// target finds the pod of a request. If there is none, it answers 404.
 func (s *Server) target(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
 	p, ok := s.cfg.Pods.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if !ok {
@@ -34,7 +34,7 @@ func (s *Server) target(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) 
 	return p, true
 }
 
-// container finds the running container of a request. It answers 404 itself.
+// container finds the running container of a request. If there is none, it answers 404.
 func (s *Server) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *pod.Container, bool) {
 	p, ok := s.target(w, r)
 	if !ok {
@@ -49,7 +49,7 @@ func (s *Server) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *po
 	return nil, nil, false
 }
 
-// streamsOf reads which streams a client wants.
+// streamsOf parses which streams a client wants.
 func streamsOf(q url.Values) (Streams, error) {
 	s := Streams{Stdin: q.Get("input") == "1", Stdout: q.Get("output") == "1", Stderr: q.Get("error") == "1", TTY: q.Get("tty") == "1"}
 	if s.TTY {
@@ -81,7 +81,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, streamRequest{what: "exec", url: u, err: err, streams: streams})
 }
 
-// serveAttach answers /attach. Whether there is a terminal was decided when the container was made.
+// serveAttach answers /attach. The container's spec decides whether there is a terminal.
 func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 	streams, err := streamsOf(r.URL.Query())
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, streamRequest{what: "attach", url: u, err: err, streams: streams})
 }
 
-// streamRequest is a stream that the runtime has agreed to, or not.
+// streamRequest is a stream with the runtime's answer to it: a URL or an error.
 type streamRequest struct {
 	what    string
 	url     *url.URL
@@ -160,7 +160,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request) {
 	s.proxy(w, r, u)
 }
 
-// portsOf reads the ports that a WebSocket client forwards: it must name them at the beginning.
+// portsOf parses the ports that a WebSocket client forwards. The client must name them in the query.
 func portsOf(values []string) (ports []int32, err error) {
 	for _, v := range values {
 		for part := range strings.SplitSeq(v, ",") {
@@ -180,7 +180,7 @@ func portsOf(values []string) (ports []int32, err error) {
 	return ports, nil
 }
 
-// serveRun answers /run: a command run to its end, and what it wrote.
+// serveRun answers /run: it runs a command to its end and returns the output.
 func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 	cmd := r.URL.Query().Get("cmd")
 	if cmd == "" {
@@ -199,11 +199,11 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 		writeRuntimeError(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json") // what clients of it know, whatever the command wrote
+	w.Header().Set("Content-Type", "application/json") // clients expect this type, whatever the command wrote
 	_, _ = w.Write(out)                                // the client is gone: nothing to tell it
 }
 
-// writeRuntimeError gives the runtime's refusal a status of HTTP.
+// writeRuntimeError answers with the HTTP status that fits an error of the runtime.
 func writeRuntimeError(w http.ResponseWriter, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // the client is gone, or the server stops

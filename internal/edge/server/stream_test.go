@@ -76,7 +76,8 @@ func (f *fakeRuntime) execURL(_ context.Context, id string, cmd []string, s serv
 	return url.Parse(r.Url)
 }
 
-// asRuntime is the fake as the server's Runtime: the streaming server's methods have the same names.
+// asRuntime is the fake as the server's Runtime. It is a type of its own because methods of the streaming server have
+// the same names.
 type asRuntime struct{ f *fakeRuntime }
 
 func (a asRuntime) Exec(ctx context.Context, id string, cmd []string, s server.Streams) (*url.URL, error) {
@@ -103,7 +104,7 @@ func (a asRuntime) ExecSync(ctx context.Context, id string, cmd []string) ([]byt
 	return a.f.ExecSync(ctx, id, cmd)
 }
 
-// What the streaming server runs.
+// The streaming server calls these.
 
 func (f *fakeRuntime) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool, resize <-chan streamcommand.TerminalSize) error {
 	defer func() { f.ended <- cmd[0] }()
@@ -168,7 +169,7 @@ func streamBench(t *testing.T) (*bench, *fakeRuntime) {
 	return b, f
 }
 
-// executors are the ways in which clients reach a command.
+// executors returns the ways in which clients can run a command.
 func executors(t *testing.T, b *bench, path string) map[string]remotecommand.Executor {
 	t.Helper()
 	u, err := url.Parse(b.url + path)
@@ -190,7 +191,7 @@ func TestExec(t *testing.T) {
 	for _, c := range []struct {
 		name, query, stdin, out, err string
 		code                         int
-		noV4                         bool // v4 cannot say that stdin has ended
+		noV4                         bool // v4 cannot send the end of stdin
 	}{
 		{name: "stdin to its end", query: "command=cat" + in + out, stdin: strings.Repeat("hello ", 50_000), out: strings.Repeat("hello ", 50_000) + "[c1 end after 300000]", noV4: true},
 		{name: "both outputs", query: "command=both" + out + errOut, out: "to stdout", err: "to stderr"},
@@ -242,7 +243,7 @@ func (q *oneSize) Next() (size *remotecommand.TerminalSize) {
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)
-	// Whether there is a terminal is the container's affair, not the client's.
+	// The container's spec, not the client, decides whether there is a terminal.
 	for path, want := range map[string]string{
 		"/attach/ns/web/main?output=1&tty=1":       "attached to c1 tty=false ",
 		"/attach/ns/web/uid-1/term?output=1":       "attached to c2 tty=true ",
@@ -265,7 +266,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// A browser cannot set headers: its token is a subprotocol, which goes no further.
+// A browser cannot set headers, so its token is a subprotocol. The runtime does not get the token.
 func TestTokenAsSubprotocol(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)
@@ -330,7 +331,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 }
 
-// The runtime's streaming server may be away, answer nonsense, or send the client elsewhere.
+// The runtime's streaming server may be away, send a bad answer, or redirect the client.
 func TestBadStreamingServer(t *testing.T) {
 	t.Parallel()
 	var answer http.HandlerFunc
@@ -383,7 +384,7 @@ func TestBadStreamingServer(t *testing.T) {
 	}
 }
 
-// toURL sends every exec to one URL.
+// toURL is a runtime that sends every exec to one URL.
 type toURL struct {
 	asRuntime
 	u *url.URL
@@ -393,7 +394,7 @@ func (r toURL) Exec(context.Context, string, []string, server.Streams) (*url.URL
 	return r.u, nil
 }
 
-// When the client goes, the command's streams end; when the server ends, both do.
+// When the client disconnects, the command's streams end. When the server ends, both end.
 func TestStreamsEnd(t *testing.T) {
 	t.Parallel()
 	b, f := streamBench(t)
@@ -425,8 +426,8 @@ func TestStreamsEnd(t *testing.T) {
 		})
 		<-seen
 	}
-	b.stop()  // would not end if it waited for the streams
-	wg.Wait() // the clients have seen it
+	b.stop()  // it must not wait for the streams
+	wg.Wait() // the clients have noticed the end
 }
 
 // notify closes a channel at the first byte.

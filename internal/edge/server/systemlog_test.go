@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// What a pod with /var/log as a volume puts there is an error at once, and leads nowhere else.
+// A pod with /var/log as a volume may put anything there: the answer is an error at once, and never a file outside.
 func TestSystemLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -22,7 +22,7 @@ func TestSystemLogThatIsNoFile(t *testing.T) {
 	admin := b.client(nil, "token-admin")
 	for i, thing := range plant.Things() {
 		if thing.Name == "directory" {
-			continue // is shown
+			continue // served
 		}
 		t.Run(thing.Name, func(t *testing.T) {
 			name := fmt.Sprint("planted-", i)
@@ -32,7 +32,7 @@ func TestSystemLogThatIsNoFile(t *testing.T) {
 					got := b.do(admin, "GET", b.url+"/logs/"+path)
 					want := http.StatusBadRequest
 					if strings.HasSuffix(path, "/x") && !strings.HasPrefix(thing.Name, "link") {
-						want = http.StatusInternalServerError // a path below what is no directory
+						want = http.StatusInternalServerError // a path below something that is not a directory
 					}
 					if got.status != want || contains(got.body, "secret") {
 						t.Errorf("GET /logs/%s: %d %q, want %d", path, got.status, got.body, want)
@@ -82,7 +82,7 @@ func TestSystemLogDirectories(t *testing.T) {
 	}
 }
 
-// A pod that puts something else in the place of its log gets an answer at once, and no other pod's log.
+// A pod may replace its log by something else: the client gets an answer at once, and never another pod's log.
 func TestContainerLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")

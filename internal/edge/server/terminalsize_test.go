@@ -10,7 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// A client that sends terminal sizes for a command without a terminal does not lose what it sends after them.
+// If a client sends terminal sizes for a command without a terminal, its later messages still arrive.
 func TestTerminalSizeWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	b, _ := streamBench(t)

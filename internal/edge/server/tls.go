@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// ClientCAs is the file of certificates that sign client certificates. A change of the file is seen by the next
-// handshake or request, a second later at most; nothing watches it in between. A file that turned bad or went
-// away leaves the last good one in force. Methods may be called concurrently.
+// ClientCAs holds the certificates that sign client certificates, from a file. It notices a change of the file at the
+// next handshake or request, at most once a second; nothing watches the file in between. If the file becomes bad or
+// disappears, the last good certificates stay in use. Methods may be called concurrently.
 type ClientCAs struct {
 	path  string
 	log   *slog.Logger
-	fixed bool // the file is read once only
+	fixed bool // read the file only once
 
 	mu      sync.Mutex
 	pool    *x509.CertPool
@@ -40,7 +40,7 @@ func LoadClientCAs(path string, log *slog.Logger) (*ClientCAs, error) {
 	return c, nil
 }
 
-// FixedClientCAs reads the file once: later changes of it are not seen.
+// FixedClientCAs reads the file once and ignores later changes.
 func FixedClientCAs(path string) (*ClientCAs, error) {
 	c := &ClientCAs{path: path, fixed: true}
 	if err := c.read(); err != nil {
@@ -49,7 +49,7 @@ func FixedClientCAs(path string) (*ClientCAs, error) {
 	return c, nil
 }
 
-// Pool returns the certificates of the file. It is another one only when they changed.
+// Pool returns the certificates of the file. It returns another pool only after they changed.
 func (c *ClientCAs) Pool() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *ClientCAs) Pool() *x509.CertPool {
 		c.checked = now
 		if err := c.read(); err != nil && err.Error() != c.warned {
 			c.warned = err.Error()
-			c.log.Warn("client CA file is not readable; the certificates read before stay in force", "err", err)
+			c.log.Warn("cannot read client CA file; the certificates read before stay in use", "err", err)
 		}
 	}
 	return c.pool
@@ -82,20 +82,21 @@ func (c *ClientCAs) read() error {
 	return nil
 }
 
-// TLSConfig says how the server speaks TLS.
+// TLSConfig configures the server's TLS.
 type TLSConfig struct {
-	// MinVersion, CipherSuites and Curves are as crypto/tls has them; zero: TLS 1.2 and Go's own choice.
+	// MinVersion, CipherSuites and Curves have the meaning of crypto/tls; zero: TLS 1.2 and Go's own choice.
 	MinVersion   uint16
 	CipherSuites []uint16
 	Curves       []tls.CurveID
-	// GetCertificate returns the serving certificate of the moment.
+	// GetCertificate returns the current serving certificate.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// ClientCAs are named to clients, so that they know which certificate to send; nil: none is asked for.
+	// ClientCAs are sent to clients, so that they know which certificate to use; nil: the server requests no
+	// certificate.
 	ClientCAs *ClientCAs
 }
 
-// New returns a configuration for a listener. Client certificates are asked for and not checked by it: a bad one gets
-// 401 as every other bad credential does.
+// New returns a configuration for a listener. The handshake requests client certificates and does not check them: a bad
+// one gets 401, like every other bad credential.
 func (t TLSConfig) New() *tls.Config {
 	base := &tls.Config{
 		MinVersion:       max(t.MinVersion, tls.VersionTLS12),
@@ -111,7 +112,7 @@ func (t TLSConfig) New() *tls.Config {
 		return base
 	}
 	base.ClientAuth = tls.RequestClientCert
-	// One configuration for each state of the file, so that sessions can be resumed.
+	// There is one configuration for each state of the file, so that clients can resume sessions.
 	var mu sync.Mutex
 	var current *tls.Config
 	outer := base.Clone()
@@ -128,8 +129,8 @@ func (t TLSConfig) New() *tls.Config {
 	return outer
 }
 
-// ParseTLS reads tlsMinVersion and tlsCipherSuites of KubeletConfiguration: VersionTLS12, and IANA names. Empty means
-// the default.
+// ParseTLS parses tlsMinVersion and tlsCipherSuites of KubeletConfiguration: VersionTLS12 and the like, and IANA names.
+// Empty means the default.
 func ParseTLS(minVersion string, cipherSuites []string) (version uint16, suites []uint16, err error) {
 	switch minVersion {
 	case "":
@@ -159,7 +160,7 @@ func ParseTLS(minVersion string, cipherSuites []string) (version uint16, suites 
 	return version, suites, nil
 }
 
-// alias is the name that crypto/tls has for a suite that is also known by a shorter one.
+// alias returns the name that crypto/tls uses for a suite that also has a shorter name.
 func alias(name string) string {
 	switch name {
 	case "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305":

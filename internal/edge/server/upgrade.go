@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// The bounds of a stream's beginning and end.
+// These bound the beginning and the end of a stream.
 const (
 	dialTimeout    = 10 * time.Second
 	answerTimeout  = 30 * time.Second
-	maxRefusal     = 64 << 10        // bytes of a refusal that are passed on
-	lingerAfterEnd = 2 * time.Second // for a client to take what the runtime wrote last
+	maxRefusal     = 64 << 10        // bytes of a refusal that the client gets
+	lingerAfterEnd = 2 * time.Second // time for a client to read the runtime's last output
 )
 
-// dialFunc connects to the host of a URL, with TLS where it says https.
+// dialFunc connects to the host of a URL, with TLS if the scheme is https.
 type dialFunc func(ctx context.Context, u *url.URL) (net.Conn, error)
 
 func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
@@ -45,7 +45,7 @@ func dialURL(ctx context.Context, u *url.URL) (net.Conn, error) {
 // upstream is a connection to the runtime's streaming server after its answer.
 type upstream struct {
 	net.Conn
-	in     io.Reader // what comes after the answer
+	in     io.Reader // the bytes after the answer
 	answer *http.Response
 }
 
@@ -78,7 +78,7 @@ func (s *Server) ask(ctx context.Context, to *url.URL, method string, header htt
 	return &upstream{Conn: cutConn{conn, stop}, in: in, answer: answer}, nil
 }
 
-// cutConn is a connection that something cuts; once it is closed, nothing has to.
+// cutConn is a connection with a function that closes it when a context ends. Close disarms that function.
 type cutConn struct {
 	net.Conn
 	stop func() bool
@@ -95,7 +95,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		http.Error(w, "Upgrade request required", http.StatusBadRequest)
 		return
 	}
-	// Only what the upgrade is made of goes on: no credentials, no cookies.
+	// Only headers that the upgrade needs go to the runtime: no credentials, no cookies.
 	header := http.Header{"Connection": {"Upgrade"}}
 	for name, values := range r.Header {
 		if name == "Upgrade" || name == "X-Stream-Protocol-Version" || strings.HasPrefix(name, "Sec-Websocket-") || name == "Origin" {
@@ -108,13 +108,13 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	if !agreed(w, up, err) {
 		return
 	}
-	defer up.Close() //nolint:errcheck // both sides are done with it
+	defer up.Close() //nolint:errcheck // both sides have ended
 	conn, early, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		http.Error(w, fmt.Sprintf("unable to upgrade: %v", err), http.StatusInternalServerError)
 		return
 	}
-	defer conn.Close() //nolint:errcheck // both sides are done with it
+	defer conn.Close() //nolint:errcheck // both sides have ended
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	if err := writeSwitch(conn, up.answer.Header); err != nil {
@@ -126,7 +126,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	join(conn, metered{early.Reader, meterOf(isWebSocket(r)), used}, up)
 }
 
-// agreed reports whether the runtime, asked for up, has upgraded the connection; if not, the client has its answer.
+// agreed reports whether the runtime has upgraded the connection. If not, it has answered the client.
 func agreed(w http.ResponseWriter, up *upstream, err error) bool {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -151,7 +151,8 @@ func writeSwitch(w io.Writer, header http.Header) error {
 	return b.Flush()
 }
 
-// refuse passes on an answer that is no upgrade. A redirect is not followed and not told: the URL is the runtime's.
+// refuse passes the runtime's refusal on to the client. It neither follows nor shows a redirect, because the client
+// must not learn the runtime's URLs.
 func refuse(w http.ResponseWriter, answer *http.Response) {
 	defer answer.Body.Close() //nolint:errcheck // only read
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 {
@@ -165,22 +166,22 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 	}
 	code := answer.StatusCode
 	if code < 300 {
-		code = http.StatusBadGateway // it agreed to something that nobody asked for
+		code = http.StatusBadGateway // success without the upgrade that was requested
 	}
 	w.WriteHeader(code)
 	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // the client is gone: nothing to tell it
 }
 
 // join copies between two connections until one side ends, then ends the other. Both directions have ended when it
-// returns. in is what the client sent already.
+// returns. in reads from the client, beginning with what the client has sent already.
 func join(client net.Conn, in io.Reader, up *upstream) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, _ = io.Copy(up.Conn, in) // how a stream ends is its protocol's affair
+		_, _ = io.Copy(up.Conn, in) // the stream's protocol itself reports errors
 		_ = up.Close()
 	})
 	_, _ = io.Copy(client, up)
-	// The runtime has ended. To close at once could lose what the client has not yet read.
+	// The runtime has ended. Closing at once could lose output that the client has not read yet.
 	if c, ok := client.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
 		_ = client.SetReadDeadline(time.Now().Add(lingerAfterEnd))
@@ -190,7 +191,7 @@ func join(client net.Conn, in io.Reader, up *upstream) {
 	wg.Wait()
 }
 
-// isUpgrade reports whether a request asks for another protocol.
+// isUpgrade reports whether a request wants to switch to another protocol.
 func isUpgrade(r *http.Request) bool {
 	for _, v := range r.Header.Values("Connection") {
 		for part := range strings.SplitSeq(v, ",") {
@@ -202,12 +203,12 @@ func isUpgrade(r *http.Request) bool {
 	return false
 }
 
-// isWebSocket reports whether a request asks for a WebSocket.
+// isWebSocket reports whether a request wants to switch to WebSocket.
 func isWebSocket(r *http.Request) bool {
 	return isUpgrade(r) && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
-// subprotocols are those that a WebSocket client offers.
+// subprotocols lists the subprotocols that a WebSocket client offers.
 func subprotocols(r *http.Request) (list []string) {
 	for _, v := range r.Header.Values("Sec-Websocket-Protocol") {
 		for part := range strings.SplitSeq(v, ",") {

@@ -27,24 +27,24 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// The names and numbers of the two WebSocket protocols that are translated.
+// Names and limits of the two WebSocket protocols that the server translates.
 const (
-	tunnelPrefix = "SPDY/3.1+" // + a port-forward protocol of SPDY: its bytes in binary messages
+	tunnelPrefix = "SPDY/3.1+" // followed by a port-forward protocol of SPDY, whose bytes go in binary messages
 	tunnelSuffix = ".k8s.io"
 
-	// maxMessage bounds a message of a client; those of kubectl have 32 KiB at most.
+	// maxMessage bounds a message of a client. Messages of kubectl have at most 32 KiB.
 	maxMessage    = 1 << 20
 	socketBuffer  = 32 << 10
 	pingUpstream  = 5 * time.Second
 	lastWordsTime = 5 * time.Second
 )
 
-// speaksV5 reports whether a client offers v5.channel.k8s.io, which streaming servers of runtimes do not know.
+// speaksV5 reports whether a client offers v5.channel.k8s.io, which the streaming servers of runtimes do not speak.
 func speaksV5(r *http.Request) bool {
 	return isWebSocket(r) && slices.Contains(subprotocols(r), remoteproto.StreamProtocolV5Name)
 }
 
-// tunnelled are the port-forward protocols that a client wants to speak in SPDY through a WebSocket.
+// tunnelled lists the port-forward protocols that a client offers to speak in SPDY through a WebSocket.
 func tunnelled(r *http.Request) (list []string) {
 	if !isWebSocket(r) {
 		return nil
@@ -57,15 +57,15 @@ func tunnelled(r *http.Request) (list []string) {
 	return list
 }
 
-// askSPDY asks the runtime for SPDY with one of the protocols.
+// askSPDY asks the runtime to switch to SPDY with one of the protocols.
 func (s *Server) askSPDY(ctx context.Context, to *url.URL, protocols []string) (*upstream, error) {
 	return s.ask(ctx, to, http.MethodPost, http.Header{
 		"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": protocols,
 	})
 }
 
-// accept turns the client's request into a WebSocket. It has answered when it fails. Origins are the guard's affair: see
-// crossOrigin.
+// accept upgrades the client's request to a WebSocket. If it fails, it has answered the request. It does not check the
+// origin, because guard does (crossOrigin).
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	up := websocket.Upgrader{
 		Subprotocols: []string{protocol}, CheckOrigin: func(*http.Request) bool { return true },
@@ -87,7 +87,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 	if !agreed(w, up, err) {
 		return
 	}
-	defer up.Close() //nolint:errcheck // both sides are done with it
+	defer up.Close() //nolint:errcheck // both sides have ended
 	protocol := up.answer.Header.Get("X-Stream-Protocol-Version")
 	if !slices.Contains(protocols, protocol) {
 		http.Error(w, fmt.Sprintf("the container runtime chose protocol %q, not one of %q", protocol, protocols), http.StatusBadGateway)
@@ -98,7 +98,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 		return
 	}
 	client := &socketConn{Conn: ws.NetConn(), ws: ws}
-	defer client.Close() //nolint:errcheck // both sides are done with it
+	defer client.Close() //nolint:errcheck // both sides have ended
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
 	used, done := watchIdle(s.cfg.StreamIdle, cancel)
@@ -107,7 +107,7 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, pro
 	join(client, metered{client, meterOf(false), used}, up)
 }
 
-// socketConn is the byte stream in the binary messages of a WebSocket.
+// socketConn reads and writes a byte stream as binary messages of a WebSocket.
 type socketConn struct {
 	net.Conn
 	ws      *websocket.Conn
@@ -147,13 +147,13 @@ func (c *socketConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// CloseWrite says goodbye; the client answers with its own.
+// CloseWrite sends a close message; the client answers with its own.
 func (c *socketConn) CloseWrite() error {
 	return c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
 		time.Now().Add(lastWordsTime))
 }
 
-// translate serves a client of v5.channel.k8s.io from the runtime's SPDY.
+// translate connects a client of v5.channel.k8s.io with the runtime's SPDY.
 func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamRequest) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -161,7 +161,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	if !agreed(w, up, err) {
 		return
 	}
-	defer up.Close() //nolint:errcheck // both sides are done with it
+	defer up.Close() //nolint:errcheck // both sides have ended
 	ws, err := accept(w, r, remoteproto.StreamProtocolV5Name)
 	if err != nil {
 		return
@@ -178,7 +178,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	defer wg.Wait()
 	defer c.close()
 	wg.Go(func() {
-		defer cancel() // the client is gone: the command's streams end
+		defer cancel() // when the client is gone, the command's streams end
 		c.receive()
 	})
 	executor, err := remotecommand.NewSPDYExecutorForProtocols(&given{up}, spdyclient.NewUpgraderForStreaming(&given{up}), http.MethodPost, q.url, remoteproto.StreamProtocolV4Name)
@@ -191,7 +191,7 @@ func (s *Server) translate(w http.ResponseWriter, r *http.Request, q streamReque
 	c.end(err)
 }
 
-// given makes client-go speak SPDY over a connection that is made already.
+// given makes client-go speak SPDY over an existing connection.
 type given struct{ up *upstream }
 
 func (g *given) RoundTrip(*http.Request) (*http.Response, error) { return g.up.answer, nil }
@@ -200,13 +200,14 @@ func (g *given) NewConnection(*http.Response) (httpstream.Connection, error) {
 	return spdy.NewClientConnectionWithPings(g.up, pingUpstream)
 }
 
-// channels are the streams of a command in the messages of a WebSocket: the first byte of each says which.
+// channels carries the streams of a command in the messages of a WebSocket. The first byte of a message names the
+// stream.
 type channels struct {
 	ws      *websocket.Conn
 	streams Streams
 	used    *idle
 	done    chan struct{} // closed by close
-	gone    chan struct{} // closed when the client sends no more
+	gone    chan struct{} // closed when the client will send nothing more
 	once    sync.Once
 
 	stdinR *io.PipeReader
@@ -246,7 +247,7 @@ func (c *channels) start() error {
 	return c.send(channel, nil)
 }
 
-// options are the streams as client-go wants them.
+// options returns the streams in the form that client-go needs.
 func (c *channels) options() remotecommand.StreamOptions {
 	o := remotecommand.StreamOptions{Tty: c.streams.TTY}
 	if c.streams.Stdin {
@@ -279,14 +280,14 @@ func (c *channels) receive() {
 		c.used.touch()
 		switch data := m[1:]; m[0] {
 		case remoteproto.StreamStdIn:
-			// A command that reads no more has closed the pipe; its end is told by the status.
+			// The pipe is closed if the command no longer reads its input. Its end goes to the client as a status.
 			if c.streams.Stdin && len(data) > 0 {
 				_, _ = c.stdinW.Write(data)
 			}
 		case remoteproto.StreamResize:
 			var size remotecommand.TerminalSize
 			if !c.streams.TTY || json.NewDecoder(bytes.NewReader(data)).Decode(&size) != nil {
-				continue // without a terminal nobody would take it, and what comes after it would wait
+				continue // without a terminal nobody reads sizes, and the messages after this one would wait
 			}
 			select {
 			case c.sizes <- size:
@@ -295,18 +296,19 @@ func (c *channels) receive() {
 			}
 		case remoteproto.StreamClose:
 			if len(data) == 1 && data[0] == remoteproto.StreamStdIn {
-				_ = c.stdinW.Close() // what v5 is for: the end of stdin
+				_ = c.stdinW.Close() // only v5 can send the end of stdin
 			}
 		}
 	}
 }
 
-// send writes one message, for as long as the client takes.
+// send writes one message. It waits as long as the client takes to read it.
 func (c *channels) send(channel byte, data []byte) error {
 	return c.sendUntil(time.Time{}, channel, data)
 }
 
-// sendUntil writes one message, and ends one that is being written, by a deadline; zero: none.
+// sendUntil writes one message by a deadline (zero: none). The deadline also ends a write of another message that is in
+// flight.
 func (c *channels) sendUntil(end time.Time, channel byte, data []byte) error {
 	if !end.IsZero() {
 		_ = c.ws.NetConn().SetWriteDeadline(end)
@@ -328,7 +330,7 @@ func (c *channels) sendUntil(end time.Time, channel byte, data []byte) error {
 	return m.Close()
 }
 
-// end tells how the command ended and says goodbye.
+// end sends the command's result and a close message.
 func (c *channels) end(err error) {
 	b, jerr := json.Marshal(statusOf(err))
 	if jerr != nil {
@@ -339,18 +341,18 @@ func (c *channels) end(err error) {
 	}
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
 		time.Now().Add(lastWordsTime))
-	// The client takes it and closes; to close at once could lose it.
+	// The client reads the result and closes. Closing at once here could lose the result.
 	_ = c.ws.SetReadDeadline(time.Now().Add(lingerAfterEnd))
-	_ = c.stdinR.Close() // what the client still sends goes nowhere
+	_ = c.stdinR.Close() // discard further input
 	t := time.NewTimer(lingerAfterEnd)
 	defer t.Stop()
 	select {
 	case <-c.gone:
-	case <-t.C: // it waits to send a size that nobody takes
+	case <-t.C: // receive waits to hand on a size that nobody reads
 	}
 }
 
-// statusOf is the end of a command as the error channel tells it.
+// statusOf returns the status that the error channel sends for the end of a command.
 func statusOf(err error) metav1.Status {
 	var exit exec.CodeExitError
 	var status *apierrors.StatusError
@@ -384,7 +386,7 @@ func (w channelWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sizeQueue hands on the sizes of the terminal.
+// sizeQueue gives the terminal's sizes to client-go.
 type sizeQueue struct{ c *channels }
 
 func (q sizeQueue) Next() *remotecommand.TerminalSize {

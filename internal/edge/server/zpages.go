@@ -15,12 +15,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The group of the objects that /flagz and /statusz answer with, and its versions, the newest first.
+// The API group of the objects that /flagz and /statusz answer with, and its versions, the newest first.
 const zGroup = "config.k8s.io"
 
 var zVersions = []string{"v1beta1", "v1alpha1"}
 
-// component is what the pages call the process: what runs is a kubelet to those who read them.
+// component is the name of the process on these pages. It is the name that readers of a kubelet's pages expect.
 const component = "kubelet"
 
 // flagz is the object that /flagz answers with.
@@ -56,7 +56,7 @@ func (s *Server) serveFlagz(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveStatusz answers /statusz: since when, how long, what version, which paths.
+// serveStatusz answers /statusz: start time, uptime, versions and paths.
 func (s *Server) serveStatusz(w http.ResponseWriter, r *http.Request) {
 	src := &s.cfg.Sources
 	z := statusz{
@@ -75,7 +75,7 @@ func (s *Server) serveStatusz(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// paths are the first elements of what is served here.
+// paths lists the first elements of all paths that the server has.
 func (s *Server) paths() []string {
 	set := map[string]bool{}
 	for _, rt := range append(s.openRoutes(), s.guardedRoutes()...) {
@@ -87,7 +87,7 @@ func (s *Server) paths() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// serveZ answers with text, or with an object where the client asks for one of a version:
+// serveZ answers with text, or with an object if the client accepts one of its versions:
 // Accept: application/json;g=config.k8s.io;v=v1beta1;as=Statusz.
 func serveZ(w http.ResponseWriter, r *http.Request, kind string, head *metav1.TypeMeta, object any, text func()) {
 	media, version, ok := negotiateZ(r.Header.Values("Accept"), kind)
@@ -117,7 +117,7 @@ func serveZ(w http.ResponseWriter, r *http.Request, kind string, head *metav1.Ty
 	_, _ = w.Write(body) // the client is gone: nothing to tell it
 }
 
-// negotiateZ returns the first of the client's media types that is served: a version, or "" for text.
+// negotiateZ returns the first of the client's media types that the page has, with a version, or with "" for text.
 func negotiateZ(accept []string, kind string) (media, version string, ok bool) {
 	asked := false
 	for _, h := range accept {
@@ -136,7 +136,7 @@ func negotiateZ(accept []string, kind string) (media, version string, ok bool) {
 					return "", "", true
 				}
 			case "application/json", "application/yaml":
-				// The names of parameters are lower case, their values are as they were sent.
+				// mime.ParseMediaType makes the names of parameters lower case and keeps their values.
 				if p["g"] == zGroup && p["as"] == kind && slices.Contains(zVersions, p["v"]) {
 					return media, p["v"], true
 				}

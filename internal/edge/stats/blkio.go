@@ -10,19 +10,19 @@ import (
 
 // ioUsage is what a group read from and wrote to one device.
 type ioUsage struct {
-	device                                  string // as /dev has it
+	device                                  string // its path in /dev
 	major, minor                            string
 	bytes                                   []operation // in the kernel's order
 	readBytes, writtenBytes, reads, written uint64
 }
 
-// operation is a kind of I/O, as the kernel of v1 calls it: Read, Write, Sync, Async, Discard, Total.
+// operation is a kind of I/O by its name in control groups v1: Read, Write, Sync, Async, Discard, Total.
 type operation struct {
 	name  string
 	bytes uint64
 }
 
-// maxDevices bounds the rows of a group: the metrics of a machine with more devices have the first.
+// maxDevices bounds the rows of a group. On a machine with more devices, the metrics show the first ones.
 const maxDevices = 256
 
 // io reads what the group read and wrote, by device.
@@ -69,7 +69,7 @@ func (r *reader) io() []ioUsage {
 	return out
 }
 
-// blkio reads "8:0 Read 4096", by device and operation; the sum over all devices has no device.
+// blkio reads lines such as "8:0 Read 4096". It skips the sum over all devices, which has no device.
 func (r *reader) blkio(file string, row func(number, operation string, n uint64)) {
 	text, _ := r.text("blkio", file)
 	for line := range strings.Lines(text) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// labels of one row, in the order container, id, image, name, namespace, pod.
+// labels are the labels of one row, in the order container, id, image, name, namespace, pod.
 type labels [6]string
 
 func (l labels) with(extra ...string) []string { return append(slices.Clone(l[:]), extra...) }
@@ -17,7 +17,7 @@ func (s *Stats) cadvisorMetrics(ctx context.Context, out sink) {
 	failed := 0.0
 	if err != nil {
 		failed = 1
-		s.cfg.Log.Warn("metrics are incomplete: " + err.Error())
+		s.cfg.Log.Warn("metrics are incomplete", "err", err)
 	}
 	out.put(f.containerError, time.Time{}, failed)
 	s.machineMetrics(f, out)
@@ -57,7 +57,7 @@ func (s *Stats) machineMetrics(f *cadvisorFamilies, out sink) {
 	out.put(f.version, time.Time{}, 1, m.KernelVersion, m.OSImage, "", s.cfg.Version, "")
 }
 
-// scene is what one scrape of /metrics/cadvisor works with.
+// scene holds the data of one scrape of /metrics/cadvisor.
 type scene struct {
 	f     *cadvisorFamilies
 	out   sink
@@ -67,7 +67,7 @@ type scene struct {
 
 func (v *scene) pod(p *podReading) {
 	group := p.group
-	if group == "" { // a node without control groups still tells its pods apart
+	if group == "" { // without control groups, each pod still needs an id of its own
 		group = "/pod" + string(p.ref.UID)
 	}
 	v.group(group, &p.usage, labels{1: group, 4: p.ref.Namespace, 5: p.ref.Name}, p.created)
@@ -85,7 +85,7 @@ func (v *scene) pod(p *podReading) {
 			started = c.created
 		}
 		v.group(id, &c.usage, l, started)
-		if c.name == "" && !p.hostNetwork { // the network is the sandbox's
+		if c.name == "" && !p.hostNetwork { // the network belongs to the sandbox
 			v.network(p.network, l)
 		}
 		if c.writable != nil {
@@ -94,13 +94,13 @@ func (v *scene) pod(p *podReading) {
 			if space := v.disks.space(device); space != nil {
 				v.out.opt(v.f.fsLimit, v.r.at, space.CapacityBytes, 1, l.with(device)...)
 			}
-			// Of a container, the total is what it uses: dashboards know it so.
+			// For a container, this metric shows the used inodes: dashboards expect that.
 			v.out.opt(v.f.fsInodes, v.r.at, value(c.writable.GetInodesUsed()), 1, l.with(device)...)
 		}
 	}
 }
 
-// group tells all that is known of one control group.
+// group writes all metrics of one control group.
 func (v *scene) group(group string, u *usage, l labels, started time.Time) {
 	f, out, at := v.f, v.out, v.r.at
 	if u.cpu == nil && u.memory == nil {
@@ -241,7 +241,7 @@ func (v *scene) network(devices []device, l labels) {
 	}
 }
 
-// rootDisk is the filesystem that the agent's directory lies on.
+// rootDisk writes the metrics of the filesystem that the agent's directory lies on.
 func (v *scene) rootDisk(l labels) {
 	dir := v.disks.s.cfg.RootDir
 	space := v.disks.space(dir)

@@ -15,22 +15,23 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// MetricsConfig is what the catalogue needs. Registerer and NodeName are required.
+// MetricsConfig configures Metrics. Registerer and NodeName are required.
 type MetricsConfig struct {
 	Registerer prometheus.Registerer
 	NodeName   string
-	Version    string // of Kubernetes, for kubernetes_build_info
+	Version    string // the Kubernetes version, for kubernetes_build_info
 	// Pods are counted when the metrics are read; nil: kubelet_running_pods is absent.
 	Pods Pods
-	// Process adds process_* and go_*, which speak of the whole process: once per process.
+	// Process adds process_* and go_*, which describe the whole process. Set it for only one agent of a process.
 	Process bool
-	// PullRecords counts, when the metrics are read, the intents and records of image pulls that are on disk; nil: they are absent.
+	// PullRecords counts the intents and records of image pulls on disk. It is called when the metrics are read; nil:
+	// they are absent.
 	PullRecords func() (intents, records int)
 }
 
-// Metrics is the agent's own account, under the names that the field's dashboards and alerts know. Its methods may be
-// called concurrently and never block; other packages receive it through interfaces of their own. The methods of a nil *Metrics
-// do nothing.
+// Metrics holds the agent's own metrics, under the names that the usual dashboards and alerts know. Its methods may be
+// called concurrently and never block. Other packages use it through interfaces of their own. The methods of a nil
+// *Metrics do nothing.
 type Metrics struct {
 	podStart, podWorkerStart, podStatusSync prometheus.Histogram
 	podWorker                               *prometheus.HistogramVec
@@ -51,7 +52,7 @@ type Metrics struct {
 	probeLate                               *prometheus.HistogramVec
 }
 
-// NewMetrics registers the catalogue.
+// NewMetrics makes the metrics and registers them.
 func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	m := &Metrics{}
 	m.makePods()
@@ -107,7 +108,7 @@ func (m *Metrics) makeRuntime() {
 	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds of a relist", prometheus.DefBuckets)
 	m.relistInterval = histogram("kubelet_pleg_relist_interval_seconds", "Seconds between relists", prometheus.DefBuckets)
 	m.lastSeen = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "When a relist last ended well, in seconds since the epoch"})
-	// It stays 0: an event only marks a pod, and a mark is never dropped. Dashboards look for it.
+	// It stays 0: an event only marks a pod for inspection, and no mark is ever dropped. Dashboards expect the metric.
 	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Events that were dropped; there are none"})
 	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")
@@ -135,7 +136,7 @@ func named(node string) prometheus.Collector {
 	return g
 }
 
-// buildInfo splits v1.36.3+wherry.0.1.0 as Kubernetes does.
+// buildInfo makes kubernetes_build_info. It splits v1.36.3+wherry.0.1.0 as Kubernetes does.
 func buildInfo(version string) prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_build_info", Help: "Always 1; the labels are what one asks for"},
 		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
@@ -151,7 +152,7 @@ func countPullRecords(count func() (intents, records int), out sink) {
 	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pulledrecords", "Images on disk whose pulls are recorded"), time.Time{}, float64(records))
 }
 
-// countRunning counts when asked, so nothing has to be kept in step.
+// countRunning counts when the metrics are read, so that no counter has to follow every change.
 func countRunning(pods Pods, out sink) {
 	running := newFamily(prometheus.GaugeValue, "kubelet_running_pods", "Pods that have a running sandbox")
 	states := newFamily(prometheus.GaugeValue, "kubelet_running_containers", "Containers by state", "container_state")
@@ -170,35 +171,37 @@ func countRunning(pods Pods, out sink) {
 	}
 }
 
-// PodStarted notes a pod whose containers run, and how long that took.
+// PodStarted records how long a pod took until its containers ran.
 func (m *Metrics) PodStarted(took time.Duration) {
 	if m != nil {
 		m.podStart.Observe(took.Seconds())
 	}
 }
 
-// WorkerStarted notes how long a new pod waited for its first turn.
+// WorkerStarted records how long a new pod waited for its first turn.
 func (m *Metrics) WorkerStarted(waited time.Duration) {
 	if m != nil {
 		m.podWorkerStart.Observe(waited.Seconds())
 	}
 }
 
-// Turn notes a worker's turn; operation is create (the first of a pod), sync, kill (while it ends) or terminated.
+// Turn records a worker's turn. Operation is create (the first turn of a pod), sync, kill (while the pod ends) or
+// terminated.
 func (m *Metrics) Turn(operation string, took time.Duration) {
 	if m != nil {
 		m.podWorker.WithLabelValues(operation).Observe(took.Seconds())
 	}
 }
 
-// StatusSent notes a status that the API acknowledged.
+// StatusSent records how long it took until the API acknowledged a status.
 func (m *Metrics) StatusSent(took time.Duration) {
 	if m != nil {
 		m.podStatusSync.Observe(took.Seconds())
 	}
 }
 
-// Relisted notes a relist: when it ended, how long it took, how long after the one before it began (zero: the first).
+// Relisted records a relist: when it ended, how long it took, and how long after the previous one it began (zero: it is
+// the first).
 func (m *Metrics) Relisted(at time.Time, took, interval time.Duration) {
 	if m == nil {
 		return
@@ -210,7 +213,7 @@ func (m *Metrics) Relisted(at time.Time, took, interval time.Duration) {
 	m.lastSeen.Set(float64(at.UnixNano()) / second)
 }
 
-// SandboxStarted notes that a sandbox was asked for, with a user namespace of its own or not.
+// SandboxStarted records a call to start a sandbox. own: the sandbox has a user namespace of its own.
 func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, err error) {
 	if m == nil {
 		return
@@ -230,9 +233,9 @@ func (m *Metrics) SandboxStarted(handler string, own bool, took time.Duration, e
 	}
 }
 
-// ContainerStarted notes a container that was created and started, or failed with a reason such as
-// CreateContainerError. kind is container, init_container or ephemeral_container; own: it is the first try in a pod with a
-// user namespace.
+// ContainerStarted records that a container was created and started, or failed with a reason such as
+// CreateContainerError. kind is container, init_container or ephemeral_container. own: it is the first try in a pod
+// with a user namespace.
 func (m *Metrics) ContainerStarted(kind string, own bool, reason string) {
 	if m == nil {
 		return
@@ -246,9 +249,9 @@ func (m *Metrics) ContainerStarted(kind string, own bool, reason string) {
 	}
 }
 
-// ContainerEnded notes a container that ended, with the reason that its status has, such as Completed or OOMKilled. Codes that
-// no process can end with and reasons that are a runtime's own count as other: each pair of them is a series, for as long as
-// the agent lives.
+// ContainerEnded records that a container ended, with the reason in its status, such as Completed or OOMKilled. Exit
+// codes that no process can have, and reasons that only one runtime uses, count as "other", because each pair of code
+// and reason is a series for as long as the agent lives.
 func (m *Metrics) ContainerEnded(kind string, exitCode int32, reason string) {
 	if m == nil {
 		return
@@ -260,10 +263,11 @@ func (m *Metrics) ContainerEnded(kind string, exitCode int32, reason string) {
 	m.endedContainers.WithLabelValues(kind, code, endReason(reason)).Inc()
 }
 
-// other is the label of what has none of its own.
+// other is the label of values that have no label of their own.
 const other = "other"
 
-// endReason is the label of a reason that a container ended for: those of Kubernetes and of the common runtimes are kept.
+// endReason returns the label for the reason of a container's end. It keeps the reasons of Kubernetes and of the common
+// runtimes.
 func endReason(reason string) string {
 	switch reason {
 	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted",
@@ -273,43 +277,44 @@ func endReason(reason string) string {
 	return other
 }
 
-// ImagePulled notes a pull; bytes is the image's size.
+// ImagePulled records a pull; bytes is the image's size.
 func (m *Metrics) ImagePulled(bytes uint64, took time.Duration) {
 	if m != nil {
 		m.pull.WithLabelValues(sizeBucket(bytes)).Observe(took.Seconds())
 	}
 }
 
-// ImageEnsured notes an image that a pod asked for: whether it was present and had to be pulled, as true, false or unknown.
+// ImageEnsured records that a pod needed an image: whether it was present, and whether it had to be pulled, as true,
+// false or unknown.
 func (m *Metrics) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
 	if m != nil {
 		m.ensured.WithLabelValues(strings.ToLower(string(policy)), present, pulled).Inc()
 	}
 }
 
-// ImageVerified notes what came of asking whether a pod may use an image that is present.
+// ImageVerified records the result of a check whether a pod may use a present image.
 func (m *Metrics) ImageVerified(result string) {
 	if m != nil {
 		m.verified.WithLabelValues(result).Inc()
 	}
 }
 
-// ProbeBegan notes how late a probe began; kind is Liveness, Readiness or Startup.
+// ProbeBegan records how late a probe began; kind is Liveness, Readiness or Startup.
 func (m *Metrics) ProbeBegan(kind string, late time.Duration) {
 	if m != nil {
 		m.probeLate.WithLabelValues(kind).Observe(late.Seconds())
 	}
 }
 
-// Evicted notes a pod evicted for a signal such as memory.available.
+// Evicted records that a pod was evicted for a signal such as memory.available.
 func (m *Metrics) Evicted(signal string) {
 	if m != nil {
 		m.evictions.WithLabelValues(signal).Inc()
 	}
 }
 
-// Rejected notes a pod that was not admitted, with the reason that its status has. A reason that names a resource of the
-// cluster's own counts as OutOfExtendedResources, so that there are never many.
+// Rejected records that a pod was not admitted, with the reason in its status. A reason that names a custom resource of
+// the cluster counts as OutOfExtendedResources, so that there are never many series.
 func (m *Metrics) Rejected(reason string) {
 	if m == nil {
 		return
@@ -324,7 +329,7 @@ func (m *Metrics) Rejected(reason string) {
 	m.rejections.WithLabelValues(reason).Inc()
 }
 
-// Restarted notes a pod that a source named again while one of its UID was on its way out.
+// Restarted records that a source named a pod again while an earlier pod with its UID was ending.
 func (m *Metrics) Restarted(static bool) {
 	if m != nil {
 		label := ""
@@ -335,7 +340,7 @@ func (m *Metrics) Restarted(static bool) {
 	}
 }
 
-// Operation notes a call to the runtime, by its CRI name: RunPodSandbox.
+// Operation records a call to the runtime by its CRI name, for example RunPodSandbox.
 func (m *Metrics) Operation(method string, took time.Duration, err error) {
 	if m == nil {
 		return
@@ -348,7 +353,7 @@ func (m *Metrics) Operation(method string, took time.Duration, err error) {
 	}
 }
 
-// operationName is the field's label of a CRI call: run_podsandbox of RunPodSandbox.
+// operationName returns the usual label of a CRI call: run_podsandbox for RunPodSandbox.
 func operationName(method string) string {
 	switch method {
 	case "UpdateContainerResources":
@@ -367,7 +372,7 @@ func operationName(method string) string {
 	return b.String()
 }
 
-// sizeBucket names the range that a size is in.
+// sizeBucket returns the name of the range of an image's size.
 func sizeBucket(bytes uint64) string {
 	if bytes == 0 {
 		return "N/A"

@@ -20,7 +20,7 @@ func TestCatalogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, use := range []*Metrics{m, nil} { // a nil catalogue takes everything too
+	for _, use := range []*Metrics{m, nil} { // a nil Metrics must take everything, too
 		use.PodStarted(time.Second)
 		use.WorkerStarted(time.Second)
 		use.Turn("sync", time.Millisecond)
@@ -46,7 +46,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, f := range families {
-		if f.GetName() == "kubernetes_build_info" { // has the version of Go
+		if f.GetName() == "kubernetes_build_info" { // its labels contain the version of Go
 			continue
 		}
 		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
@@ -97,7 +97,7 @@ func TestOperationNames(t *testing.T) {
 	}
 }
 
-// What containers, runtimes and clusters choose does not make series without end.
+// Values that containers, runtimes and clusters choose do not create an unbounded number of series.
 func TestLabelsOfStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -119,7 +119,8 @@ func TestLabelsOfStrangersAreBounded(t *testing.T) {
 	for _, f := range families {
 		series[f.GetName()] = len(f.GetMetric())
 	}
-	// Each code of a process and all others with Error, one for all reasons of runtimes, and OOMKilled.
+	// 256 series for the exit codes with Error, one for all other codes, one for the reasons of runtimes, and one for
+	// OOMKilled.
 	if ended, refused := series["kubelet_terminated_containers_total"], series["kubelet_admission_rejections_total"]; ended != 256+1+1+1 || refused != 1 {
 		t.Errorf("%d series of ends and %d of refusals", ended, refused)
 	}

@@ -16,19 +16,19 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// runtimeWithin bounds the questions to the runtime: an answer without it is better than none.
+// runtimeWithin is the timeout of questions to the runtime: an answer without its numbers is better than no answer.
 const runtimeWithin = 10 * time.Second
 
-// level is how much is asked for.
+// level says how much to measure.
 type level uint8
 
 const (
-	usageOnly    level = iota // CPU time, working set, swap: what metrics-server wants, three files of a group
+	usageOnly    level = iota // CPU time, working set and swap, for metrics-server: three files of a group
 	cpuAndMemory              // with limits
 	everything
 )
 
-// reading is the node at one moment.
+// reading is one measurement of the node.
 type reading struct {
 	at      time.Time
 	tree    tree
@@ -37,7 +37,7 @@ type reading struct {
 	network []device
 	pods    []podReading // by namespace and name
 	allPods usage
-	began   time.Time // of the group of all pods
+	began   time.Time // when the group of all pods was made
 	system  map[string]systemReading
 }
 
@@ -67,7 +67,7 @@ type containerReading struct {
 	writable         *runtimeapi.FilesystemUsage
 }
 
-// collect measures. It returns what it could measure even with an error.
+// collect measures the node and its pods. Together with an error, it returns all that it could measure.
 func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	r := &reading{at: s.cfg.Now(), tree: openTree(s.cfg.HostRoot), system: map[string]systemReading{}}
 	var errs []error
@@ -97,7 +97,7 @@ func (s *Stats) collect(ctx context.Context, want level) (*reading, error) {
 	return r, errors.Join(errs...)
 }
 
-// running picks from an inspection what runs now: the newest attempt of each container.
+// running takes from an inspection the containers that run now: the newest attempt of each.
 func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	p := podReading{ref: o.Ref, group: r.found.pods[o.Ref.UID]}
 	sandbox := o.NewestSandbox()
@@ -120,7 +120,7 @@ func (s *Stats) running(r *reading, o *pod.Observed) (podReading, bool) {
 	return p, p.sandbox.id != "" || len(p.containers) > 0
 }
 
-// readPod reads the pod's files.
+// readPod reads the files of the pod's control groups.
 func (s *Stats) readPod(r *reading, p *podReading, want level) {
 	detail := want == everything
 	if p.group != "" {
@@ -145,7 +145,7 @@ func (s *Stats) readPod(r *reading, p *podReading, want level) {
 	}
 }
 
-// askRuntime fills in what the files do not have.
+// askRuntime asks the runtime for the numbers that the files lack.
 func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if s.cfg.Runtime == nil {
 		return nil
@@ -165,7 +165,7 @@ func (s *Stats) askRuntime(ctx context.Context, r *reading, want level) error {
 	if lackPod && len(r.pods) > 0 {
 		resp, err := s.cfg.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		switch {
-		case status.Code(err) == codes.Unimplemented: // older runtimes: containers' numbers are summed up
+		case status.Code(err) == codes.Unimplemented: // older runtimes: complete adds up the containers
 		case err != nil:
 			errs = append(errs, fmt.Errorf("ask the runtime for stats of sandboxes: %w", err))
 		default:
@@ -222,7 +222,7 @@ func (r *reading) takeContainers(stats []*runtimeapi.ContainerStats) {
 	}
 }
 
-// complete sums up a pod that nobody measured as a whole.
+// complete adds up the containers of a pod for which there is no measurement of the whole.
 func complete(p *podReading) {
 	var total usage
 	for i := range p.containers {
@@ -231,7 +231,7 @@ func complete(p *podReading) {
 	p.usage.fill(total)
 }
 
-// readNode reads the groups above the pods. A node without control groups is the sum of its pods.
+// readNode reads the groups above the pods. On a node without control groups, it adds up the pods.
 func (s *Stats) readNode(r *reading, want level) {
 	if s.cfg.PodsGroup != "" {
 		r.node, _ = r.tree.read("/", r.at, want)
@@ -265,8 +265,8 @@ func (s *Stats) readNode(r *reading, want level) {
 	}
 }
 
-// rate computes nanocores, and forgets containers that are gone. The runtime's own rate stands in only where there is
-// nothing to compute from: some say 0 for "not known yet".
+// rate computes nanocores and drops the samples of containers that are gone. It keeps the runtime's own rate only if it
+// cannot compute one, because some runtimes report 0 for "not known yet".
 func (s *Stats) rate(r *reading) {
 	alive := map[string]bool{}
 	one := func(key string, u *usage, since time.Time) {

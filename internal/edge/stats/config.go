@@ -15,52 +15,53 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Pods tells what runs. It may be called concurrently; what it returns is only read.
+// Pods returns the pods of the node. It may be called concurrently. Nobody changes the result.
 type Pods interface {
 	// Observed returns the newest inspection of every pod.
 	Observed() []*pod.Observed
 }
 
-// Runtime is the part of CRI that has numbers. The generated client satisfies it.
+// Runtime is the part of CRI that has statistics. The generated client satisfies it.
 type Runtime interface {
 	ListContainerStats(ctx context.Context, in *runtimeapi.ListContainerStatsRequest, opts ...grpc.CallOption) (*runtimeapi.ListContainerStatsResponse, error)
 	ListPodSandboxStats(ctx context.Context, in *runtimeapi.ListPodSandboxStatsRequest, opts ...grpc.CallOption) (*runtimeapi.ListPodSandboxStatsResponse, error)
 }
 
-// Images tells how full the image filesystem is. The generated client satisfies it.
+// Images returns how full the image filesystem is. The generated client satisfies it.
 type Images interface {
 	ImageFsInfo(ctx context.Context, in *runtimeapi.ImageFsInfoRequest, opts ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
 // Disk measures filesystems and directories.
 type Disk interface {
-	// DiskSpace is what the file system at path has in all, and what is left: bytes and inodes.
+	// DiskSpace returns the size and the free space of the file system at path, in bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// UntrustedDiskUsage sums up what a directory takes that a container may have replaced, as it may the last depth
-	// directories of its path.
+	// UntrustedDiskUsage adds up the disk usage of a directory. A container may have replaced the last depth
+	// directories of the path.
 	UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error)
 }
 
-// Volumes tells how full the volumes of a pod are. Walks that take long are remembered by the implementation.
+// Volumes returns how full the volumes of a pod are. The implementation caches the results of long walks.
 type Volumes interface {
 	VolumeUsage(ctx context.Context, uid types.UID) ([]Volume, error)
-	// FilesUsage is what the files take that the agent gives a pod's containers: hosts, termination messages.
+	// FilesUsage returns the disk usage of the files that the agent gives a pod's containers: hosts and termination
+	// messages.
 	FilesUsage(uid types.UID) (bytes, inodes uint64, err error)
 }
 
 // Volume is how full one volume is.
 type Volume struct {
 	Name string
-	// PVCNamespace and PVCName are set for a volume that a claim stands for.
+	// PVCNamespace and PVCName name the claim of the volume, if it has one.
 	PVCNamespace, PVCName string
-	// Ephemeral: an emptyDir on disk, which counts as the pod's ephemeral storage.
+	// Ephemeral says that the volume is an emptyDir on disk, which counts as the pod's ephemeral storage.
 	Ephemeral                                         bool
 	CapacityBytes, AvailableBytes, Inodes, InodesFree uint64
 	UsedBytes, InodesUsed                             uint64
 	Time                                              time.Time
 }
 
-// Machine is the host. A simulated node has one that is made up.
+// Machine describes the host. For a simulated node, it is made up.
 type Machine struct {
 	CPUs                   int
 	MemoryBytes, SwapBytes uint64
@@ -69,21 +70,22 @@ type Machine struct {
 	BootID                 string
 	KernelVersion, OSImage string
 	MaxPID                 int64
-	// Tasks is how many tasks run now; nil: not known.
+	// Tasks counts the tasks that run now; nil: not known.
 	Tasks func() (int64, error)
 }
 
 // SystemGroup is a control group beside the pods.
 type SystemGroup struct {
 	Path    string    // below the mount point
-	Started time.Time // of what is in it; zero: when the group was made
+	Started time.Time // start of the service in it; zero: when the group was made
 }
 
-// Config of Stats. NodeName, Pods and Log are required; everything else that is missing is left out of the answers.
+// Config configures Stats. NodeName, Pods and Log are required. The answers leave out everything whose source is
+// missing.
 type Config struct {
 	NodeName string
 	Version  string // of the agent, for cadvisor_version_info
-	// Machine is asked whenever something is measured; nil: nothing is known of it.
+	// Machine is called for every measurement; nil: nothing is known about the host.
 	Machine func() Machine
 	Pods    Pods
 	Runtime Runtime
@@ -94,12 +96,12 @@ type Config struct {
 	// PodsGroup is the control group of all pods, below the mount point: /kubepods or /kubepods.slice, with the
 	// configured cgroupRoot before it. Empty: this node has no control groups (simulated).
 	PodsGroup string
-	// SystemGroups are groups to tell of by the names of the summary: kubelet, runtime, misc.
+	// SystemGroups are further groups to report, by their names in the summary: kubelet, runtime, misc.
 	SystemGroups map[string]SystemGroup
 	// HostRoot is "/", or a directory with proc and sys in tests.
 	HostRoot string
-	RootDir  string // of the agent: its filesystem is the node's
-	LogDir   string // of pods: /var/log/pods
+	RootDir  string // the agent's directory: its filesystem counts as the node's
+	LogDir   string // the directory of the pods' logs: /var/log/pods
 
 	Now func() time.Time // nil: time.Now
 	Log *slog.Logger
@@ -112,7 +114,7 @@ func (s *Stats) machine() Machine {
 	return s.cfg.Machine()
 }
 
-// Stats answers. Its handlers may be called concurrently.
+// Stats measures when a request comes, and answers it. Its handlers may be called concurrently.
 type Stats struct {
 	cfg    Config
 	rates  rates

@@ -14,15 +14,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// ContainerDisk is what a container takes on disk, in bytes.
+// ContainerDisk is the disk usage of a container, in bytes.
 type ContainerDisk struct {
 	Name string
-	// Layer is what it has written to its root file system; Logs those of all its attempts that are still there.
+	// Layer counts what it has written to its root file system. Logs counts the logs of all its attempts that still
+	// exist.
 	Layer, Logs uint64
 }
 
-// ContainerDisks measures the running containers of a pod: one question to the runtime, and a walk through the logs. What
-// could not be measured counts as nothing, and is in the error.
+// ContainerDisks measures the running containers of a pod: it asks the runtime once, and walks through the logs. A
+// value that it could not measure is 0, and the error says so.
 func (s *Stats) ContainerDisks(ctx context.Context, uid types.UID) ([]ContainerDisk, error) {
 	if s.cfg.Disk == nil || s.cfg.Runtime == nil {
 		return nil, nil
@@ -63,8 +64,8 @@ func (s *Stats) ContainerDisks(ctx context.Context, uid types.UID) ([]ContainerD
 	return out, errors.Join(errs...)
 }
 
-// LayersApart reports whether images and writable layers lie on a file system that is not the one of the agent's directory:
-// then a container's limit does not count its layer.
+// LayersApart reports whether images and writable layers lie on another file system than the agent's directory. If so,
+// the limit of a container does not count its layer.
 func (s *Stats) LayersApart(ctx context.Context) bool {
 	_, layers := s.imageMounts(ctx)
 	var root, there unix.Stat_t
@@ -74,7 +75,8 @@ func (s *Stats) LayersApart(ctx context.Context) bool {
 	return root.Dev != there.Dev
 }
 
-// imageMounts is where images and writable layers lie. A runtime does not move them while it runs.
+// imageMounts returns where images and writable layers lie. It caches the answer, because a runtime does not move them
+// while it runs.
 func (s *Stats) imageMounts(ctx context.Context) (images, containers string) {
 	if m := s.mounts.Load(); m != nil {
 		return m.images, m.containers

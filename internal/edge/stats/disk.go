@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// diskReader measures the filesystems for one summary, each once.
+// diskReader measures the filesystems for one summary, each of them once.
 type diskReader struct {
 	s      *Stats
 	ctx    context.Context
@@ -25,14 +25,14 @@ type diskReader struct {
 	spaces map[string]*statsapi.FsStats
 }
 
-// diskWithin bounds the measuring for one summary.
+// diskWithin is the time limit for all disk measurements of one summary.
 const diskWithin = 2 * time.Minute
 
 func (s *Stats) disks(ctx context.Context, at time.Time) *diskReader {
 	return &diskReader{s: s, ctx: ctx, at: at, spaces: map[string]*statsapi.FsStats{}}
 }
 
-// device is the name of the device that path lies on; a filesystem without one has its number.
+// device returns the name of the device that path lies on, or the device number if it has no name.
 func (d *diskReader) device(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,7 +45,8 @@ func (d *diskReader) device(path string) string {
 	return deviceName(d.s.cfg.HostRoot, fmt.Sprintf("%d:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev))))
 }
 
-// space is what the filesystem at path has, without a used amount. It returns a copy; nil: not measured.
+// space returns size and free space of the filesystem at path, without the used amount. It returns a copy, or nil if
+// the filesystem could not be measured.
 func (d *diskReader) space(path string) *statsapi.FsStats {
 	if d.s.cfg.Disk == nil || path == "" {
 		return nil
@@ -54,7 +55,7 @@ func (d *diskReader) space(path string) *statsapi.FsStats {
 	if !ok {
 		capacity, available, inodes, inodesFree, err := d.s.cfg.Disk.DiskSpace(path)
 		if err != nil {
-			d.s.cfg.Log.Warn("stats are incomplete: " + err.Error())
+			d.s.cfg.Log.Warn("stats are incomplete", "err", err)
 		} else {
 			have = &statsapi.FsStats{Time: metav1.NewTime(d.at), CapacityBytes: &capacity, AvailableBytes: &available, Inodes: &inodes, InodesFree: &inodesFree}
 		}
@@ -74,7 +75,7 @@ func (d *diskReader) runtime() *statsapi.RuntimeStats {
 	return &statsapi.RuntimeStats{ImageFs: d.usageOn(images), ContainerFs: d.usageOn(containers)}
 }
 
-// usageOn is a usage that the runtime reports, with the size of the filesystem it lies on.
+// usageOn combines a usage that the runtime reports with the size of the filesystem.
 func (d *diskReader) usageOn(u *runtimeapi.FilesystemUsage) *statsapi.FsStats {
 	if u == nil {
 		return nil
@@ -88,7 +89,7 @@ func (d *diskReader) usageOn(u *runtimeapi.FilesystemUsage) *statsapi.FsStats {
 	return out
 }
 
-// pod adds what the pod and its containers take on disk.
+// pod adds the disk usage of the pod and its containers.
 func (d *diskReader) pod(p *podReading, out *statsapi.PodStats) {
 	total := d.space(d.s.cfg.RootDir)
 	add := func(part *statsapi.FsStats) {
@@ -133,7 +134,7 @@ func (d *diskReader) logs(dir string) *statsapi.FsStats {
 	bytes, inodes, err := d.s.cfg.Disk.UntrustedDiskUsage(d.ctx, dir, crispec.LogDepth-1)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.s.cfg.Log.Warn("stats are incomplete: " + err.Error())
+			d.s.cfg.Log.Warn("stats are incomplete", "err", err)
 		}
 		return nil
 	}
@@ -141,14 +142,14 @@ func (d *diskReader) logs(dir string) *statsapi.FsStats {
 	return out
 }
 
-// files are the hosts file and the termination messages of the pod: containers write to them.
+// files measures the hosts file and the termination messages of the pod, because containers write to them.
 func (d *diskReader) files(p *podReading) *statsapi.FsStats {
 	if d.s.cfg.Volumes == nil {
 		return nil
 	}
 	bytes, inodes, err := d.s.cfg.Volumes.FilesUsage(p.ref.UID)
 	if err != nil {
-		d.s.cfg.Log.Warn("stats are incomplete: measure files of pod " + p.ref.String() + ": " + err.Error())
+		d.s.cfg.Log.Warn("cannot measure the files of a pod; stats are incomplete", "pod", p.ref.String(), "err", err)
 	}
 	return &statsapi.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}
 }
@@ -159,7 +160,7 @@ func (d *diskReader) volumes(p *podReading) []Volume {
 	}
 	list, err := d.s.cfg.Volumes.VolumeUsage(d.ctx, p.ref.UID)
 	if err != nil {
-		d.s.cfg.Log.Warn("stats are incomplete: measure volumes of pod " + p.ref.String() + ": " + err.Error())
+		d.s.cfg.Log.Warn("cannot measure the volumes of a pod; stats are incomplete", "pod", p.ref.String(), "err", err)
 	}
 	return list
 }

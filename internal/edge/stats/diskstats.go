@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// diskCounters are what the kernel counts of one block device since it came up.
+// diskCounters are the kernel's counters of one block device since the machine started.
 type diskCounters struct {
 	reads, readsMerged, sectorsRead, readMillis         uint64
 	writes, writesMerged, sectorsWritten, writtenMillis uint64
 	inProgress, busyMillis, weightedMillis              uint64
 }
 
-// deviceCounters reads the line of a device, /dev/vda, in /proc/diskstats; nil: the kernel has none, as of a file system in
-// memory.
+// deviceCounters reads the line of a device such as /dev/vda in /proc/diskstats. It returns nil if there is none, as
+// for a file system in memory.
 func deviceCounters(host, device string) *diskCounters {
 	text, ok := slurp(filepath.Join(host, "proc/diskstats"))
 	if !ok {
@@ -42,7 +42,7 @@ func deviceCounters(host, device string) *diskCounters {
 	return nil
 }
 
-// diskFamilies are what is told of a block device as a whole.
+// diskFamilies are the metrics of a whole block device.
 type diskFamilies struct {
 	readsMerged, sectorsRead, readSeconds, writesMerged, sectorsWritten, writeSeconds family
 	current, seconds, weighted                                                        family
@@ -60,7 +60,8 @@ func newDiskFamilies(counter, gauge func(name, help string, extra ...string) fam
 	}
 }
 
-// device tells what the kernel counts of a device. withCounts: the group's own numbers of reads and writes are not there.
+// device writes the metrics of a whole block device. withCounts adds the numbers of reads and writes, for a group that
+// has no such counters of its own.
 func (v *scene) device(device string, withCounts bool, l labels) {
 	c := deviceCounters(v.disks.s.cfg.HostRoot, device)
 	if c == nil {

@@ -7,28 +7,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Update says that the pages are to be rewritten.
+// Update says that the golden pages are to be rewritten.
 var Update = update
 
-// OnePod is a node with one pod.
+// OnePod returns the Pods of a node with one pod.
 func OnePod() Pods { return onePod() }
 
-// Family is a metric that is made anew with each scrape.
+// Family is a metric that each scrape makes anew.
 type Family struct {
 	Kind prometheus.ValueType
 	Desc *prometheus.Desc
 }
 
-// CAdvisorFamilies are all that /metrics/cadvisor can serve.
+// CAdvisorFamilies returns all metrics that /metrics/cadvisor can serve.
 func CAdvisorFamilies() []Family { return familiesIn(reflect.ValueOf(newCadvisorFamilies()).Elem()) }
 
-// ResourceFamilies are those of /metrics/resource.
+// ResourceFamilies returns all metrics that /metrics/resource can serve.
 func ResourceFamilies() []Family {
 	f := newResourceFamilies()
 	return familiesIn(reflect.ValueOf(&f).Elem())
 }
 
-// Collectors are those of /metrics/probes.
+// Collectors returns the collectors of /metrics/probes.
 func (p *Probed) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.total, p.took}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// family is one metric: a row of the tables in resource.go and cadvisor.go.
+// family is one metric: its kind, name, help text and labels.
 type family struct {
 	kind prometheus.ValueType
 	desc *prometheus.Desc
@@ -22,7 +22,7 @@ func newFamily(kind prometheus.ValueType, name, help string, labels ...string) f
 // sink takes the metrics of one scrape.
 type sink chan<- prometheus.Metric
 
-// put adds a value; at zero: without a time stamp.
+// put adds a value. If at is zero, the value gets no time stamp.
 func (out sink) put(f family, at time.Time, v float64, labels ...string) {
 	m, err := prometheus.NewConstMetric(f.desc, f.kind, v, labels...)
 	if err != nil {
@@ -33,20 +33,20 @@ func (out sink) put(f family, at time.Time, v float64, labels ...string) {
 	out <- m
 }
 
-// opt adds a value that was measured.
+// opt adds a value if it was measured.
 func (out sink) opt(f family, at time.Time, v *uint64, unit float64, labels ...string) {
 	if v != nil {
 		out.put(f, at, float64(*v)/unit, labels...)
 	}
 }
 
-// collector runs one scrape. It describes nothing: what there is depends on what runs.
+// collector runs one scrape. It describes no metrics in advance, because they depend on what runs.
 type collector struct{ collect func(sink) }
 
 func (collector) Describe(chan<- *prometheus.Desc)      {}
 func (c collector) Collect(ch chan<- prometheus.Metric) { c.collect(ch) }
 
-// scrape serves one measurement per request.
+// scrape returns a handler that measures once per request.
 func (s *Stats) scrape(collect func(context.Context, sink)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reg := prometheus.NewRegistry()

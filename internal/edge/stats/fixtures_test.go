@@ -26,7 +26,7 @@ var epoch = time.Unix(1_700_000_000, 0).UTC()
 
 func at(seconds int) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
 
-// host writes files and makes every directory as old as epoch.
+// host writes files below a new root directory, and sets the time of every directory to epoch.
 func host(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -67,7 +67,7 @@ const (
 	route = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n"
 )
 
-// under puts a set of files into several directories.
+// under puts sets of files into several directories.
 func under(files map[string]string, sets map[string]map[string]string) map[string]string {
 	for dir, set := range sets {
 		for name, content := range set {
@@ -163,7 +163,7 @@ func onePod() pods {
 	}}
 }
 
-// runtimeStub answers with what it is given.
+// runtimeStub is a runtime with fixed answers.
 type runtimeStub struct {
 	containers []*runtimeapi.ContainerStats
 	sandboxes  []*runtimeapi.PodSandboxStats

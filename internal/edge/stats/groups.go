@@ -23,7 +23,7 @@ func openTree(host string) tree {
 	return tree{host: host, v2: err == nil}
 }
 
-// dir is the directory of a group; with v1 each controller has its own. Two controllers may share one mount.
+// dir returns the directory of a group. With v1, each controller has its own.
 func (t tree) dir(controller, group string) string {
 	if t.v2 {
 		return filepath.Join(t.host, mountPoint, group)
@@ -31,14 +31,14 @@ func (t tree) dir(controller, group string) string {
 	return filepath.Join(t.host, mountPoint, controller, group)
 }
 
-// found is what lies below the group of all pods.
+// found holds the groups below the group of all pods.
 type found struct {
 	pods       map[types.UID]string // group of a pod
 	containers map[string]string    // group of a container or sandbox, by ID
 	classes    []string             // groups in between: QoS classes
 }
 
-// find walks from the group of all pods to the containers: one directory read per class and pod.
+// find walks from the group of all pods down to the containers. It reads one directory per class and pod.
 func (t tree) find(podsGroup string) (found, error) {
 	out := found{pods: map[types.UID]string{}, containers: map[string]string{}}
 	if podsGroup == "" {
@@ -77,24 +77,26 @@ func (t tree) walk(group string, out *found, top bool) error {
 func (t tree) containers(podGroup string, out *found) {
 	entries, err := os.ReadDir(t.dir("memory", podGroup))
 	if err != nil {
-		return // the pod went meanwhile
+		return // the pod is gone meanwhile
 	}
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), ".scope")
-		if !e.IsDir() || strings.Contains(name, "conmon") { // a runtime's monitor is no container
+		if !e.IsDir() || strings.Contains(name, "conmon") { // a runtime's monitor is not a container
 			continue
 		}
 		out.containers[name[strings.LastIndex(name, "-")+1:]] = filepath.Join(podGroup, e.Name())
 	}
 }
 
-// isClass knows burstable, besteffort, kubepods-burstable.slice and those below a cgroup root of its own.
+// isClass reports whether a directory is the group of a QoS class: burstable, besteffort, kubepods-burstable.slice, and
+// those names below a cgroup root of its own.
 func isClass(name string) bool {
 	name = strings.TrimSuffix(name, ".slice")
 	return strings.HasSuffix(name, "burstable") || strings.HasSuffix(name, "besteffort")
 }
 
-// podUID reads pod<uid>, or kubepods-burstable-pod<uid>.slice where systemd wants _ for -.
+// podUID returns the UID in the name of a pod's group: pod<uid>, or kubepods-burstable-pod<uid>.slice, in which systemd
+// needs _ instead of -.
 func podUID(name string) (types.UID, bool) {
 	if base, ok := strings.CutSuffix(name, ".slice"); ok {
 		i := strings.LastIndex(base, "-pod")

@@ -29,7 +29,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
-// docs/metrics.md is made of what the agent registers and its endpoints can serve.
+// docs/metrics.md is generated from what the agent registers and from what its endpoints can serve.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join("..", "..", "..", "docs", "metrics.md")
@@ -48,7 +48,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// Whatever the agent registers has a row.
+// Every metric that the agent registers has a row.
 func TestEveryRegisteredMetricHasItsRow(t *testing.T) {
 	t.Parallel()
 	rows := map[string]bool{}
@@ -84,7 +84,7 @@ func described(d *prometheus.Desc, kind string) metric {
 	return metric{m[1], kind, strings.ReplaceAll(m[3], ",", ", "), strings.ReplaceAll(m[2], `\"`, `"`)}
 }
 
-// captured keeps what is registered.
+// captured is a Registerer that keeps the collectors.
 type captured struct{ collectors []prometheus.Collector }
 
 // Register keeps c.
@@ -93,15 +93,15 @@ func (r *captured) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// MustRegister keeps all of them.
+// MustRegister keeps cs.
 func (r *captured) MustRegister(cs ...prometheus.Collector) {
 	r.collectors = append(r.collectors, cs...)
 }
 
-// Unregister keeps what there is.
+// Unregister does nothing.
 func (*captured) Unregister(prometheus.Collector) bool { return false }
 
-// metricsOf are the metrics of collectors, those without a series among them.
+// metricsOf returns the metrics of collectors, also those without a series.
 func metricsOf(t *testing.T, collectors []prometheus.Collector) (out []metric) {
 	t.Helper()
 	for _, c := range collectors {
@@ -149,7 +149,7 @@ func kindOf(m *dto.Metric) string {
 	return "untyped"
 }
 
-// gathered are the metrics of families.
+// gathered returns the metrics of families.
 func gathered(families []*dto.MetricFamily) (out []metric) {
 	for _, f := range families {
 		var labels []string
@@ -161,7 +161,8 @@ func gathered(families []*dto.MetricFamily) (out []metric) {
 	return out
 }
 
-// registered is what a simulated agent registers when it runs. It serves no API: newServer has the metrics of one.
+// registered returns what a running simulated agent registers. It serves no API, so newServer supplies the metrics of a
+// server.
 func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	t.Helper()
 	reg = prometheus.NewRegistry()
@@ -191,7 +192,7 @@ func registered(t *testing.T) (reg *prometheus.Registry, found []metric) {
 	return reg, found
 }
 
-// ownMetrics are those of /metrics but for what the libraries say of the process.
+// ownMetrics returns the metrics of /metrics without those of the Prometheus library.
 func ownMetrics(t *testing.T) []metric {
 	t.Helper()
 	r := &captured{}
@@ -229,7 +230,7 @@ func (noPods) List() []*v1.Pod                          { return nil }
 func (noPods) Pod(_, _ string) (*v1.Pod, bool)          { return nil, false }
 func (noPods) Observed(types.UID) (*pod.Observed, bool) { return nil, false }
 
-// healthMetrics are those of /metrics/slis, once a health check has run.
+// healthMetrics returns the metrics of /metrics/slis, after a health check has run.
 func healthMetrics(t *testing.T) []metric {
 	t.Helper()
 	open := newServer(t, &captured{}).ReadOnlyHandler()
@@ -248,7 +249,7 @@ func healthMetrics(t *testing.T) []metric {
 	return sorted(gathered(list))
 }
 
-// processMetrics are those that the Prometheus library keeps of a process.
+// processMetrics returns the metrics of a process that the Prometheus library keeps.
 func processMetrics(t *testing.T) []metric {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -259,7 +260,7 @@ func processMetrics(t *testing.T) []metric {
 	}
 	list := sorted(gathered(families))
 	for i := range list {
-		list[i].help = "" // the library's own words
+		list[i].help = "" // leave out the library's own texts
 	}
 	return list
 }

@@ -24,7 +24,7 @@ The column "mixin" says whether the dashboards, alerts or recording rules of [ku
 use the metric. They read what begins with ` + "`container_`" + ` from /metrics/cadvisor.
 `
 
-// metricsPage is docs/metrics.md.
+// metricsPage returns the content of docs/metrics.md.
 func metricsPage(t *testing.T) string {
 	t.Helper()
 	probed, err := stats.NewProbed()
@@ -65,7 +65,7 @@ func metricsPage(t *testing.T) string {
 	return b.String()
 }
 
-// mixinNames are the metrics of testdata/mixin.txt by their own names, none of them found yet.
+// mixinNames returns the names of the metrics in testdata/mixin.txt, all marked as not found yet.
 func mixinNames(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "mixin.txt"))

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// device is one network interface and its counters since it came up.
+// device is one network interface with its counters.
 type device struct {
 	name                                  string
 	rxBytes, rxPackets, rxErrors, rxDrops uint64
@@ -17,8 +17,8 @@ type device struct {
 	packetsKnown, defaultRoute            bool
 }
 
-// readNetwork reads the interfaces of a network namespace from the /proc/<pid>/net of a process in it; an empty pid is this
-// process. Loopback and the ends of others' cables are left out.
+// readNetwork reads the interfaces of a network namespace from /proc/<pid>/net of a process in it; an empty pid means
+// this process. It leaves out loopback and the host's ends of virtual interfaces.
 func readNetwork(host, pid string) []device {
 	dir := filepath.Join(host, "proc", pid, "net")
 	data, err := os.ReadFile(filepath.Join(dir, "dev"))
@@ -55,7 +55,7 @@ func ignored(name string) bool {
 	return false
 }
 
-// defaultRoute is the interface of the IPv4 default route.
+// defaultRoute returns the interface of the IPv4 default route.
 func defaultRoute(dir string) string {
 	data, err := os.ReadFile(filepath.Join(dir, "route"))
 	if err != nil {
@@ -69,7 +69,8 @@ func defaultRoute(dir string) string {
 	return ""
 }
 
-// primary is the interface that the summary shows on its own: that of the default route, else eth0, else the first.
+// primary returns the interface that the summary shows on its own: that of the default route, else eth0, else the
+// first.
 func primary(devices []device) *device {
 	for i := range devices {
 		if devices[i].defaultRoute {

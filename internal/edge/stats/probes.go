@@ -11,16 +11,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Probed is what /metrics/probes serves: how often the probes of the node's containers succeeded and failed, and how long they
-// took. It is a registry of its own, because its series come and go with pods. Methods may be called concurrently and never
-// block.
+// Probed holds the metrics of /metrics/probes: how often the probes of the node's containers succeeded and failed, and
+// how long they took. It uses a registry of its own, because its series come and go with pods. Methods may be called
+// concurrently and never block.
 type Probed struct {
 	registry *prometheus.Registry
 	total    *prometheus.CounterVec
 	took     *prometheus.HistogramVec
 }
 
-// NewProbed returns an account without a series.
+// NewProbed returns a Probed without any series.
 func NewProbed() (*Probed, error) {
 	p := &Probed{
 		registry: prometheus.NewRegistry(),
@@ -37,7 +37,7 @@ func NewProbed() (*Probed, error) {
 	return p, nil
 }
 
-// Ran notes one run of a probe. Kind is Liveness, Readiness or Startup, result successful, failed or unknown.
+// Ran records one run of a probe. Kind is Liveness, Readiness or Startup; result is successful, failed or unknown.
 func (p *Probed) Ran(ref pod.Ref, container, kind, result string, took time.Duration) {
 	p.total.WithLabelValues(kind, result, container, ref.Name, ref.Namespace, string(ref.UID)).Inc()
 	p.took.WithLabelValues(kind, container, ref.Name, ref.Namespace, string(ref.UID)).Observe(took.Seconds())
@@ -50,7 +50,7 @@ func (p *Probed) Forget(uid types.UID) {
 	p.took.DeletePartialMatch(of)
 }
 
-// Handler serves the account.
+// Handler serves the metrics.
 func (p *Probed) Handler() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
 }

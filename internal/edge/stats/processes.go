@@ -9,20 +9,21 @@ import (
 	"strings"
 )
 
-// processUsage is what the processes of a group hold. nil: not measured.
+// processUsage counts what the processes of a group use. nil: not measured.
 type processUsage struct {
 	count, descriptors, sockets *uint64
 	openFiles                   *int64 // soft limit of the first process; -1: none
 }
 
-// A container may have any number of processes with any number of descriptors: what it costs to count them is bounded.
+// A container may have any number of processes with any number of descriptors, so these bound the cost of counting
+// them.
 const (
 	mostProcesses   = 2_000
-	mostDescriptors = 20_000 // of one group, looked at to find sockets
+	mostDescriptors = 20_000 // of one group; each must be read to find the sockets
 )
 
-// processes counts the processes of the group itself, without the groups below, and what they hold. Numbers that would
-// cost too much are left out.
+// processes counts the processes of the group itself, without the groups below, and their descriptors. It leaves out
+// numbers that would cost too much.
 func (r *reader) processes() processUsage {
 	text, ok := r.text("memory", "cgroup.procs")
 	if !ok {
@@ -37,7 +38,7 @@ func (r *reader) processes() processUsage {
 	var sum processDescriptors
 	for _, pid := range pids {
 		d, err := r.descriptors(pid, mostDescriptors-int(min(sum.looked, mostDescriptors)))
-		if err != nil { // it ended meanwhile, or it may not be looked at
+		if err != nil { // the process has ended, or the agent may not read it
 			continue
 		}
 		sum.read = true
@@ -53,13 +54,13 @@ func (r *reader) processes() processUsage {
 	return u
 }
 
-// processDescriptors are those of one process, or of several.
+// processDescriptors counts the descriptors of one or of several processes.
 type processDescriptors struct {
 	open, sockets, looked  uint64
-	read, tooMany, unknown bool // sockets were not counted; neither were descriptors
+	read, tooMany, unknown bool // tooMany: sockets were not counted; unknown: descriptors were not counted either
 }
 
-// descriptors counts what a process has open, and the sockets among it if there are not more than most.
+// descriptors counts the open descriptors of a process, and the sockets among them if there are not more than most.
 func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	path := filepath.Join(r.tree.host, "proc", pid, "fd")
 	dir, err := os.Open(path)
@@ -74,7 +75,7 @@ func (r *reader) descriptors(pid string, most int) (processDescriptors, error) {
 	d := processDescriptors{open: uint64(len(names)), looked: uint64(len(names))}
 	if len(names) > most {
 		d.tooMany, d.unknown = true, true
-		if info, err := dir.Stat(); err == nil && info.Size() > int64(most) { // since Linux 6.2 this is their number
+		if info, err := dir.Stat(); err == nil && info.Size() > int64(most) { // since Linux 6.2, the size is the number of descriptors
 			d.open, d.unknown = uint64(info.Size()), false
 		}
 		return d, nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// minWindow is the shortest time over which a CPU rate is worth computing: two questions in a row get one answer.
+// minWindow is the shortest time over which a CPU rate is worth computing. Two requests within it get the same rate.
 const minWindow = 5 * time.Second
 
 // sample is the last reading of one group.
@@ -22,7 +22,7 @@ type rates struct {
 	last map[string]sample
 }
 
-// of is the rate at a reading. since is when the counter began; it stands in for an earlier reading.
+// of returns the rate at a reading. since is when the counter began; the first rate covers the time from then.
 func (r *rates) of(key string, nanos uint64, at, since time.Time) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +48,7 @@ func perSecond(nanos uint64, window time.Duration) uint64 {
 	return uint64(float64(nanos) / window.Seconds())
 }
 
-// keep forgets everything but the given keys.
+// keep drops the samples of all but the given keys.
 func (r *rates) keep(alive map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

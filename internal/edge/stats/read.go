@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reader reads the files of one group. Files that are not there are nil: a root group has fewer, and a controller
-// may be missing.
+// reader reads the files of one group. A missing file gives nil: a root group has fewer files, and a controller may be
+// missing.
 type reader struct {
 	tree  tree
 	group string
@@ -45,8 +45,8 @@ func (t tree) read(group string, now time.Time, want level) (u usage, ok bool) {
 	return u, true
 }
 
-// PodsWorkingSet is the memory of all pods together that cannot be reclaimed easily, in bytes: what node pressure is judged by. ok is
-// false where it is not known.
+// PodsWorkingSet returns the working set of all pods together, in bytes: the memory that the kernel cannot reclaim
+// easily, by which node pressure is judged. ok is false if it is not known.
 func (s *Stats) PodsWorkingSet() (bytes uint64, ok bool) {
 	if s.cfg.PodsGroup == "" {
 		return 0, false
@@ -62,7 +62,8 @@ func (r *reader) text(controller, name string) (string, bool) {
 	return slurp(r.tree.dir(controller, r.group) + "/" + name)
 }
 
-// slurp reads a file of the kernel's: short, and never one to wait for, so without the poller that os.Open sets up.
+// slurp reads a file of the kernel. Such files are short and never block, so it reads them without the poller that
+// os.Open sets up.
 func slurp(path string) (string, bool) {
 	fd, err := open(path)
 	if err != nil {
@@ -101,7 +102,7 @@ func (r *reader) number(controller, name string) *uint64 {
 		return nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil { // "max", and what is no number
+	if err != nil { // "max", or something that is not a number
 		return nil
 	}
 	return &n
@@ -178,7 +179,7 @@ func (r *reader) memory() *memoryUsage {
 		m.rss, m.cache, m.mapped, m.kernel = entry(stat, "anon"), entry(stat, "file"), entry(stat, "file_mapped"), entry(stat, "kernel")
 		m.active, m.inactive = entry(stat, "active_file"), entry(stat, "inactive_file")
 		m.faults, m.majorFaults = entry(stat, "pgfault"), entry(stat, "pgmajfault")
-		m.ownFaults, m.ownMajorFaults = m.faults, m.majorFaults // v2 does not tell them apart
+		m.ownFaults, m.ownMajorFaults = m.faults, m.majorFaults // v2 does not count them apart
 	} else {
 		m.usage = r.number("memory", "memory.usage_in_bytes")
 		m.rss, m.cache, m.mapped = entry(stat, "total_rss"), entry(stat, "total_cache"), entry(stat, "total_mapped_file")
@@ -199,7 +200,7 @@ func (r *reader) memory() *memoryUsage {
 	return m
 }
 
-// memoryExtremes are in files of their own.
+// memoryExtremes reads the values that lie in files of their own.
 func (r *reader) memoryExtremes(m *memoryUsage) {
 	if r.tree.v2 {
 		m.peak, m.failed = r.number("", "memory.peak"), entry(r.table("", "memory.events"), "max")
@@ -209,7 +210,7 @@ func (r *reader) memoryExtremes(m *memoryUsage) {
 	m.kernel, m.failed = r.number("memory", "memory.kmem.usage_in_bytes"), r.number("memory", "memory.failcnt")
 }
 
-// rootUsage: the root group of v2 does not count memory; the kernel's own account does.
+// rootUsage computes the memory in use from /proc/meminfo, because the root group of v2 does not count memory.
 func (r *reader) rootUsage() *uint64 {
 	data, err := os.ReadFile(filepath.Join(r.tree.host, "proc/meminfo"))
 	if err != nil {
@@ -235,7 +236,7 @@ func (r *reader) rootUsage() *uint64 {
 	return ptr(less(total, free))
 }
 
-// noLimit: v1 says "unlimited" as the largest multiple of a page.
+// noLimit is below the value that v1 shows for "unlimited", the largest multiple of a page.
 const noLimit = uint64(1) << 62
 
 func (r *reader) memoryLimit() *uint64 {
@@ -277,10 +278,10 @@ func (r *reader) swapLimit() *uint64 {
 	return ptr(less(*both, *memory))
 }
 
-// psi parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", total in microseconds, and the same for full.
+// psi parses "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", with the total in microseconds, and the same for full.
 func (r *reader) psi(name string) *psi {
 	text, ok := r.text("", name)
-	if !ok { // not there, or EOPNOTSUPP: switched off at boot
+	if !ok { // missing, or EOPNOTSUPP: switched off at boot
 		return nil
 	}
 	var p psi
@@ -311,7 +312,7 @@ func (r *reader) psi(name string) *psi {
 	return &p
 }
 
-// limits reads what the group may use, in the terms of v1 that the metrics are named after.
+// limits reads the limits of the group, in the units of v1 that the metrics are named after.
 func (r *reader) limits() *limits {
 	l := &limits{}
 	if r.tree.v2 {
@@ -351,7 +352,7 @@ func orZero(n *uint64) uint64 {
 	return *n
 }
 
-// sharesOf is the inverse of the conversion that runtimes make: weight = 1 + (shares-2)*9999/262142.
+// sharesOf converts a weight to shares. Runtimes convert by weight = 1 + (shares-2)*9999/262142.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0
@@ -359,7 +360,7 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// ooms is how often the kernel killed a process of the group for want of memory.
+// ooms returns how often the kernel killed a process of the group because memory ran out.
 func (r *reader) ooms() *uint64 {
 	if r.tree.v2 {
 		return entry(r.table("", "memory.events"), "oom_kill")
@@ -367,8 +368,8 @@ func (r *reader) ooms() *uint64 {
 	return entry(r.table("memory", "memory.oom_control"), "oom_kill")
 }
 
-// made is when a group was made. Its directory is as young as the last group that was made in it; a file that nobody
-// writes to is not.
+// made returns when a group was made. The time of its directory changes when a group is made in it, so made also looks
+// at a file that nobody writes to and takes the earlier time.
 func (t tree) made(group string) time.Time {
 	file := "cgroup.clone_children"
 	if t.v2 {
@@ -384,7 +385,7 @@ func (t tree) made(group string) time.Time {
 	return first
 }
 
-// pid is any process of the group or of those below it, for its network namespace.
+// pid returns a process of the group, whose network namespace is then read.
 func (t tree) pid(group string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(t.dir("memory", group), "cgroup.procs"))
 	if err != nil {

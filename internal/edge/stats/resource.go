@@ -42,7 +42,7 @@ func (s *Stats) resourceMetrics(ctx context.Context, out sink) {
 	failed := 0.0
 	if err != nil {
 		failed = 1
-		s.cfg.Log.Warn("metrics are incomplete: " + err.Error())
+		s.cfg.Log.Warn("metrics are incomplete", "err", err)
 	}
 	out.put(f.scrapeError, time.Time{}, failed)
 	out.put(f.resourceError, time.Time{}, failed)

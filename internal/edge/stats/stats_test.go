@@ -24,8 +24,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// TestEndpoints compares all that the three endpoints say with testdata: control groups of both versions, and a
-// simulated node that has none.
+// TestEndpoints compares the answers of the three endpoints with testdata: for control groups of both versions, and for
+// a simulated node that has none.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, c *Config){
@@ -73,7 +73,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// metrics-server asks /metrics/resource; where the files have the answer, the runtime is left alone.
+// metrics-server reads /metrics/resource. If the files have the answer, the runtime gets no request.
 func TestResourceDoesNotAskTheRuntime(t *testing.T) {
 	t.Parallel()
 	stub := &runtimeStub{err: errors.New("must not be asked"), sandboxErr: errors.New("must not be asked")}
@@ -149,7 +149,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A container that has gone leaves nothing behind.
+// A container that is gone leaves no sample behind.
 func TestSamplesGoWithTheirContainers(t *testing.T) {
 	t.Parallel()
 	list := onePod()
@@ -229,7 +229,7 @@ func TestPodsWorkingSet(t *testing.T) {
 	}
 }
 
-// A node with a hundred pods is measured in milliseconds.
+// BenchmarkResource measures a node with a hundred pods; it takes milliseconds.
 func BenchmarkResource(b *testing.B) {
 	root := b.TempDir()
 	var list pods
@@ -267,7 +267,7 @@ func BenchmarkResource(b *testing.B) {
 	}
 }
 
-// This machine's own groups can be read.
+// The agent can read the control groups of this machine.
 func TestThisMachine(t *testing.T) {
 	t.Parallel()
 	tr := openTree("/")

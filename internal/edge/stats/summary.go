@@ -33,16 +33,16 @@ func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(append(body, '\n')) // a client that has gone is no matter
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
 }
 
-// Read measures everything and returns it as /stats/summary has it. Eviction and the node status read this.
+// Read measures everything and returns it in the form of /stats/summary. Eviction and the node status use it.
 func (s *Stats) Read(ctx context.Context) *statsapi.Summary { return s.summarize(ctx, everything) }
 
 func (s *Stats) summarize(ctx context.Context, want level) *statsapi.Summary {
 	r, err := s.collect(ctx, want)
 	if err != nil {
-		s.cfg.Log.Warn("stats are incomplete: " + err.Error())
+		s.cfg.Log.Warn("stats are incomplete", "err", err)
 	}
 	out := &statsapi.Summary{Node: statsapi.NodeStats{
 		NodeName: s.cfg.NodeName, StartTime: metav1.NewTime(s.machine().BootTime),
@@ -104,8 +104,8 @@ func containerStats(name string, started time.Time, u *usage) statsapi.Container
 	}
 }
 
-// systemContainers are the groups beside the pods, and that of all pods, from which eviction tells how much is left of
-// allocatable.
+// systemContainers returns the groups beside the pods, and the group of all pods, from which eviction computes how much
+// of allocatable is left.
 func systemContainers(r *reading) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	if r.allPods.cpu != nil || r.allPods.memory != nil {
@@ -185,13 +185,13 @@ func (s *Stats) rlimit(at time.Time) *statsapi.RlimitStats {
 	}
 	tasks, err := s.machine().Tasks()
 	if err != nil {
-		s.cfg.Log.Warn("stats are incomplete: count tasks: " + err.Error())
+		s.cfg.Log.Warn("cannot count tasks; stats are incomplete", "err", err)
 		return nil
 	}
 	return &statsapi.RlimitStats{Time: metav1.NewTime(at), MaxPID: ptr(s.machine().MaxPID), NumOfRunningProcesses: &tasks}
 }
 
-// imageFs asks the runtime where images and writable layers lie.
+// imageFs asks the runtime how full the filesystems of images and writable layers are.
 func (s *Stats) imageFs(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage) {
 	if s.cfg.Images == nil {
 		return nil, nil
@@ -200,7 +200,7 @@ func (s *Stats) imageFs(ctx context.Context) (images, containers *runtimeapi.Fil
 	defer cancel()
 	resp, err := s.cfg.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
-		s.cfg.Log.Warn("stats are incomplete: ask the runtime for its image filesystem: " + err.Error())
+		s.cfg.Log.Warn("the runtime did not report its image filesystem; stats are incomplete", "err", err)
 		return nil, nil
 	}
 	if list := resp.GetImageFilesystems(); len(list) > 0 {

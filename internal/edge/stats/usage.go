@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// usage is one reading of a group, from whichever source. nil: not measured.
+// usage is one reading of a group, from any source. nil: not measured.
 type usage struct {
 	at     time.Time
 	cpu    *cpuUsage
@@ -48,7 +48,7 @@ type stall struct {
 	nanos                uint64
 }
 
-// limits are what the group may use; nil: no limit, or not known.
+// limits are the limits of a group; nil: no limit, or not known.
 type limits struct {
 	shares                    uint64
 	period, quota             uint64 // microseconds; quota zero: none
@@ -57,7 +57,7 @@ type limits struct {
 	hasCPU, hasMemory         bool
 }
 
-// fill takes over from other what u lacks.
+// fill takes from other the values that u lacks.
 func (u *usage) fill(other usage) {
 	if u.at.IsZero() {
 		u.at = other.at
@@ -79,7 +79,7 @@ func (u *usage) fill(other usage) {
 	}
 }
 
-// add sums up containers for a pod that nobody measures as a whole.
+// add adds a container to a pod for which there is no measurement of the whole.
 func (u *usage) add(c *usage) {
 	if c.cpu != nil {
 		if u.cpu == nil {
@@ -120,7 +120,7 @@ func ptr[T any](v T) *T { return &v }
 
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// fromCRI reads the runtime's own numbers.
+// fromCRI converts the runtime's own numbers.
 func fromCRI(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *runtimeapi.SwapUsage, io *runtimeapi.IoUsage) usage {
 	var u usage
 	if cpu.GetUsageCoreNanoSeconds() != nil {
@@ -133,7 +133,7 @@ func fromCRI(cpu *runtimeapi.CpuUsage, memory *runtimeapi.MemoryUsage, swap *run
 			available: value(memory.AvailableBytes), rss: value(memory.RssBytes),
 			faults: value(memory.PageFaults), majorFaults: value(memory.MajorPageFaults),
 		}
-		if u.memory.available != nil && *u.memory.available == 0 { // how runtimes say that there is no limit
+		if u.memory.available != nil && *u.memory.available == 0 { // runtimes report 0 if there is no limit
 			u.memory.available = nil
 		}
 		u.psi.memory = fromPSI(memory.Psi)

@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// file is one file of a volume. UID and the writer's group are set on it; a negative UID leaves root.
+// file is one file of a volume. It belongs to the user UID (negative: root) and to the writer's group.
 type file struct {
 	Data []byte
 	Mode fs.FileMode
 	UID  int
 }
 
-// The names that every reader of such a volume knows. Names that begin with ".." belong to the writer.
+// Readers of a files volume know the name ..data. All names that begin with ".." belong to the writer.
 const (
 	dataLink    = "..data"
 	newDataLink = "..data_tmp"
@@ -80,8 +80,8 @@ func (w *writer) step(name string) error {
 	return w.crash(name)
 }
 
-// swap writes files into a new directory and makes ..data point at it. What failed writes left goes first, so that
-// retries do not fill the volume.
+// swap writes files into a new directory and makes ..data point at it. It first removes what failed writes left, so
+// that retries do not fill the volume.
 func (w *writer) swap(current string, files map[string]file, dirs []string) (string, error) {
 	if err := w.sweep(current); err != nil {
 		return "", err
@@ -112,7 +112,7 @@ func (w *writer) swap(current string, files map[string]file, dirs []string) (str
 	return filepath.Base(fresh), w.step("swapped")
 }
 
-// fill writes files below root, which only the agent knows yet.
+// fill writes files below root, a directory that no reader knows yet.
 func (w *writer) fill(root string, files map[string]file, dirs []string) error {
 	if err := w.own(root, 0o755|fs.ModeDir, -1); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (w *writer) mkdirs(root, dir string, made map[string]bool) error {
 	return w.own(path, 0o755|fs.ModeDir, -1)
 }
 
-// own gives a new file its owner, then its mode (a change of owner may clear bits of the mode).
+// own sets the owner of a new file, then its mode, because a change of the owner may clear bits of the mode.
 func (w *writer) own(path string, mode fs.FileMode, uid int) error {
 	if uid >= 0 || w.group >= 0 {
 		if err := os.Lchown(path, uid, w.group); err != nil {
@@ -170,7 +170,8 @@ func (w *writer) own(path string, mode fs.FileMode, uid int) error {
 	return nil
 }
 
-// mode is the mode that a file gets: with an fsGroup, the group may read it, and directories hand the group on.
+// mode returns the mode for a new file. With an fsGroup, the group may read it, and a directory gets setgid, so that
+// what is made in it belongs to the group.
 func (w *writer) mode(mode fs.FileMode) fs.FileMode {
 	if w.group < 0 {
 		return mode
@@ -235,7 +236,7 @@ func (w *writer) link(files map[string]file) error {
 		if have, err := os.Readlink(path); err == nil && have == target {
 			continue
 		}
-		// What is there is a link of another shape, or an empty directory made for a subPath of a key that did not exist.
+		// There may be another link, or an empty directory that was made for a subPath while the key did not exist.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("make way for file %q: %w", top, err)
 		}
@@ -271,7 +272,7 @@ func (w *writer) clear(files map[string]file, current string) error {
 	return w.sweep(current)
 }
 
-// sweep removes every name of the writer's own but the current data.
+// sweep removes all entries of the writer's own except ..data and the current data directory.
 func (w *writer) sweep(current string) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -288,7 +289,7 @@ func (w *writer) sweep(current string) error {
 	return nil
 }
 
-// tops are the first path elements.
+// tops returns the first path element of every file.
 func tops(files map[string]file) map[string]bool {
 	t := make(map[string]bool, len(files))
 	for name := range files {
@@ -298,8 +299,8 @@ func tops(files map[string]file) map[string]bool {
 	return t
 }
 
-// splitDirs separates directories that lie in a directory of files from those beside them. One that is itself a
-// file needs no making.
+// splitDirs divides dirs: a directory goes to inData if files has its first path element, else to inRoot. A path that
+// is itself a file needs no directory.
 func splitDirs(files map[string]file, dirs []string) (inData, inRoot []string) {
 	t := tops(files)
 	for _, d := range dirs {

@@ -25,7 +25,7 @@ func filesOf(content map[string]string) map[string]file {
 	return files
 }
 
-// shown is what a reader finds, by the names that readers use.
+// shown returns the files that a reader finds, by the names that readers use.
 func shown(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -58,7 +58,7 @@ func shown(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-// hidden counts the writer's own names but ..data.
+// hidden counts the writer's own names except ..data.
 func hidden(t *testing.T, dir string) int {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "..*"))
@@ -123,8 +123,8 @@ func TestWriterSeesADifferentMode(t *testing.T) {
 
 var errCrash = errors.New("crash")
 
-// A crash at any step leaves all old or all new content for a reader who goes through ..data, and the next write ends
-// with the new content and no litter.
+// After a crash at any step, a reader who goes through ..data sees all old or all new content, and the next write ends
+// with the new content and leaves nothing else behind.
 func TestWriterSurvivesACrashAtAnyStep(t *testing.T) {
 	t.Parallel()
 	before := map[string]string{"a": "old", "d/b": "old", "gone": "old"}

@@ -12,7 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// What every ordinary pod costs: its projected token volume made, refreshed without a change, and removed.
+// BenchmarkOrdinaryPod measures what every ordinary pod costs: making its projected token volume, refreshing it without
+// a change, and removing it.
 func BenchmarkOrdinaryPod(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("needs root: mounts")

@@ -1,12 +1,12 @@
-// Package volume makes the volumes of pods: directories, tmpfs, files from the API that follow their objects, and
-// what a container mounts of them.
+// Package volume makes the volumes of pods (directories, tmpfs, files from the API, which follow their objects) and the
+// mounts that the containers get.
 //
-// Contract: SetUp, TearDown and Remove may run for many pods at once, but one call per pod at a time; Mounts may run for
-// several containers of one pod, and while SetUp refreshes it. All
-// are idempotent and may be repeated after any failure or crash; nothing that is held in memory is needed to go on.
-// A failure is an *Error that names the volume and what to do. No goroutine outlives a call.
+// Contract: SetUp, TearDown and Remove may run for many pods at once, but one call per pod at a time. Mounts may run
+// for several containers of one pod at once, and while SetUp refreshes the pod. All are idempotent and may be repeated
+// after any failure or crash; they need nothing from memory. A failure is an *Error that names the volume and what to
+// do. No goroutine outlives a call.
 //
-// Layout, as other node agents have it (a node may be handed from one to the other):
+// The layout is that of upstream's kubelet, because a node may go from one agent to the other:
 //
 //	<root>/pods/<uid>/volumes/kubernetes.io~<kind>/<name>    a volume; files from the API lie behind ..data
 //	<root>/pods/<uid>/volume-subpaths/<volume>/<container>/<index>   bind mounts of subPaths
@@ -14,10 +14,10 @@
 //	<root>/pods/<uid>/etc-hosts                              the pod's hosts file
 //
 // Invariants:
-//  1. A reader of a files volume sees either all old or all new content: ..data is swapped by one rename. Equal
-//     content is not written again.
-//  2. No symbolic link that a container plants makes the agent open, create, mount or delete anything outside of
-//     the volume.
+//  1. A reader of a files volume sees either all old or all new content: one rename swaps ..data. Equal content is not
+//     written again.
+//  2. No symbolic link that a container plants makes the agent open, create, mount or delete anything outside of the
+//     volume.
 //  3. Nothing is deleted through a mount: TearDown unmounts first, and the deletion enters no mount.
-//  4. An emptyDir that exists is never changed again: its content and modes belong to the pod.
+//  4. The agent never changes an existing emptyDir: its content and modes belong to the pod.
 package volume

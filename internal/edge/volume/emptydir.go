@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// setUpEmptyDir makes an emptyDir. One that is there is left alone: its modes and content are the pod's.
+// setUpEmptyDir makes an emptyDir. An existing one stays as it is: its modes and content belong to the pod.
 func (v *Volumes) setUpEmptyDir(p Pod, vol *v1.Volume) error {
 	dir := v.layout.volume(p.Pod.UID, kindEmptyDir, vol.Name)
 	group := fsGroup(p.Pod)
@@ -25,15 +25,16 @@ func (v *Volumes) setUpEmptyDir(p Pod, vol *v1.Volume) error {
 	case src.Medium == v1.StorageMediumDefault:
 		return makeOpenDir(dir, group)
 	case src.Medium == v1.StorageMediumMemory:
-		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // programs may be put there and run
+		return v.ensureTmpfs(dir, memorySize(p, src.SizeLimit), group, 0) // pods may run programs from it
 	case strings.HasPrefix(string(src.Medium), string(v1.StorageMediumHugePages)):
 		return v.setUpHugePages(dir, p.Pod, src.Medium, group)
 	}
 	return fmt.Errorf("unknown storage medium %q: use \"\" (disk), %q or %q", src.Medium, v1.StorageMediumMemory, v1.StorageMediumHugePages)
 }
 
-// makeOpenDir makes dir with mode 0777 (and the group's with setgid) in one rename: a directory of that name is
-// complete, so no later call needs to know whether an earlier one was cut short.
+// makeOpenDir makes dir with mode 0777 (with a group: mode 2777 and that group) and gives it its name by a rename at
+// the end. A directory of that name is therefore complete, and no later call needs to know whether an earlier one was
+// cut short.
 func makeOpenDir(dir string, group int) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -139,8 +140,8 @@ func pageSize(p *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	return resource.Quantity{}, nil
 }
 
-// memorySize bounds a memory-backed volume: by the volume's own limit, the pod's memory limit and what the node can
-// give, whichever is least. 0 is unbounded.
+// memorySize returns the size limit of a memory-backed volume: the least of the volume's own limit, the pod's memory
+// limit and the node's allocatable memory. 0 means no limit.
 func memorySize(p Pod, limit *resource.Quantity) int64 {
 	size := p.NodeAllocatable.Memory().Value()
 	if l := crispec.PodSize(p.Pod).MemoryLimit; l > 0 && (size == 0 || l < size) {

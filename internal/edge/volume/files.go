@@ -90,7 +90,7 @@ func sourceError(what, namespace, name string, err error) error {
 	return fmt.Errorf("read %s %s/%s: %w", what, namespace, name, err)
 }
 
-// worded is an error in words of our own that says all that its cause says.
+// worded gives its cause a clearer text.
 type worded struct {
 	text  string
 	cause error
@@ -99,7 +99,7 @@ type worded struct {
 func (e *worded) Error() string { return e.text }
 func (e *worded) Unwrap() error { return e.cause }
 
-// several are errors in one line.
+// several joins errors in one line of text.
 type several []error
 
 func (e several) Error() string {
@@ -140,7 +140,7 @@ func project(data map[string][]byte, items []v1.KeyToPath, mode fs.FileMode, opt
 	return files, nil
 }
 
-// put adds a file under its cleaned path. The same path twice is a mistake of the spec, unless it means the same.
+// put adds a file under its cleaned path. It replaces an earlier file of the same path.
 func put(files map[string]file, path string, f file) error {
 	if err := checkPath(path); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (r *resolver) downwardAPI(items []v1.DownwardAPIVolumeFile, defaultMode fs.
 	return files, nil
 }
 
-// projected merges its sources in order: where two give one path, the later one wins, as the field has it. Sources
-// are read at once, since each may wait for the API server.
+// projected merges its sources in order: if two give the same path, the later one wins, as in upstream's kubelet. It
+// reads the sources in parallel, because each may wait for the API server.
 func (r *resolver) projected(src *v1.ProjectedVolumeSource) (map[string]file, error) {
 	got := make([]map[string]file, len(src.Sources))
 	errs := make([]error, len(src.Sources))
@@ -226,8 +226,8 @@ func (r *resolver) projection(s *v1.VolumeProjection, mode fs.FileMode) (map[str
 	return nil, fmt.Errorf("%w: a projection newer than this agent", ErrUnsupported)
 }
 
-// token is the file of a service account token. It is as private as it can be: when the containers' one user or
-// the pod's group is known, it is readable by those only.
+// token makes the file of a service account token. If all containers run as one user, or the pod has an fsGroup, only
+// that user or group may read it.
 func (r *resolver) token(s *v1.ServiceAccountTokenProjection, mode fs.FileMode) (map[string]file, error) {
 	if r.objects == nil {
 		return nil, fmt.Errorf("serviceAccountToken: %w", errNoObjects)
@@ -255,7 +255,7 @@ func mode(m *int32) fs.FileMode {
 	return fileMode(*m)
 }
 
-// fileMode reads a mode as the API has it: permission bits, with the three special bits above them.
+// fileMode converts a mode of the API: the permission bits, and the three special bits above them.
 func fileMode(m int32) fs.FileMode {
 	out := fs.FileMode(m) & fs.ModePerm
 	if m&0o4000 != 0 {

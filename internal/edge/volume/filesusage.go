@@ -13,21 +13,21 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// Bounds of a termination message file, in bytes on disk. Only the last 4 KiB are ever read, so a container that writes its
-// whole log there loses nothing but room it has no right to.
+// These bound a termination message file, in bytes on disk. The agent reads only the last 4 KiB of it, so cutting off
+// the beginning loses no message.
 const (
-	// maxMessage is what a file may take before it is cut back.
+	// maxMessage is the size above which a file is cut.
 	maxMessage = 1 << 20
-	// keptMessage is what stays of it: its end.
+	// keptMessage is how much of the end stays.
 	keptMessage = 64 << 10
 )
 
-// FilesUsage is what the files take on disk that the agent itself gives the containers of a pod. They count by blocks: a
+// FilesUsage is the disk space of the files that the agent itself gives the containers of a pod. It counts blocks: a
 // sparse file takes nothing, however long it is.
 type FilesUsage struct {
 	// Hosts is the hosts file.
 	Hosts uint64
-	// Messages are the termination message files of each container, as they were before anything was cut.
+	// Messages holds, for each container, the size of its termination message files before any cut.
 	Messages map[string]uint64
 	Inodes   uint64
 }
@@ -41,13 +41,14 @@ func (u *FilesUsage) Bytes() uint64 {
 	return sum
 }
 
-// FilesUsage measures the hosts file and the termination messages of a pod. It is a look at a few files, no walk.
+// FilesUsage measures the hosts file and the termination messages of a pod. It reads a few file sizes and walks no
+// volume.
 func (v *Volumes) FilesUsage(uid types.UID) (FilesUsage, error) {
 	return v.filesUsage(uid, func(string, uint64) error { return nil })
 }
 
-// BoundFiles measures as FilesUsage does, and cuts termination messages back that are too large. The hosts file is left
-// alone: containers need its beginning, so it cannot be cut while one has it.
+// BoundFiles measures like FilesUsage, and cuts termination messages that are too large. It never cuts the hosts file,
+// because a running container needs its beginning.
 func (v *Volumes) BoundFiles(uid types.UID) (FilesUsage, error) {
 	return v.filesUsage(uid, func(path string, size uint64) error {
 		if size <= maxMessage {
@@ -82,7 +83,7 @@ func (v *Volumes) filesUsage(uid types.UID, message func(path string, size uint6
 		for _, f := range files {
 			path := filepath.Join(at, f.Name())
 			size, err := blocks(path)
-			if errors.Is(err, fs.ErrNotExist) { // pruned
+			if errors.Is(err, fs.ErrNotExist) { // messageFile removed it meanwhile
 				continue
 			}
 			if err != nil {
@@ -97,7 +98,7 @@ func (v *Volumes) filesUsage(uid types.UID, message func(path string, size uint6
 	return u, errors.Join(errs...)
 }
 
-// readDir lists a directory that only the agent writes to; one that is not there is empty.
+// readDir lists a directory that only the agent writes to. A missing directory counts as empty.
 func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -109,7 +110,7 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, nil
 }
 
-// blocks is what a file takes on disk. No link is followed.
+// blocks returns the bytes that a file takes on disk. It follows no link.
 func blocks(path string) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -118,8 +119,8 @@ func blocks(path string) (uint64, error) {
 	return uint64(st.Blocks) * 512, nil
 }
 
-// dropFront gives the disk back what a file has before its last keep bytes. Its length stays, and so does the place where a
-// container goes on writing: there is no moment at which something written is lost that would have been read.
+// dropFront frees the disk space of a file except its last keep bytes. The file keeps its length, so a container that
+// writes to it goes on at the same place, and no write is lost.
 func dropFront(path string, keep int64) error {
 	f, err := hostfs.OpenUntrustedToWrite(path, 1)
 	if err != nil {

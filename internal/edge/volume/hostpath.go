@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkHostPath does what the type of a hostPath asks for: nothing when it is empty, else the path must be of that
-// type, links followed; the two ...OrCreate types make what is missing (0755 and 0644, owned by root).
+// checkHostPath checks that the path has the type that the hostPath names; it follows links. An empty type checks
+// nothing. The two ...OrCreate types make a missing directory (0755) or file (0644), owned by root.
 func checkHostPath(src *v1.HostPathVolumeSource) error {
 	if src.Path == "" {
 		return errors.New("hostPath.path is empty: name a path of the node")

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// InMemory is Volumes of a simulated node: it resolves all that pods refer to, and fails as Volumes would where it is
-// missing, but touches no disk. hostPath types are not checked, as there is no host.
+// InMemory is the Volumes of a simulated node. It reads all objects that a pod refers to, and fails like Volumes if one
+// is missing, but it touches no disk. It checks no hostPath types, because there is no host.
 type InMemory struct {
 	objects Objects
 	layout  layout
@@ -50,7 +50,7 @@ func (m *InMemory) SetUp(ctx context.Context, p Pod) error {
 	return joinErrors(errs)
 }
 
-// Mounts are those that a real node would make, of paths that nobody made; see Volumes.Mounts.
+// Mounts returns the mounts that a real node would make. Their host paths do not exist; see Volumes.Mounts.
 func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
 	mounts := make([]*runtimeapi.Mount, 0, len(in.Container.VolumeMounts))
 	for i := range in.Container.VolumeMounts {
@@ -63,7 +63,7 @@ func (m *InMemory) Mounts(_ context.Context, in MountInput) ([]*runtimeapi.Mount
 	return mounts, nil
 }
 
-// TearDown forgets nothing yet; see Volumes.TearDown.
+// TearDown does nothing: Remove forgets the pod.
 func (m *InMemory) TearDown(context.Context, pod.Ref) error { return nil }
 
 // Remove forgets the pod.
@@ -74,7 +74,7 @@ func (m *InMemory) Remove(_ context.Context, ref pod.Ref) error {
 	return nil
 }
 
-// Orphans lists the pods that were set up, not removed, and that known does not know.
+// Orphans lists the pods that were set up and not removed, and for which known returns false.
 func (m *InMemory) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

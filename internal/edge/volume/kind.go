@@ -10,10 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// kind is what a volume is, by the name that its directory carries.
+// kind is the kind of a volume, as it stands in the name of the volume's directory.
 type kind string
 
-// The kinds that are made here.
+// The kinds that this agent supports.
 const (
 	kindEmptyDir    kind = "empty-dir"
 	kindConfigMap   kind = "configmap"
@@ -63,7 +63,7 @@ func kindOf(vol *v1.Volume) (kind, error) {
 		"use emptyDir, hostPath, configMap, secret, downwardAPI, projected or image, or another node)", ErrUnsupported, sourceName(s))
 }
 
-// sourceName is the field of the pod's spec by which an unsupported volume was asked for.
+// sourceName returns the name of the volume's source field, for the error about an unsupported kind.
 func sourceName(s *v1.VolumeSource) string {
 	for _, f := range []struct {
 		name string
@@ -101,7 +101,7 @@ func (v *Volumes) setUpVolume(ctx context.Context, p Pod, vol *v1.Volume) error 
 	case k.files():
 		return v.setUpFiles(ctx, p, vol, k)
 	}
-	return nil // an image volume is the runtime's
+	return nil // the runtime mounts an image volume
 }
 
 // setUpFiles makes a volume of files from the API, or brings it up to date.
@@ -131,7 +131,7 @@ func (v *Volumes) setUpFiles(ctx context.Context, p Pod, vol *v1.Volume, k kind)
 	return nil
 }
 
-// ensureDir makes a volume's directory, open to all as the containers' users are not known.
+// ensureDir makes a volume's directory. Everybody may read it, because the agent does not know the containers' users.
 func ensureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make volume directory: %w", err)
@@ -139,9 +139,9 @@ func ensureDir(dir string) error {
 	return nil
 }
 
-// secretFlags are the mount flags of a volume that is only read. Devices and setuid programs have no place there. Nor have
-// programs, unless the pod gives a file an execute bit: some run scripts out of a Secret. Without such a bit noexec changes
-// nothing that a container sees.
+// secretFlags returns the mount flags of a volume that containers only read: no devices, no setuid, and noexec unless
+// the pod gives a file an execute bit, since some pods run scripts out of a Secret. Without an execute bit, noexec
+// changes nothing for a container.
 func secretFlags(vol *v1.Volume) uintptr {
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
 	for _, mode := range fileModes(vol) {
@@ -152,7 +152,7 @@ func secretFlags(vol *v1.Volume) uintptr {
 	return flags | unix.MS_NOEXEC
 }
 
-// fileModes are all modes that a volume of files from the API names.
+// fileModes returns all modes that a volume of files from the API names.
 func fileModes(vol *v1.Volume) (modes []*int32) {
 	keys := func(items []v1.KeyToPath) {
 		for i := range items {
@@ -191,7 +191,8 @@ func fileModes(vol *v1.Volume) (modes []*int32) {
 	return modes
 }
 
-// ensureTmpfs makes dir a tmpfs unless it is one. The root gets the tmpfs' usual mode 1777, and the group.
+// ensureTmpfs mounts a tmpfs on dir unless one is mounted there. Its root directory gets the usual mode 1777, and the
+// group.
 func (v *Volumes) ensureTmpfs(dir string, size int64, group int, flags uintptr) error {
 	if err := ensureDir(dir); err != nil {
 		return err

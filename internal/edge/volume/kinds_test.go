@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// owner is mode, user and group of a file as ls shows them.
+// owner returns mode, user and group of a file as ls shows them.
 type owner struct {
 	Mode     os.FileMode
 	UID, GID uint32
@@ -45,7 +45,7 @@ func TestEmptyDirIsOpenToAllAndLeftAloneThen(t *testing.T) {
 	if got := ownerOf(t, d).Mode; got != os.ModeDir|0o777 {
 		t.Errorf("mode %v", got)
 	}
-	// The pod makes it its own; a later SetUp must not take it back.
+	// The pod changes the volume's mode; a later SetUp must not undo that.
 	if err := os.WriteFile(filepath.Join(d, "data"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestMemoryBackedVolumes(t *testing.T) {
 	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr(int64(4242))}
 	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("16Mi")}
 	node := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-	for range 2 { // again: nothing is mounted over it
+	for range 2 { // the second call must mount nothing over the first mount
 		if err := f.SetUp(t.Context(), volume.Pod{Pod: p, NodeAllocatable: node}); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func TestLiveUpdate(t *testing.T) {
 	wantTree(t, d, map[string]string{
 		"a": "-rw-r--r-- 2", "c": "-rw-r--r-- 2", "token": "-rw-r--r-- t0ken2", "labels": "-rw-r--r-- a=\"b\"\nnew=\"label\"",
 	})
-	// A source that goes away leaves what was there: the containers run on.
+	// If a source goes away, its files stay, because the containers run on.
 	delete(f.api.configMaps, "cm")
 	wantError(t, f.SetUp(t.Context(), volume.Pod{Pod: p}), "v", `configmap "cm" not found`)
 	if got := tree(t, d)["a"]; got != "-rw-r--r-- 2" {

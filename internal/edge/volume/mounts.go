@@ -14,26 +14,26 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// MountInput is what the mounts of one attempt of a container depend on.
+// MountInput is the input of Mounts: one attempt of a container.
 type MountInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	// Env is the resolved environment, for subPathExpr.
+	// Env is the resolved environment, which subPathExpr refers to.
 	Env []crispec.EnvVar
-	// Hosts is the content of /etc/hosts; nil: the container keeps its image's.
+	// Hosts is the content of /etc/hosts. If it is nil, the container keeps its image's file.
 	Hosts []byte
-	// RecursiveReadOnly is whether the runtime (handler) can mount read-only recursively.
+	// RecursiveReadOnly says whether the runtime (handler) can mount read-only recursively.
 	RecursiveReadOnly bool
-	// Image resolves an image volume, of which subPath ("" is all) is mounted, to the image that was pulled for it; nil
-	// where none can be.
+	// Image returns the pulled image of an image volume of which subPath is mounted ("" means all). It is nil if the
+	// agent has no image volumes.
 	Image func(volume *v1.Volume, subPath string) (*runtimeapi.ImageSpec, error)
 }
 
 const hostsPath = "/etc/hosts"
 
-// Mounts are what the runtime mounts into the next attempt of a container: its volumes, with subPaths made and
-// opened safely, its hosts file, and a new file for its termination message. SetUp must have succeeded. The error
-// is an *Error; like every failure to make a container's configuration it may go away (a file appears), so try again.
+// Mounts returns the mounts for the next attempt of a container: its volumes, with subPaths made and opened safely, its
+// hosts file, and a new file for its termination message. Call it after SetUp has succeeded. The error is an *Error.
+// Its cause may go away (a file appears, for example), so try again.
 func (v *Volumes) Mounts(ctx context.Context, in MountInput) ([]*runtimeapi.Mount, error) {
 	c := in.Container
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
@@ -62,7 +62,7 @@ func mountError(in *MountInput, index int, err error) *Error {
 	}
 }
 
-// mountOf is one volumeMount. Bind makes a path of the host that shows a subPath.
+// mountOf makes the mount of one volumeMount. Bind returns a host path that shows the subPath.
 func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, error)) (*runtimeapi.Mount, error) {
 	vm := &in.Container.VolumeMounts[index]
 	at := slices.IndexFunc(in.Pod.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == vm.Name })
@@ -91,7 +91,7 @@ func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, er
 		Readonly:          vm.ReadOnly || k.files(),
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SelinuxRelabel:    k != kindHostPath && k != kindImage, // what is the host's keeps the host's labels
+		SelinuxRelabel:    k != kindHostPath && k != kindImage, // files of the host keep their labels
 	}
 	if k == kindImage {
 		return m, imageMount(m, in, vol, sub)
@@ -103,7 +103,7 @@ func mountOf(in *MountInput, index int, l layout, bind func(subPath) (string, er
 	return m, err
 }
 
-// hostDir is where a volume lies on the node.
+// hostDir returns the path of a volume on the node.
 func (l layout) hostDir(p *v1.Pod, vol *v1.Volume, k kind) string {
 	if k == kindHostPath {
 		return vol.HostPath.Path
@@ -139,8 +139,8 @@ func propagationOf(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, 
 	return 0, fmt.Errorf("mountPropagation %q is unknown: use None, HostToContainer or Bidirectional", *mode)
 }
 
-// recursiveReadOnly decides by the documented rules: it needs readOnly and no propagation; "IfPossible" asks the
-// runtime, "Enabled" insists.
+// recursiveReadOnly follows the documented rules: the mount must be read-only and have no propagation. "IfPossible"
+// takes what the runtime can do; "Enabled" fails if the runtime cannot.
 func recursiveReadOnly(vm *v1.VolumeMount, runtimeCan bool) (bool, error) {
 	if vm.RecursiveReadOnly == nil || *vm.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
@@ -163,19 +163,19 @@ func recursiveReadOnly(vm *v1.VolumeMount, runtimeCan bool) (bool, error) {
 	return false, fmt.Errorf("recursiveReadOnly %q is unknown: use Disabled, IfPossible or Enabled", *vm.RecursiveReadOnly)
 }
 
-// subPathOf is the subPath, expanded where it is an expression, and checked.
+// subPathOf returns the checked subPath of a mount. It expands a subPathExpr.
 func subPathOf(vm *v1.VolumeMount, env []crispec.EnvVar) (string, error) {
 	sub := vm.SubPath
 	if vm.SubPathExpr != "" {
 		var missing []string
 		sub = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
 			value := ""
-			for _, v := range env { // the last of a name counts
+			for _, v := range env { // of several with this name, the last counts
 				if v.Name == name {
 					value = v.Value
 				}
 			}
-			if value == "" { // also where it is set: the container would have the whole volume
+			if value == "" { // an empty value counts as missing: with it, the container would get the whole volume
 				missing = append(missing, name)
 			}
 			return value, value != ""

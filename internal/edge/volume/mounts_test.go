@@ -163,7 +163,7 @@ func TestPodFiles(t *testing.T) {
 	if err != nil || len(mounts) != 2 {
 		t.Errorf("mounts %v, %v, want the container's two", mounts, err)
 	}
-	// The runtime is told of paths as the spec has them.
+	// The runtime gets paths as they stand in the spec.
 	c.VolumeMounts[0].MountPath, c.VolumeMounts[1].MountPath = "/data/", "/a/../b"
 	mounts, err = f.Mounts(t.Context(), in)
 	if err != nil || mounts[0].ContainerPath != "/data/" || mounts[1].ContainerPath != "/a/../b" {
@@ -196,7 +196,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("usage %+v", u)
 		}
 	}
-	// A walk that is cut short gives the last result.
+	// A walk that is cut short returns the last result.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if again, err := f.Usage(gone, p); err != nil || again[0].UsedBytes != got[0].UsedBytes {
@@ -264,7 +264,7 @@ func TestInMemoryWritesNothing(t *testing.T) {
 	}
 }
 
-// grow fills a file, as a container does that has it mounted.
+// grow fills a file, as a container does that mounts it.
 func grow(t *testing.T, path string, bytes int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -276,7 +276,7 @@ func grow(t *testing.T, path string, bytes int) {
 	}
 }
 
-// What a container writes to its hosts file is known, by what it takes on disk: a sparse file of 4 TiB takes nothing.
+// The agent measures what a container's writes to its hosts file take on disk: a sparse file of 4 TiB takes nothing.
 func TestCVE20208557HostsFileIsMeasured(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -315,8 +315,8 @@ func TestCVE20208557HostsFileIsMeasured(t *testing.T) {
 	}
 }
 
-// A termination log that a container fills (kubernetes#122224) is counted and then cut back: its end, of which the message is
-// read, and its length stay, and a container that appends to it goes on where it was.
+// The agent counts a termination log that a container fills (kubernetes#122224), and then cuts it. The log keeps its
+// length and its end, which holds the message, and a container that appends goes on at the same place.
 func TestTerminationLogIsBoundedOnDisk(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -357,7 +357,7 @@ func TestTerminationLogIsBoundedOnDisk(t *testing.T) {
 	}
 }
 
-// A link or a pipe that somebody put in the place of a message is not followed, and holds nobody up.
+// The agent does not follow a link in the place of a message, and a pipe does not hold it up.
 func TestWhatIsNoTerminationLogIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

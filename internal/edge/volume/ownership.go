@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// fsGroup is the group that owns the pod's volumes, or -1. Its change policy (fsGroupChangePolicy) "has no effect
-// on ephemeral volume types such as secret, configMap, and emptyDir", and those are the kinds made here.
+// fsGroup returns the group that owns the pod's volumes, or -1. The field fsGroupChangePolicy "has no effect on
+// ephemeral volume types such as secret, configMap, and emptyDir", and this package makes only such kinds.
 func fsGroup(p *v1.Pod) int {
 	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		return int(*sc.FSGroup)
@@ -19,8 +19,8 @@ func fsGroup(p *v1.Pod) int {
 	return -1
 }
 
-// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user; -1:
-// there is no such user.
+// tokenOwner returns the user that all containers of the pod run as, so that a token file may belong to that user, or
+// -1 if there is no such user.
 func tokenOwner(p *v1.Pod) int {
 	owner := -1
 	for c := range crispec.Containers(p) {
@@ -39,8 +39,9 @@ func tokenOwner(p *v1.Pod) int {
 	return owner
 }
 
-// nestedMountPoints are the directories that a read-only volume must have so that containers can mount other
-// volumes inside it, relative to the volume. Only the outermost count: what is below them is another volume's.
+// nestedMountPoints returns the directories that a read-only volume must have so that containers can mount other
+// volumes inside it, relative to the volume. Only the outermost are needed: what lies below them belongs to another
+// volume.
 func nestedMountPoints(p *v1.Pod, volume string) []string {
 	var found []string
 	for c := range crispec.Containers(p) {
@@ -68,7 +69,7 @@ func nestedMountPoints(p *v1.Pod, volume string) []string {
 	return outermost
 }
 
-// absolute makes a mount path absolute; one without a leading slash is taken from the root, as the field has it.
+// absolute makes a mount path absolute and clean. A path without a leading slash starts at the root.
 func absolute(path string) string { return filepath.Clean("/" + path) }
 
 // rooted returns a mount path for the runtime: the path of the spec with a leading slash, not cleaned. The runtime cleans it,

@@ -13,11 +13,11 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// keptMessages is how many termination message files of one container stay: those of containers that may still be
-// inspected, and no more, however often it restarts.
+// keptMessages is how many termination message files of one container stay, however often it restarts. They are enough
+// for the attempts that the agent may still inspect.
 const keptMessages = 5
 
-// podFiles are the files that the agent itself gives a container.
+// podFiles makes the files that the agent itself gives a container, and returns their mounts.
 func (v *Volumes) podFiles(in *MountInput) ([]*runtimeapi.Mount, error) {
 	var mounts []*runtimeapi.Mount
 	taken := func(path string) bool {
@@ -71,7 +71,7 @@ func (v *Volumes) messageFile(in *MountInput) (string, error) {
 	return path, f.Chmod(0o666)
 }
 
-// pruneMessages removes the oldest files, so that with the next one keptMessages are left.
+// pruneMessages removes the oldest files, so that keptMessages are left after the next one is made.
 func pruneMessages(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) < keptMessages {

@@ -42,8 +42,8 @@ func wantHosts(t *testing.T, path, want string) {
 
 const hostsText = "127.0.0.1 localhost\n"
 
-// A container that runs `truncate -s 4T /etc/hosts` costs the agent no memory at its next start, and the file is as it was.
-// Not parallel: it measures what the process allocates.
+// A container may run `truncate -s 4T /etc/hosts`: its next start costs the agent no memory and restores the file. Not
+// parallel: it measures what the process allocates.
 func TestHostsFileIsNeverRead(t *testing.T) {
 	f, p := newFixture(t), aPod()
 	setUp(t, f, p)
@@ -61,7 +61,7 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	}
 
 	plant.Grow(t, path)
-	in.Hosts = nil // a pod on the node's network: its hosts file is not made here
+	in.Hosts = nil // as for a pod on the node's network: the agent makes it no hosts file
 	plant.Allocates(t, 1<<20, func() {
 		if _, err := f.Mounts(t.Context(), in); err != nil {
 			t.Error(err)
@@ -69,7 +69,8 @@ func TestHostsFileIsNeverRead(t *testing.T) {
 	})
 }
 
-// A file that an environment is read from is the container's to make. Not parallel: it measures what the process allocates.
+// The container makes the file from which an environment is read, and may put anything in its place. Not parallel: the
+// test measures what the process allocates.
 func TestEnvFileThatIsNoFile(t *testing.T) {
 	f, p := newFixture(t), aPod(emptyDir("e"))
 	setUp(t, f, p)
@@ -100,7 +101,7 @@ func TestEnvFileThatIsNoFile(t *testing.T) {
 	})
 }
 
-// Whatever stands in the place of a hosts file makes way for one, and is not written to.
+// The hosts file replaces anything that stands in its place; the agent does not write to what was there.
 func TestHostsFileReplacesWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {

@@ -14,15 +14,15 @@ import (
 // maxReadFile bounds a file that the agent reads from a pod's volume.
 const maxReadFile = 64 << 10
 
-// ReadFile reads a file that a container wrote into an emptyDir of its pod (an environment's fileKeyRef). No link leads
-// it out of the volume, and a device, pipe or large file does not hold it up. A missing file is fs.ErrNotExist.
+// ReadFile reads a file that a container wrote into an emptyDir of its pod (for fileKeyRef). No link leads it out of
+// the volume, and no device, pipe or large file holds it up. For a missing file the error is fs.ErrNotExist.
 func (v *Volumes) ReadFile(p *v1.Pod, volume, path string) ([]byte, error) {
 	at := slices.IndexFunc(p.Spec.Volumes, func(vol v1.Volume) bool { return vol.Name == volume })
 	if at < 0 {
 		return nil, fmt.Errorf("the pod has no volume %q: add it to spec.volumes", volume)
 	}
 	if k, err := kindOf(&p.Spec.Volumes[at]); err != nil || k != kindEmptyDir {
-		return nil, errors.Join(fmt.Errorf("volume %q is no emptyDir: only files of an emptyDir can be read", volume), err)
+		return nil, errors.Join(fmt.Errorf("volume %q is not an emptyDir: only files of an emptyDir can be read", volume), err)
 	}
 	if err := errors.Join(checkName("volume name", volume), checkPath(path)); err != nil {
 		return nil, err

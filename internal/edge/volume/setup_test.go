@@ -49,8 +49,8 @@ func (a *api) ServiceAccountToken(context.Context, *v1.Pod, string, *int64) (str
 	return a.token, time.Time{}, a.tokenErr
 }
 
-// dirHost is the real host where root may mount, and the same without mounts elsewhere: memory-backed volumes are
-// directories then.
+// dirHost is the real host if the test runs as root. Otherwise it mounts nothing: memory-backed volumes are plain
+// directories.
 type dirHost struct{ hostfs.Host }
 
 func (dirHost) MountTmpfs(string, int64, fs.FileMode, int, uintptr) (bool, error) { return false, nil }
@@ -98,7 +98,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// aPod has the volumes, each mounted at /<name> by its one container.
+// aPod returns a pod with the volumes; its one container mounts each at /<name>.
 func aPod(volumes ...v1.Volume) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid-1", Labels: map[string]string{"a": "b"}},
@@ -119,7 +119,7 @@ func setUp(t *testing.T, f *fixture, p *v1.Pod) {
 	}
 }
 
-// dir is where the volume mounted at /<name> lies, by what a container would get.
+// dir returns the host path of the volume that the container mounts at /<name>.
 func dir(t *testing.T, f *fixture, p *v1.Pod, name string) string {
 	t.Helper()
 	mounts, err := f.Mounts(t.Context(), volume.MountInput{Pod: p, Container: &p.Spec.Containers[0]})
@@ -135,7 +135,8 @@ func dir(t *testing.T, f *fixture, p *v1.Pod, name string) string {
 	return ""
 }
 
-// tree lists what a container sees below root: path, mode, content; links followed, the writer's names left out.
+// tree lists the files that a container sees below root: path, mode, content. It follows links and leaves out the
+// writer's own names.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -265,7 +266,7 @@ func wantError(t *testing.T, err error, name, substr string) {
 	}
 }
 
-// What a user reads in an event, word for word.
+// These are the exact texts that a user reads in an event.
 func TestMessagesAreForPeople(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -43,7 +43,7 @@ func (v *Volumes) bindSubPath(s subPath) (string, error) {
 		if os.SameFile(have, info) {
 			return target, nil // it is still mounted, from the previous attempt
 		}
-		// The mount shows an older file or directory, which was replaced since.
+		// The mount shows an older file or directory, which somebody replaced since.
 		if err := v.cfg.Host.Unmount(target); err != nil {
 			return "", fmt.Errorf("unmount old subPath %q: %w", s.path, err)
 		}
@@ -57,8 +57,9 @@ func (v *Volumes) bindSubPath(s subPath) (string, error) {
 	return target, nil
 }
 
-// openSubPath opens what the subPath names; in a writable volume a missing one becomes a directory with the mode of
-// the volume's own, since the runtime would make it with a worse one.
+// openSubPath opens the subPath. It makes a missing one as a directory with the volume's own mode, because the runtime
+// would choose a worse mode. In a volume of files from the API, a missing subPath is an error unless a source is
+// optional.
 func (v *Volumes) openSubPath(s subPath) (*os.File, error) {
 	f, err := v.cfg.Host.OpenBeneath(s.root, s.path)
 	switch {
@@ -87,7 +88,8 @@ func (v *Volumes) hideHost(s subPath, err error) error {
 	return fmt.Errorf("failed to prepare subPath %q: it must name a file or directory inside of the volume, and no symbolic link may lead outside (details are in the node's log)", s.path)
 }
 
-// makeTarget makes the empty file or directory that the bind mount covers. The names above it are the agent's own.
+// makeTarget makes the empty file or directory that the bind mount covers. Only the agent writes to the directories
+// above it.
 func makeTarget(target string, dir bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return fmt.Errorf("make subPath directory: %w", err)
@@ -112,8 +114,8 @@ func makeTarget(target string, dir bool) error {
 	return nil
 }
 
-// optionalSource reports whether a volume of files may lack keys: then a missing subPath is an empty directory, as
-// the field has it.
+// optionalSource reports whether a volume of files has an optional source. A missing subPath of it is an empty
+// directory.
 func optionalSource(vol *v1.Volume) bool {
 	switch {
 	case vol.ConfigMap != nil:

@@ -34,7 +34,7 @@ func (f *fixture) mount(t *testing.T, p *v1.Pod) (string, error) {
 	return mounts[0].HostPath, nil
 }
 
-// "the volume's mode" is all of it: a directory made in a tmpfs is sticky as the tmpfs is.
+// A directory that is made for a subPath has the volume's whole mode: in a tmpfs it is sticky, as the tmpfs is.
 func TestSubPathOfTmpfsHasItsWholeMode(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -61,7 +61,7 @@ func TestSubPath(t *testing.T) {
 	setUp(t, f, whole)
 	root := dir(t, f, whole, "e")
 
-	// Missing: made with the mode of the volume, its group, and mounted where no container reaches.
+	// A missing directory gets the volume's mode and group, and is mounted where no container reaches it.
 	p := subPathPod("a/b")
 	got, err := f.mount(t, p)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestSubPath(t *testing.T) {
 	if points, _ := (hostfs.Host{}).MountPoints(filepath.Join(f.root, "pods")); len(points) != 1 {
 		t.Errorf("mounts %v, want one", points)
 	}
-	// The directory was replaced meanwhile: the next attempt sees the new one.
+	// If somebody replaced the directory meanwhile, the next attempt sees the new one.
 	if err := errors.Join(os.Rename(filepath.Join(root, "a/b"), filepath.Join(root, "a/old")), os.Mkdir(filepath.Join(root, "a/b"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestSubPath(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(got, "f")); err == nil {
 		t.Error("the old directory is still mounted")
 	}
-	// A file where a directory was.
+	// The same when a file has replaced the directory.
 	if err := errors.Join(os.Remove(filepath.Join(root, "a/b")), os.WriteFile(filepath.Join(root, "a/b"), []byte("file"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestSubPath(t *testing.T) {
 	if data, err := os.ReadFile(got); err != nil || string(data) != "file" {
 		t.Errorf("subPath of a file: %q, %v", data, err)
 	}
-	// An expression; the last value of a variable counts.
+	// In an expression, the last value of a variable counts.
 	p = aPod(emptyDir("e"))
 	p.Spec.Containers[0].VolumeMounts[0].SubPathExpr = "logs/$(NAME)"
 	if _, err := f.mount(t, p); err != nil {
@@ -194,8 +194,8 @@ func TestSubPathThatEscapes(t *testing.T) {
 	}
 }
 
-// A container swaps a directory for a link to the host while its pod's containers are started again and again: what
-// is mounted is always the volume's.
+// A container swaps a directory for a link to the host while its pod's containers start again and again. The mount must
+// always show the volume.
 func TestSubPathUnderAttack(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

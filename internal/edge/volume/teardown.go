@@ -58,7 +58,7 @@ func failedTearDown(ref pod.Ref, err error) error {
 
 // unmountBelow unmounts, last mounted first, until nothing is mounted at or below dir.
 func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
-	// The mount table has resolved names.
+	// The mount table contains resolved paths.
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return fmt.Errorf("resolve pod directory: %w", err)

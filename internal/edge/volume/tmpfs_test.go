@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// tmpfsHost notes the flags of each tmpfs, by the name of its volume.
+// tmpfsHost records the flags of each tmpfs, by the name of its volume.
 type tmpfsHost struct {
 	dirHost
 	flags   map[string]uintptr
@@ -26,8 +26,8 @@ func (h *tmpfsHost) MountTmpfs(target string, _ int64, _ fs.FileMode, _ int, fla
 	return h.maySwap, nil
 }
 
-// Volumes of secrets cannot bring devices or setuid programs, nor programs unless the pod gives a file an execute bit. An
-// emptyDir in memory stays as it always was: programs are put there and run.
+// Volumes of secrets allow no devices and no setuid programs, and no programs at all unless the pod gives a file an
+// execute bit. An emptyDir in memory allows programs: pods put them there and run them.
 func TestSecretsAreMountedNosuidNodevNoexec(t *testing.T) {
 	t.Parallel()
 	const still, runs = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, unix.MS_NOSUID | unix.MS_NODEV
@@ -71,7 +71,7 @@ func TestSecretsAreMountedNosuidNodevNoexec(t *testing.T) {
 	}
 }
 
-// On a real mount the flags hold.
+// The kernel enforces the flags on a real mount.
 func TestASecretsMountHasItsFlags(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -87,7 +87,7 @@ func TestASecretsMountHasItsFlags(t *testing.T) {
 	}
 }
 
-// That secrets may be swapped out is said once, not for every volume.
+// The warning that secrets may be swapped out is logged once, not for every volume.
 func TestSecretsThatMaySwapAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	for _, may := range []bool{true, false} {

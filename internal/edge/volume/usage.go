@@ -14,20 +14,22 @@ import (
 
 // Meter measures directories. Calls may be concurrent.
 type Meter interface {
-	// DiskSpace is what the file system at path has in all, and what is left: bytes and inodes.
+	// DiskSpace returns the size and the free space of the file system at path, in bytes and inodes.
 	DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error)
-	// DiskUsage walks dir and sums up what it takes; it stops when ctx ends. What it found before an error is returned with it.
+	// DiskUsage walks dir and sums up what it takes. It stops when ctx ends. With an error it returns what it found
+	// before.
 	DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error)
 }
 
 // Usage is how full a volume is.
 type Usage struct {
 	Name string
-	// Memory: it lies in memory and counts against the pod's memory, not against its ephemeral storage.
+	// Memory says that the volume lies in memory: it counts against the pod's memory, not against its ephemeral
+	// storage.
 	Memory bool
-	// Of the file system that it lies on; a memory-backed volume has one of its own.
+	// These four describe the file system of the volume; a memory-backed volume has one of its own.
 	CapacityBytes, AvailableBytes, Inodes, InodesFree uint64
-	// Of the volume itself.
+	// These two describe the volume itself.
 	UsedBytes, InodesUsed uint64
 	// Time is when UsedBytes and InodesUsed were measured.
 	Time time.Time
@@ -47,9 +49,9 @@ type walked struct {
 	at            time.Time
 }
 
-// Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. A walk through a large
-// volume is not repeated within a minute. A walk that fails counts with what it found, or with the last result if that is larger.
-// Volumes that do not exist yet are left out. The error joins the errors of the volumes that could not be measured whole.
+// Usage measures the volumes of a pod that the agent made: emptyDirs and files from the API. It walks a volume at most
+// once a minute. If a walk fails, it takes what the walk found, or the last result if that is larger. It leaves out
+// volumes that do not exist yet. The error joins the errors of all volumes that it could not measure completely.
 func (v *Volumes) Usage(ctx context.Context, p *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	var errs []error

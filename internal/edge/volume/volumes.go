@@ -19,28 +19,29 @@ import (
 
 // Mounter mounts and unmounts. Calls may be concurrent, each on its own directory.
 type Mounter interface {
-	// MountPoints lists mount points at or below dir, in mount order.
+	// MountPoints lists the mount points at or below dir, in mount order.
 	MountPoints(dir string) ([]string, error)
 	// IsMountPoint reports whether a file system of its own is mounted on dir; false when dir does not exist.
 	IsMountPoint(dir string) (bool, error)
-	// MountTmpfs mounts a tmpfs with the flags of mount(2); size 0 is the kernel's default, gid negative is root's. maySwap: this
-	// machine swaps, and the kernel cannot keep the tmpfs out of that.
+	// MountTmpfs mounts a tmpfs with the flags of mount(2). Size 0 is the kernel's default, a negative gid is root's.
+	// maySwap says that the machine has swap space and that the kernel cannot keep the tmpfs out of it.
 	MountTmpfs(target string, size int64, mode fs.FileMode, gid int, flags uintptr) (maySwap bool, err error)
 	// Mount mounts any other file system.
 	Mount(source, target, fstype, options string) error
-	// Unmount takes the topmost mount off target, detaching a busy one; no mount there is no error.
+	// Unmount removes the topmost mount of target, and detaches it if it is busy. It is no error if nothing is mounted
+	// there.
 	Unmount(target string) error
 }
 
-// Paths opens, binds and deletes files. No link or mount leads it out of the given directory.
+// Paths opens, binds and deletes files. It follows no link or mount out of the given directory.
 type Paths interface {
-	// OpenBeneath opens path below root, for Bind; links may not leave root.
+	// OpenBeneath opens path below root, for use by Bind. It follows no link out of root.
 	OpenBeneath(root, path string) (*os.File, error)
-	// MkdirBeneath is OpenBeneath that makes missing directories with mode.
+	// MkdirBeneath is like OpenBeneath, but makes missing directories with mode.
 	MkdirBeneath(root, path string, mode fs.FileMode) (*os.File, error)
 	// Bind mounts an open file or directory on target.
 	Bind(f *os.File, target string) error
-	// RemoveTree deletes dir and all below it, entering no mount.
+	// RemoveTree deletes dir and all below it. It enters no mount.
 	RemoveTree(ctx context.Context, dir string) error
 }
 
@@ -51,12 +52,14 @@ type Host interface {
 	Meter
 }
 
-// Objects are what volumes are made from. Calls may be concurrent; they wait for a first answer until ctx ends.
+// Objects reads the API objects from which volumes are made. Calls may be concurrent. A call waits until the API server
+// has answered for the first time, or until ctx ends.
 type Objects interface {
 	// ConfigMap and Secret return the object of this name in the pod's namespace.
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
-	// ServiceAccountToken returns a token bound to the pod, and renews it first if that is due and possible.
+	// ServiceAccountToken returns a token that is bound to the pod. It renews the token first if that is due and
+	// possible.
 	ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (token string, expires time.Time, err error)
 }
 
@@ -65,7 +68,7 @@ type Config struct {
 	// RootDir is the agent's directory, for example /var/lib/kubelet.
 	RootDir string
 	Host    Host
-	// Objects may be nil in a node without an API server: volumes that need one then fail and say so.
+	// Objects is nil on a node without an API server: volumes that need one then fail with an error that says so.
 	Objects Objects
 	Log     *slog.Logger
 	// MaySwap is called once if this machine may write memory-backed volumes to its swap space. It may be nil.
@@ -77,8 +80,8 @@ type Volumes struct {
 	cfg    Config
 	layout layout
 	walks  walks
-	swaps  sync.Once  // makes MaySwap be called once
-	hosts  sync.Mutex // one hosts file is written at a time: containers of one pod share theirs
+	swaps  sync.Once  // logs the warning about swap space once, and calls MaySwap once
+	hosts  sync.Mutex // serializes writes of hosts files, which the containers of a pod share
 }
 
 // New returns Volumes over cfg. It does no IO.
@@ -89,30 +92,31 @@ func New(cfg Config) *Volumes {
 	return &Volumes{cfg: cfg, layout: layout{root: cfg.RootDir}, walks: walks{pods: map[types.UID]map[string]walked{}}}
 }
 
-// Pod is a pod, with the facts of its node that its volumes show.
+// Pod is a pod with the facts of its node that volumes show.
 type Pod struct {
 	Pod *v1.Pod
-	// PodIPs and HostIPs may become known late or never, so no volume may require them.
+	// PodIPs and HostIPs may become known late or never, so no volume may need them.
 	PodIPs, HostIPs []string
-	// NodeAllocatable bounds memory-backed volumes and stands in for limits that a container does not have.
+	// NodeAllocatable limits memory-backed volumes, and replaces limits that a container does not have.
 	NodeAllocatable v1.ResourceList
 }
 
-// ReasonFailedMount is the reason of every Error here, as events have it.
+// ReasonFailedMount is the reason of the Errors of SetUp and Mounts, as events have it.
 const ReasonFailedMount = "FailedMount"
 
-// Error is a volume that could not be made.
+// Error says which volume could not be made or removed.
 type Error struct {
-	// Volume is its name; empty when it is the pod's directory that could not.
+	// Volume is the name of the volume; empty if the failure concerns the pod's directory.
 	Volume string
 	// Reason is the reason of an event.
 	Reason string
-	// Message is what is wrong and what to do. It does not repeat Volume; other volumes that failed follow it by name.
+	// Message says what is wrong and what to do. It does not repeat Volume. Failures of other volumes follow, each with
+	// the volume's name.
 	Message string
 	Err     error
 }
 
-// Error names the volume, too.
+// Error returns the message with the name of the volume.
 func (e *Error) Error() string {
 	if e.Volume == "" {
 		return e.Message
@@ -127,8 +131,9 @@ func failed(volume string, err error) *Error {
 	return &Error{Volume: volume, Reason: ReasonFailedMount, Message: err.Error(), Err: err}
 }
 
-// SetUp makes all volumes that a container of the pod mounts, and updates those that exist. A volume that fails does not stop the
-// others. The error is an *Error; with several failures it names the first, and its Message lists all.
+// SetUp makes all volumes that a container of the pod mounts, and updates existing ones. A volume that fails does not
+// stop the others. The error is an *Error; with several failures it names the first volume, and its Message lists all
+// failures.
 func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
 	if err := v.setUpDirs(p.Pod); err != nil {
 		return err
@@ -142,7 +147,7 @@ func (v *Volumes) SetUp(ctx context.Context, p Pod) error {
 				errs[i] = failed(vol.Name, err)
 			}
 		}
-		if i == len(wanted)-1 { // the last one, often the only one, here
+		if i == len(wanted)-1 { // the last one, often the only one, runs in this goroutine
 			setUp()
 			break
 		}
@@ -164,7 +169,7 @@ func (v *Volumes) setUpDirs(p *v1.Pod) error {
 	return nil
 }
 
-// usedVolumes are the volumes that some container mounts; others are not made ("volumes that no container uses").
+// usedVolumes returns the volumes that some container mounts. SetUp makes no others.
 func usedVolumes(p *v1.Pod) []*v1.Volume {
 	used := map[string]bool{}
 	for c := range crispec.Containers(p) {
@@ -202,7 +207,7 @@ func joinErrors(errs []*Error) error {
 	}
 	if len(messages) < 2 {
 		if first == nil {
-			return nil // not a nil *Error in an error
+			return nil // a nil *Error would make a non-nil error
 		}
 		return first
 	}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// removing is a host on which a pod is removed while its volume is being walked.
+// removing is a host on which a pod is removed while the agent walks its volume.
 type removing struct {
 	Host
 	during func()
@@ -18,7 +18,7 @@ func (r *removing) DiskUsage(context.Context, string) (bytes, inodes uint64, err
 	return 1, 1, nil
 }
 
-// A walk that ends after its pod was removed leaves nothing behind: nobody would forget it.
+// A walk that ends after its pod was removed stores nothing, because nobody would remove the entry.
 func TestWalkOfARemovedPodIsForgotten(t *testing.T) {
 	t.Parallel()
 	host := &removing{}
