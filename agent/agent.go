@@ -256,6 +256,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.facts.resolver.Read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
+	if a.deps.Started != nil {
+		a.deps.Started()
+	}
 	err := runAll(ctx, a.parts())
 	if errors.Is(err, context.Canceled) {
 		err = nil

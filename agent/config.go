@@ -136,6 +136,9 @@ type Deps struct {
 	// Failing are parts beside the agent that fail and are tried again, in words: the renewal of a certificate on a full disk.
 	// The node's Ready condition names them. Called now and then, concurrently with anything; nil: there are none.
 	Failing func() []string
+	// Started is called by Run, once, when the node is at work: its identity, ports and directories are there. It must not block.
+	// May be nil.
+	Started func()
 	// Metrics takes the agent's metrics; nil: a registry of its own.
 	Metrics *prometheus.Registry
 	// ProcessMetrics adds what speaks of the whole process to Metrics: for one agent of a process at most.

@@ -16,6 +16,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 	"github.com/wherry-node/wherry/agent/simulated"
 	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
 // settleAfter is when a node that was started is at rest. Its start leaves garbage (certificates, lists, the node's first status),
@@ -45,12 +46,21 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	if level != nil {
 		deps.SetVerbosity = func(value string) error { return config.SetVerbosity(level, value) }
 	}
+	started := make(chan struct{})
+	deps.Started = func() { close(started) }
 	a, err := agent.New(c, deps)
 	if err != nil {
 		return err
 	}
 	defer time.AfterFunc(settleAfter, debug.FreeOSMemory).Stop()
-	return run(ctx, a)
+	manager, err := sdnotify.Open(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if manager == nil {
+		return run(ctx, a)
+	}
+	return runSupervised(ctx, manager, service{started: started, alive: a.Alive, summary: a.Summary}, log, func(ctx context.Context) error { return run(ctx, a) })
 }
 
 // AgentConfig is the agent's configuration as flags and files say it, on a machine of that name.

@@ -76,6 +76,7 @@ type Generator struct {
 
 	kick   chan struct{}
 	relist chan struct{}
+	alive  chan chan<- struct{} // of Turns, to Run
 }
 
 // entry is one pod of the cache. obs is never nil and never written to after it is published.
@@ -133,7 +134,7 @@ func New(cfg Config) *Generator {
 	}
 	return &Generator{
 		cfg: cfg, places: places{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
-		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1),
+		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1), alive: make(chan chan<- struct{}),
 	}
 }
 
@@ -287,7 +288,28 @@ func (g *Generator) Run(ctx context.Context) error {
 			return nil
 		case <-g.kick:
 			g.dispatch(ctx, &wg)
+		case answer := <-g.alive:
+			g.mu.Lock() // a lock that nobody gives back is a loop that does not turn
+			close(answer)
+			g.mu.Unlock()
 		}
+	}
+}
+
+// Turns asks the loop whether it turns, and returns nil when it has: its goroutine takes work and gets the cache's lock. It waits
+// until then, or until ctx ends. Unlike Healthy it says nothing of the runtime, which a restart of the agent does not mend.
+func (g *Generator) Turns(ctx context.Context) error {
+	answer := make(chan struct{})
+	select {
+	case g.alive <- answer:
+	case <-ctx.Done():
+		return errors.New("the loop of the pod cache takes no work")
+	}
+	select {
+	case <-answer:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the loop of the pod cache does not get its lock")
 	}
 }
 

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -151,6 +152,8 @@ type Loop struct {
 	excess map[types.UID][]string       // dead containers that must be removed, by pod
 	left   lastLives[*podworker.Worker] // the workers with which static pods begin again
 
+	alive chan chan<- struct{} // of Turns, to Run
+
 	sweeping *errand // calls sweep
 	holding  *errand // calls tellHolds
 }
@@ -185,7 +188,7 @@ func New(cfg Config) *Loop {
 	if cfg.Meter == nil {
 		cfg.Meter = noMeter{}
 	}
-	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}}
+	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, alive: make(chan chan<- struct{})}
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.tellHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
@@ -222,12 +225,33 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			l.close()
 			return nil
+		case answer := <-l.alive:
+			l.mu.Lock() // a lock that nobody gives back is a loop that does not turn
+			close(answer)
+			l.mu.Unlock()
 		case <-t.C:
 			l.sweeping.ask()
 			l.limitDead()
 			l.holdsChanged()
 			l.retryResizes()
 		}
+	}
+}
+
+// Turns asks the loop whether it turns, and returns nil when it has: its goroutine takes work and gets the loop's lock. It waits
+// until then, or until ctx ends. For a watchdog: a loop that does not turn is mended by a restart of the agent only.
+func (l *Loop) Turns(ctx context.Context) error {
+	answer := make(chan struct{})
+	select {
+	case l.alive <- answer:
+	case <-ctx.Done():
+		return errors.New("the loop of the pods takes no work")
+	}
+	select {
+	case <-answer:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the loop of the pods does not get its lock")
 	}
 }
 

@@ -1,0 +1,41 @@
+package syncloop
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// A loop that waits for a lock that nobody gives back does not turn, and says so; once it has the lock it turns again.
+func TestTurnsNoticesALoopThatStandsStill(t *testing.T) {
+	t.Parallel()
+	l := New(Config{Housekeeping: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	turns := func(within time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return l.Turns(ctx)
+	}
+	if err := turns(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	for range 2 { // asked first, it waits for the lock; asked again, it does not even hear it
+		if turns(20*time.Millisecond) == nil {
+			t.Error("the loop turns without its lock")
+		}
+	}
+	l.mu.Unlock()
+	if err := turns(time.Minute); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if turns(20*time.Millisecond) == nil {
+		t.Error("a loop that has ended turns")
+	}
+}
