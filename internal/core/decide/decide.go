@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
@@ -10,8 +11,8 @@ import (
 func Decide(in *Input) Plan {
 	t := turn{in: in, stale: in.Stale}
 	t.plan.RestartingAll = in.Memory.RestartingAll
-	if why := t.end(); why != "" {
-		t.terminate(why)
+	if cause := t.end(); cause != pod.CauseNone {
+		t.terminate(cause)
 		return t.plan
 	}
 	if in.Pod == nil { // unwanted, but not yet to be touched
@@ -30,6 +31,8 @@ type turn struct {
 	sandbox *pod.Sandbox // the one containers may run in, or nil
 	none    ContainerMemory
 	waiting pod.Why // the first reason why something that is due has not begun
+
+	noNetwork bool // the pod cannot get a sandbox before the node's pod network is ready
 }
 
 // active drives a pod that should run.
@@ -44,7 +47,7 @@ func (t *turn) active() {
 	t.ensureSetUp()
 	t.ensureSandbox()
 	switch {
-	case t.plan.Why == WhyNetwork:
+	case t.noNetwork:
 	case t.restartAll():
 	default:
 		t.stopStrays()
@@ -58,19 +61,18 @@ func (t *turn) active() {
 // sayWhy gives the plan its one line.
 func (t *turn) sayWhy() {
 	switch {
-	case t.plan.Why != "":
+	case t.noNetwork:
+		t.plan.Why = WhyNetwork
 	case len(t.plan.Do) > 0:
 		t.plan.Why = t.plan.Do[0].Why
 	case t.in.Node.Predecessor:
 		t.plan.Why = WhyPredecessor
 	case len(t.in.InFlight) > 0:
 		t.plan.Why = WhyWaiting
-	case t.waiting != "":
-		t.plan.Why = t.waiting
 	case t.stale:
-		t.plan.Why = WhyInspect
+		t.plan.Why = cmp.Or(t.waiting, WhyInspect)
 	default:
-		t.plan.Why = WhyRunning
+		t.plan.Why = cmp.Or(t.waiting, WhyRunning)
 	}
 }
 
@@ -105,11 +107,7 @@ func (t *turn) wake(at time.Time) {
 }
 
 // wait notes why something that is due has not begun.
-func (t *turn) wait(why pod.Why) {
-	if t.waiting == "" {
-		t.waiting = why
-	}
-}
+func (t *turn) wait(why pod.Why) { t.waiting = cmp.Or(t.waiting, why) }
 
 // memory is what is remembered of a container; never nil, never to be written.
 func (t *turn) memory(name string) *ContainerMemory {

@@ -25,13 +25,14 @@
 //
 // # The rules, one file each
 //
-//	policy.go    may this container run again (restartPolicy, container rules)
+//	restart.go   the table of causes: why a container ends, its grace period, whether it starts again, its event
+//	policy.go    what a restart policy says of an exit code (restartPolicy, container rules)
 //	sandbox.go   is the sandbox right, and what to do when it is not
 //	start.go     from nothing to running: back-off, image, create, start
 //	initial.go   init containers in order, sidecars
 //	mains.go     main containers, ephemeral containers
-//	hooks.go     postStart
-//	kill.go      one container must end, to be started again
+//	hooks.go     postStart and preStop: who has one, and when it is cut short
+//	kill.go      how one container is stopped: preStop hook, then StopContainer
 //	terminate.go the whole pod must end, within its grace period
 //	clear.go     what is left behind is removed
 //	backoff.go   how long to wait

@@ -88,7 +88,7 @@ func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
 
 // wasStarted reports whether the API status says so of this very container: "a restart is a first turn".
 func (t *turn) wasStarted(name string, inst *pod.Container) bool {
-	st := statusOf(&t.in.Pod.Status, name)
+	st := pod.StatusOf(&t.in.Pod.Status, name)
 	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)
 }
 

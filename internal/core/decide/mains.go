@@ -49,13 +49,13 @@ func (t *turn) ephemeral() {
 // lost finds a container that the API status knows to have run and the runtime knows no more (its state was
 // wiped, or someone removed it). It counts as ended: with the code that was reported, else as killed.
 func (t *turn) lost(name string) (exit int32, lost bool) {
-	st := statusOf(&t.in.Pod.Status, name)
+	st := pod.StatusOf(&t.in.Pod.Status, name)
 	switch {
 	case st == nil || t.in.Memory.RestartedAll || NeverMade(&t.in.Pod.Status, st):
 	case st.State.Terminated != nil:
 		return st.State.Terminated.ExitCode, true
 	case st.State.Running != nil:
-		return 137, true
+		return pod.ExitLost, true
 	case st.LastTerminationState.Terminated != nil:
 		return st.LastTerminationState.Terminated.ExitCode, true
 	}
@@ -73,31 +73,31 @@ func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
 		s.Phase != v1.PodFailed && s.Phase != v1.PodSucceeded
 }
 
-// finished says why no container of the pod will ever run again, or nothing.
-func (t *turn) finished() pod.Why {
+// finished returns the cause for which no container of the pod will ever run again, or none.
+func (t *turn) finished() pod.Cause {
 	if t.in.Memory.Finished {
-		return WhyFinished
+		return pod.CauseFinished
 	}
 	// An old inspection may miss what was just started.
 	if t.stale || t.busy(pod.OpStartContainer) {
-		return ""
+		return pod.CauseNone
 	}
 	sb, _ := JudgeSandbox(t.in.Pod, t.in.Observed)
 	t.sandbox = sb
 	defer func() { t.sandbox = nil }()
 	if (t.in.Memory.RestartingAll && sb != nil) || t.restartAllTriggered() {
-		return ""
+		return pod.CauseNone
 	}
 	if t.initFailed() {
-		return WhyInitFailed
+		return pod.CauseInitFailed
 	}
 	if t.mainsEnded() {
-		return WhyFinished
+		return pod.CauseFinished
 	}
 	if sb == nil && len(t.in.Observed.Sandboxes) > 0 && !t.mayReplaceSandbox() {
-		return WhyCannotRestart
+		return pod.CauseSandboxLost
 	}
-	return ""
+	return pod.CauseNone
 }
 
 // mainsEnded reports whether every main container has ended for good. (The API allows no pod without any.)

@@ -56,11 +56,11 @@ func (t *turn) ensureSandbox() {
 		t.sandbox = sb
 		return
 	}
-	if t.stopAlive(why, false) || t.busy(pod.OpStartContainer) || t.stale || t.stopSandboxes(why) {
+	if t.stopAlive(pod.CauseSandbox, why) || t.busy(pod.OpStartContainer) || t.stale || t.stopSandboxes(why) {
 		return
 	}
 	if t.needsNetwork() {
-		t.plan.Why = WhyNetwork
+		t.noNetwork = true
 		return
 	}
 	if t.in.Memory.SetUp && t.due(pod.OpRunSandbox, "") {

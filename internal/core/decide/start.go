@@ -43,8 +43,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 		return t.running(c, inst, cm)
 	case pod.StateUnknown:
 		if t.alive(inst) {
-			t.killFor(pod.CauseUnknown, inst, WhyUnknown)
-			return stepBusy
+			return t.running(c, inst, cm)
 		}
 		return t.exited(c, inst, cm, hold)
 	case pod.StateExited:
@@ -53,28 +52,10 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 	return stepWait
 }
 
-// exited starts a container again where its policy says so, after its back-off.
-func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory, hold bool) step {
-	why := WhyRestart
-	switch cause, replaced := cm.replaced(inst.ID); {
-	case replaced && !crash(cause):
-		why = WhyRestartChanged
-	case MayRestart(&t.in.Pod.Spec, c, exitCode(inst)):
-	case replaced:
-		why = WhyRestartEnded
-	default:
-		return stepWait
-	}
-	if !t.passed(t.crashUntil(inst, cm)) {
-		return stepWait
-	}
-	return t.start(c, cm, why, hold)
-}
-
 // exitCode of a container that is dead; one whose end nobody saw counts as killed.
 func exitCode(c *pod.Container) int32 {
 	if c.State == pod.StateUnknown {
-		return 137
+		return pod.ExitLost
 	}
 	return c.ExitCode
 }
@@ -134,7 +115,7 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	if cm.AttemptKnown {
 		attempt = max(attempt, cm.HighestAttempt+1)
 	}
-	if st := statusOf(&t.in.Pod.Status, name); st != nil {
+	if st := pod.StatusOf(&t.in.Pod.Status, name); st != nil {
 		reported := uint32(max(st.RestartCount, 0))
 		if st.ContainerID != "" {
 			reported++
@@ -142,18 +123,6 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 		attempt = max(attempt, reported)
 	}
 	return attempt
-}
-
-// statusOf returns the API status of a container of any kind, or nil.
-func statusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [...][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // changed reports whether a container was made from another definition than the spec has now.

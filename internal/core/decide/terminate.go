@@ -8,48 +8,48 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// end returns why the whole pod has to end; "": it does not. A pod that has begun to end never goes on.
-func (t *turn) end() pod.Why {
-	in := t.in
+// end returns the cause for which the whole pod has to end; none: it goes on. A pod that has begun to end never goes on.
+func (t *turn) end() pod.Cause {
+	in, stop := t.in, t.in.Memory.Stop
 	if in.Pod == nil {
 		switch {
 		case !in.Node.SourcesReady && !in.Memory.Orphaned:
 			t.plan.Why = WhySources
-			return ""
+			return pod.CauseNone
 		case t.stale && in.Memory.StopBegan.IsZero():
 			t.plan.Why = WhyInspect // the annotations of its containers give the grace period
-			return ""
+			return pod.CauseNone
 		}
 		t.plan.Orphaned = true
-		return WhyUnwanted
+		return pod.CauseUnwanted
 	}
 	switch {
 	case in.Memory.Orphaned:
 		t.plan.Orphaned = true
-		return WhyUnwanted
-	case in.Memory.Stop != nil && in.Memory.Stop.Rejected:
-		return WhyRejected
+		return pod.CauseUnwanted
+	case stop != nil && stop.Rejected:
+		return pod.CauseRejected
 	case in.Pod.DeletionTimestamp != nil:
-		return WhyDeleted
-	case in.Memory.Stop != nil && in.Memory.Stop.Reason == ReasonDeadlineExceeded:
-		return WhyDeadline
-	case in.Memory.Stop != nil:
-		return WhyStopped
+		return pod.CauseDeleted
+	case stop != nil && stop.Reason == ReasonDeadlineExceeded:
+		return pod.CauseDeadline
+	case stop != nil:
+		return pod.CauseStopped
 	case in.Pod.Status.Phase == v1.PodFailed || in.Pod.Status.Phase == v1.PodSucceeded:
-		return WhyTerminal
+		return pod.CauseTerminal
 	}
-	if why := t.finished(); why != "" {
+	if cause := t.finished(); cause != pod.CauseNone {
 		t.plan.Finished = true
-		return why
+		return cause
 	}
 	if at := t.deadline(); !at.IsZero() && !in.Now.Before(at) {
 		t.plan.Stop = &Stop{Reason: ReasonDeadlineExceeded, Message: MessageDeadlineExceeded, Since: in.Now}
-		return WhyDeadline
+		return pod.CauseDeadline
 	}
 	if !in.Memory.StopBegan.IsZero() { // the reason no longer holds, but the pod goes on ending
-		return WhyStopped
+		return pod.CauseStopped
 	}
-	return ""
+	return pod.CauseNone
 }
 
 // deadline returns when the activeDeadlineSeconds of the pod are over; zero: never.
@@ -74,7 +74,8 @@ func (t *turn) deadline() time.Time {
 
 // terminate ends the pod: it stops the containers within the grace period, then the sandboxes, then tears down volumes and
 // cgroup. The stopped containers stay, for their logs, until no source has the pod.
-func (t *turn) terminate(why pod.Why) {
+func (t *turn) terminate(cause pod.Cause) {
+	why := ruleOf(cause).why
 	t.ending = true
 	t.plan.Ending = true
 	t.plan.Phase = PhaseStopping
@@ -82,7 +83,7 @@ func (t *turn) terminate(why pod.Why) {
 	t.graceClock()
 	t.cancelPulls()
 	t.cancelDeadHooks()
-	alive := t.stopAlive(why, false)
+	alive := t.stopAlive(cause, why)
 	switch {
 	case alive:
 		t.wake(t.plan.StopBegan.Add(t.plan.StopGrace))
@@ -187,28 +188,13 @@ func (t *turn) graceShrank() bool {
 // stopAlive ends every living container, sidecars last and in reverse order ("the kubelet will delay sending the TERM
 // signal to these sidecar containers until the last main container has fully terminated. The sidecar containers will be
 // terminated in the reverse order they are defined in the Pod spec"). It
-// reports whether any container is alive. atOnce: all together, without hooks, with the smallest grace period.
-func (t *turn) stopAlive(why pod.Why, atOnce bool) bool {
+// reports whether any container is alive.
+func (t *turn) stopAlive(cause pod.Cause, why pod.Why) bool {
 	alive := false
 	for i := range t.in.Observed.Containers {
-		c := &t.in.Observed.Containers[i]
-		if !t.alive(c) {
-			continue
-		}
-		alive = true
-		left, cause, begun := time.Duration(0), pod.CauseNone, len(t.plan.Do)
-		switch {
-		case t.ending:
-			left = t.left()
-		case atOnce:
-			cause = pod.CauseRestartAll
-		default:
-			cause = pod.CauseSandbox
-			left = t.alone(c, cause)
-		}
-		t.killInTurn(c, left, cause, why, t.blocked(c))
-		if len(t.plan.Do) > begun && cause == pod.CauseSandbox {
-			t.replace(cause, c)
+		if c := &t.in.Observed.Containers[i]; t.alive(c) {
+			alive = true
+			t.killFor(cause, why, c, t.blocked(c))
 		}
 	}
 	return alive

@@ -57,8 +57,8 @@ func (op Op) Starts() bool {
 	return false
 }
 
-// Why is the reason of a decision, in words a person reads in the timeline. Constant strings, so that a plan at
-// rest allocates nothing.
+// Why is the reason of a decision, in words a person reads in the timeline. Nothing compares it: what decides is a Cause or
+// another typed value. Constant strings, so that a plan at rest allocates nothing.
 type Why string
 
 // Action is one thing to do to one pod. It is comparable: Key makes it a map key, and the in-flight set is a
@@ -102,8 +102,8 @@ func (a Action) String() string {
 	if a.Op == OpResize {
 		fmt.Fprintf(&b, " to %s", a.Size)
 	}
-	if a.Why != "" {
-		b.WriteString(" (" + string(a.Why) + ")")
+	if text := string(a.Why); text != "" {
+		b.WriteString(" (" + text + ")")
 	}
 	return b.String()
 }

@@ -1,10 +1,11 @@
 package pod
 
-// Cause is why the agent ends one container while its pod goes on. A container that is ended for a cause may well end
-// with 0 on TERM: its exit code then says nothing of whether it has done its work. Checkpoints keep causes.
+// Cause is why the agent ends a container. It decides: the grace period, whether the container starts again, the event
+// (the table in decide/restart.go). Why is only the text for it. Checkpoints keep the causes of single containers.
 type Cause string
 
-// The causes. None is the end of a container that its restart policy alone judges, or that of the whole pod.
+// The causes for which the agent ends one container while its pod goes on. A container that is ended for one of them may well
+// exit with 0 on TERM: its exit code then does not say that it has done its work. None: its restart policy alone decides.
 const (
 	CauseNone       Cause = ""
 	CauseChanged    Cause = "Changed"    // its definition changed
@@ -16,4 +17,17 @@ const (
 	CauseUnknown    Cause = "Unknown"    // the runtime does not know its state
 	CauseStray      Cause = "Stray"      // another instance, or none, should run in its place
 	CauseRestartAll Cause = "RestartAll" // a container ended with a rule that restarts all
+)
+
+// The causes for which the agent ends a whole pod.
+const (
+	CauseDeleted     Cause = "Deleted"     // it is deleted in the API
+	CauseUnwanted    Cause = "Unwanted"    // no source has it any more
+	CauseRejected    Cause = "Rejected"    // the node did not admit it
+	CauseStopped     Cause = "Stopped"     // the node evicts or preempts it, or it went on ending
+	CauseDeadline    Cause = "Deadline"    // its activeDeadlineSeconds are over
+	CauseTerminal    Cause = "Terminal"    // the API shows a terminal phase
+	CauseFinished    Cause = "Finished"    // all its containers have ended for good
+	CauseInitFailed  Cause = "InitFailed"  // an init container has failed for good
+	CauseSandboxLost Cause = "SandboxLost" // its sandbox is lost and its restart policy allows no other
 )

@@ -75,6 +75,9 @@ func (s ContainerState) String() string {
 	return "invalid"
 }
 
+// ExitLost is the exit code of a container whose end nobody saw: it counts as killed.
+const ExitLost = 137
+
 // Container is one attempt of one container.
 type Container struct {
 	ID        string

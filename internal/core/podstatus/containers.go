@@ -27,9 +27,6 @@ const (
 // messageNotLocated is what people and tools know the end of a container by that nobody saw.
 const messageNotLocated = "The container could not be located when the pod was terminated"
 
-// exitLost is the code of a container whose end nobody saw: as if it was killed.
-const exitLost = 137
-
 // messageBytes bounds all termination messages of a pod together (12 KiB).
 const messageBytes = 12 << 10
 
@@ -51,12 +48,12 @@ type subject struct {
 	cm   *decide.ContainerMemory
 }
 
-// containers derives the three lists: init containers as the spec orders them, the others by name.
 // cameTooLate reports whether an ephemeral container was added when the pod had ended: it waits for nothing, and has no status.
 func (d *derivation) cameTooLate(name string) bool {
 	return d.Plan.Ended && d.Observed.Newest(name) == nil && find(d.Old.EphemeralContainerStatuses, name) == nil
 }
 
+// containers derives the three lists: init containers as the spec orders them, the others by name.
 func (d *derivation) containers(s *v1.PodStatus) {
 	spec := &d.Pod.Spec
 	for i := range spec.InitContainers {
@@ -199,7 +196,7 @@ func (d *derivation) unknown(x *subject) v1.ContainerState {
 	inst, old := x.inst, x.old
 	if x.cm.StopID == inst.ID && x.cm.Stopped {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: exitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: stamp(inst.StartedAt),
+			ExitCode: pod.ExitLost, Reason: ReasonStatusUnknown, ContainerID: d.id(inst), StartedAt: stamp(inst.StartedAt),
 			Message: "the runtime lost track of the container, which was stopped",
 		}}
 	}
@@ -273,7 +270,7 @@ func (d *derivation) absent(x *subject) v1.ContainerStatus {
 		}}
 	case old != nil && old.State.Running != nil:
 		st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			Reason: ReasonStatusUnknown, ExitCode: exitLost, ContainerID: old.ContainerID,
+			Reason: ReasonStatusUnknown, ExitCode: pod.ExitLost, ContainerID: old.ContainerID,
 			StartedAt: old.State.Running.StartedAt,
 			Message:   "the container was running and the runtime does not know it any more",
 		}}
@@ -295,7 +292,7 @@ func (d *derivation) restartedAll(st *v1.ContainerStatus) {
 	const message = "the container was removed because all containers of the pod are restarted in place"
 	st.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingContainers, Message: message}
 	st.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-		Reason: ReasonRestartingContainers, Message: message, ExitCode: exitLost,
+		Reason: ReasonRestartingContainers, Message: message, ExitCode: pod.ExitLost,
 	}}
 	st.RestartCount++
 }
@@ -405,7 +402,7 @@ func (d *derivation) endContainers(s *v1.PodStatus) {
 			return
 		}
 		st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			Reason: ReasonStatusUnknown, ExitCode: exitLost,
+			Reason: ReasonStatusUnknown, ExitCode: pod.ExitLost,
 			Message: messageNotLocated,
 		}}
 	}
@@ -451,12 +448,10 @@ func (d *derivation) id(c *pod.Container) string { return d.RuntimeName + "://" 
 // boundMessages cuts termination messages so that those of all containers fit.
 func (d *derivation) boundMessages(s *v1.PodStatus) {
 	n := len(s.ContainerStatuses) + len(s.InitContainerStatuses) + len(s.EphemeralContainerStatuses)
-	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			for _, t := range []*v1.ContainerStateTerminated{list[i].State.Terminated, list[i].LastTerminationState.Terminated} {
-				if t != nil {
-					t.Message = pod.Cut(t.Message, min(pod.TextBytes, messageBytes/n))
-				}
+	for st := range pod.Statuses(s) {
+		for _, t := range [...]*v1.ContainerStateTerminated{st.State.Terminated, st.LastTerminationState.Terminated} {
+			if t != nil {
+				t.Message = pod.Cut(t.Message, min(pod.TextBytes, messageBytes/n))
 			}
 		}
 	}

@@ -87,15 +87,13 @@ func boundTexts(s *v1.PodStatus) {
 		c := &s.Conditions[i]
 		c.Reason, c.Message = pod.Text(c.Reason), pod.Text(c.Message)
 	}
-	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			for _, st := range []*v1.ContainerState{&list[i].State, &list[i].LastTerminationState} {
-				if w := st.Waiting; w != nil {
-					w.Reason, w.Message = pod.Text(w.Reason), pod.Text(w.Message)
-				}
-				if t := st.Terminated; t != nil {
-					t.Reason, t.Message = pod.Text(t.Reason), pod.Text(t.Message)
-				}
+	for c := range pod.Statuses(s) {
+		for _, st := range [...]*v1.ContainerState{&c.State, &c.LastTerminationState} {
+			if w := st.Waiting; w != nil {
+				w.Reason, w.Message = pod.Text(w.Reason), pod.Text(w.Message)
+			}
+			if t := st.Terminated; t != nil {
+				t.Reason, t.Message = pod.Text(t.Reason), pod.Text(t.Message)
 			}
 		}
 	}

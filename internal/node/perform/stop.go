@@ -2,11 +2,11 @@ package perform
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
@@ -31,7 +31,7 @@ func (x *Performer) sayNotKilled(job pod.Job, what, target, reason string, err e
 
 // sayKilling records that a container is being ended: before its preStop hook, if one runs, else before its stop.
 func (x *Performer) sayKilling(job pod.Job) {
-	x.event(job, v1.EventTypeNormal, "Killing", "%s", killing(job.Pod, job.Action))
+	x.event(job, v1.EventTypeNormal, "Killing", "%s", decide.Killing(job.Pod, job.Action.Container, job.Action.Cause))
 }
 
 // said are the containers whose end was said before their preStop hook. Their stop does not say it again.
@@ -58,47 +58,6 @@ func (s *said) drop(id string) bool {
 		s.ids = nil
 	}
 	return had
-}
-
-// killing is the event text, in upstream's words: tools parse it. What it is about is the action's cause.
-func killing(p *v1.Pod, a pod.Action) string {
-	what, again := "", restarts(p, a.Container)
-	switch a.Cause {
-	case pod.CausePostStart:
-		return "FailedPostStartHook"
-	case pod.CauseResize:
-		return "Container " + a.Container + " resize requires restart"
-	case pod.CauseLiveness:
-		what = "failed liveness probe"
-	case pod.CauseStartup:
-		what = "failed startup probe"
-	case pod.CauseChanged:
-		what, again = "definition changed", true
-	case pod.CauseNone, pod.CauseSandbox, pod.CauseUnknown, pod.CauseStray, pod.CauseRestartAll:
-		return "Stopping container " + a.Container
-	default:
-		return "Stopping container " + a.Container
-	}
-	switch {
-	case p != nil && slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == a.Container }):
-		return "Init container " + a.Container + " " + what
-	case again:
-		what += ", will be restarted"
-	}
-	return "Container " + a.Container + " " + what
-}
-
-// restarts reports whether a container that the agent itself ends is started again.
-func restarts(p *v1.Pod, container string) bool {
-	if p == nil {
-		return false
-	}
-	for i := range p.Spec.Containers {
-		if c := &p.Spec.Containers[i]; c.Name == container && c.RestartPolicy != nil {
-			return *c.RestartPolicy != v1.ContainerRestartPolicyNever
-		}
-	}
-	return p.Spec.RestartPolicy != v1.RestartPolicyNever
 }
 
 func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcome {

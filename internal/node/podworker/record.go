@@ -31,11 +31,12 @@ func (w *Worker) log(job pod.Job, o *pod.Outcome) {
 
 // record adds a turn to the timeline, unless it only decided to go on waiting.
 func (w *Worker) record(cause string, now time.Time, plan *decide.Plan) {
-	if w.turned && plan.Phase == w.lastPhase && plan.Why == w.lastWhy && len(plan.Do) == 0 && len(plan.Cancel) == 0 {
+	text := string(plan.Why)
+	if w.turned && plan.Phase == w.lastPhase && text == w.lastText && len(plan.Do) == 0 && len(plan.Cancel) == 0 {
 		return
 	}
-	w.turned, w.lastPhase, w.lastWhy = true, plan.Phase, plan.Why
-	w.ring.Add(timeline.Record{At: now, Kind: timeline.KindDecision, Cause: cause, What: plan.Phase.String(), Why: string(plan.Why)})
+	w.turned, w.lastPhase, w.lastText = true, plan.Phase, text
+	w.ring.Add(timeline.Record{At: now, Kind: timeline.KindDecision, Cause: cause, What: plan.Phase.String(), Why: text})
 	for _, a := range plan.Cancel {
 		w.ring.Add(timeline.Record{At: now, Kind: timeline.KindBegan, What: "cancel " + a.String()})
 	}

@@ -137,7 +137,7 @@ type Worker struct {
 	owed       bool // the volumes have to be set up again
 	turned     bool
 	lastPhase  decide.Phase
-	lastWhy    pod.Why
+	lastText   string  // of the last decision in the timeline
 	told       *v1.Pod // the object at the last turn, to detect changes that downward API volumes show
 	wanted     *v1.Pod // the object of the source at the last turn
 	accepted   *v1.Pod // the same object with the resources that the node has accepted

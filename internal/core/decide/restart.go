@@ -1,0 +1,280 @@
+package decide
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// This file is the core rule: for which causes the agent ends a container, how long the container has to end, what starts it
+// again, and what its Killing event says. To change what follows from a failed liveness probe, change its row of the table,
+// and look at the script testdata/decide/liveness-failure-restarts.txt.
+//
+//	Input.Observed, Hashes, Sizes ─┐               killFor             exited
+//	what probes and hooks said ────┼─► causeOf ──► grace, preStop, ──► starts again? ──► start
+//	                               │               StopContainer       after its back-off
+//	Memory.Ends ───────────────────┘
+//
+// How a container is stopped is in kill.go, how long the back-off is in backoff.go, what a restart policy says in policy.go.
+
+// rule is a row of the table of causes.
+type rule struct {
+	cause pod.Cause
+	grace grace
+	again again
+	why   pod.Why
+	// event is the message of the Killing event, in the words that tools parse: see Killing. Empty: messageStopping.
+	event string
+}
+
+// grace is how long a container has to end.
+type grace uint8
+
+const (
+	gracePod   grace = iota // terminationGracePeriodSeconds of the pod; while the pod ends, the rest of its grace period
+	graceProbe              // that of the failed probe, or else of the pod
+	graceNone               // none, and without its preStop hook
+)
+
+// again is what starts a container again that was ended for a cause.
+type again uint8
+
+const (
+	byPolicy    again = iota // its exit code under its rules and its restart policy
+	unlessNever              // it starts whatever its exit code is, unless its restart policy is Never: then byPolicy
+	always                   // it was asked to change: it starts whatever its policy is, and its end is no crash
+)
+
+// rules is the table of causes.
+var rules = [...]rule{
+	// The container is not the one that should run, or has to be replaced. When: see causeOf.
+	{pod.CauseSandbox, gracePod, unlessNever, WhyStray, ""},
+	{pod.CauseStray, gracePod, byPolicy, WhyStray, ""},
+	{pod.CauseUnknown, gracePod, unlessNever, WhyUnknown, ""},
+	{pod.CauseChanged, gracePod, always, WhyChanged, "$Container definition changed$again"},
+	{pod.CauseResize, gracePod, always, WhyResizeRestart, "Container $name resize requires restart"},
+	{pod.CauseStartup, graceProbe, unlessNever, WhyStartup, "$Container failed startup probe$again"},
+	{pod.CauseLiveness, graceProbe, unlessNever, WhyLiveness, "$Container failed liveness probe$again"},
+	{pod.CausePostStart, gracePod, byPolicy, WhyPostStartFailed, "FailedPostStartHook"},
+	// All containers of the pod end and begin again. When: see restartAll.
+	{pod.CauseRestartAll, graceNone, byPolicy, WhyRestartAll, ""},
+	// The pod ends, and nothing starts again. When: see (*turn).end.
+	{pod.CauseUnwanted, gracePod, byPolicy, WhyUnwanted, ""},
+	{pod.CauseRejected, gracePod, byPolicy, WhyRejected, ""},
+	{pod.CauseDeleted, gracePod, byPolicy, WhyDeleted, ""},
+	{pod.CauseDeadline, gracePod, byPolicy, WhyDeadline, ""},
+	{pod.CauseStopped, gracePod, byPolicy, WhyStopped, ""},
+	{pod.CauseTerminal, gracePod, byPolicy, WhyTerminal, ""},
+	{pod.CauseFinished, gracePod, byPolicy, WhyFinished, ""},
+	{pod.CauseInitFailed, gracePod, byPolicy, WhyInitFailed, ""},
+	{pod.CauseSandboxLost, gracePod, byPolicy, WhyCannotRestart, ""},
+}
+
+// ruleOf returns the row of a cause. For CauseNone and for a name that only an older agent knew, it has no text and no effect.
+func ruleOf(c pod.Cause) rule {
+	for i := range rules {
+		if rules[i].cause == c {
+			return rules[i]
+		}
+	}
+	return rule{}
+}
+
+// causeOf returns the cause for which a living container has to end; none: there is no such cause. The first one counts.
+// spec is nil where the pod does not have the container.
+func (t *turn) causeOf(spec *v1.Container, inst *pod.Container) pod.Cause {
+	cm := t.memory(inst.Name)
+	switch {
+	case spec != nil && !t.inSandbox(inst):
+		return pod.CauseSandbox
+	case spec == nil || t.in.Observed.Newest(inst.Name).ID != inst.ID:
+		return pod.CauseStray
+	case inst.State == pod.StateUnknown:
+		return pod.CauseUnknown
+	case t.changed(inst):
+		return pod.CauseChanged
+	case t.resizeRestarts(spec, inst):
+		return pod.CauseResize
+	case cm.ProbedID == inst.ID && cm.Unhealthy && !cm.Started && spec.StartupProbe != nil:
+		return pod.CauseStartup
+	case cm.ProbedID == inst.ID && cm.Unhealthy:
+		return pod.CauseLiveness
+	case cm.PostStartedID == inst.ID && cm.PostStartFailed:
+		return pod.CausePostStart
+	}
+	return pod.CauseNone
+}
+
+// stopStrays ends the living containers that should not run: those in another sandbox than the pod's, those that a newer instance
+// has replaced, and those that the spec does not have.
+func (t *turn) stopStrays() {
+	if t.sandbox == nil {
+		return
+	}
+	for i := range t.in.Observed.Containers {
+		c := &t.in.Observed.Containers[i]
+		if !t.alive(c) {
+			continue
+		}
+		if cause := t.causeOf(pod.SpecOf(t.in.Pod, c.Name), c); cause == pod.CauseSandbox || cause == pod.CauseStray {
+			t.killFor(cause, WhyStray, c, false)
+		}
+	}
+}
+
+// running looks after a living container. It is ended if there is a cause, or if its end has begun, whatever its probes say
+// meanwhile; otherwise its postStart hook runs.
+func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
+	cause, end := t.causeOf(c, inst), t.in.Memory.end(inst.ID)
+	switch {
+	case cause != pod.CauseNone:
+		t.killFor(cause, ruleOf(cause).why, inst, false)
+		return stepBusy
+	case end != nil:
+		t.killFor(end.Cause, WhySuperseded, inst, false)
+		return stepBusy
+	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
+		t.killFor(pod.CauseNone, WhySuperseded, inst, false)
+		return stepBusy
+	case !PostStartDone(c, cm, inst) && !t.wasStarted(c.Name, inst):
+		t.begin(pod.Action{Op: pod.OpPostStart, Container: c.Name, ID: inst.ID, Why: WhyPostStart})
+		return stepBusy
+	}
+	return stepUp
+}
+
+// killFor ends one container for a cause, within the grace period of its row, and settles that it starts again where the row
+// says so. blocked: it has to outlive other containers.
+func (t *turn) killFor(cause pod.Cause, why pod.Why, inst *pod.Container, blocked bool) {
+	begun := len(t.plan.Do)
+	t.kill(inst, t.graceLeft(inst, cause), cause, why, blocked)
+	if len(t.plan.Do) > begun {
+		t.replace(cause, inst)
+	}
+}
+
+// graceLeft returns what is left of the grace period of a container. When the container ends alone, the period starts when the
+// agent first decides to end it, and its length is fixed then: a probe that fails later does not change it.
+func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
+	r := ruleOf(cause)
+	switch {
+	case t.ending:
+		return t.left()
+	case r.grace == graceNone:
+		return 0
+	}
+	if e := t.in.Memory.end(c.ID); e != nil {
+		return min(e.Began.Add(e.Grace).Sub(t.in.Now), e.Grace)
+	}
+	whole := specGrace(&t.in.Pod.Spec)
+	if probe := failedProbe(pod.SpecOf(t.in.Pod, c.Name), cause); r.grace == graceProbe && probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		whole = seconds(*probe.TerminationGracePeriodSeconds)
+	}
+	t.plan.Ends = append(t.plan.Ends, End{Name: c.Name, ID: c.ID, Cause: cause, Began: t.in.Now, Grace: whole})
+	return whole
+}
+
+func failedProbe(spec *v1.Container, cause pod.Cause) *v1.Probe {
+	switch {
+	case spec == nil:
+	case cause == pod.CauseLiveness:
+		return spec.LivenessProbe
+	case cause == pod.CauseStartup:
+		return spec.StartupProbe
+	}
+	return nil
+}
+
+// End is a container instance that ends while its pod goes on, with its grace period.
+type End struct {
+	Name, ID string
+	Cause    pod.Cause
+	Began    time.Time
+	Grace    time.Duration
+}
+
+// replace settles that a container that is being ended starts again, if the row of the cause overrides its restart policy.
+// Regular init containers have rules of their own, ephemeral containers never start again.
+func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
+	spec := pod.SpecOf(t.in.Pod, inst.Name)
+	if spec == nil || t.isEphemeral(inst.Name) || t.isInit(spec) && !pod.IsSidecar(spec) || t.in.Observed.Newest(inst.Name).ID != inst.ID {
+		return
+	}
+	switch ruleOf(cause).again {
+	case unlessNever: // under Always it starts again anyhow
+		if restartPolicy(&t.in.Pod.Spec, spec) != v1.RestartPolicyOnFailure {
+			return
+		}
+	case byPolicy:
+		return
+	case always:
+	}
+	t.plan.Replaced = append(t.plan.Replaced, Replacement{Name: inst.Name, ID: inst.ID, Cause: cause})
+}
+
+// Replacement is a container instance that is ended to start again, whatever it ends with.
+type Replacement struct {
+	Name, ID string
+	Cause    pod.Cause
+}
+
+// replaced returns the cause for which an instance was ended to start again.
+func (cm *ContainerMemory) replaced(id string) (pod.Cause, bool) {
+	return cm.ReplacedFor, id != "" && cm.ReplacedID == id
+}
+
+// crash reports whether the end of a container that was replaced for a cause counts for its back-off. Checkpoints of older
+// agents name no cause where the container was changed or resized, and other names for the rest.
+func crash(c pod.Cause) bool { return c != pod.CauseNone && ruleOf(c).again != always }
+
+// exited starts a dead container again where the cause of its end or its policy says so, after its back-off.
+func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory, hold bool) step {
+	why := WhyRestart
+	switch cause, replaced := cm.replaced(inst.ID); {
+	case replaced && !crash(cause):
+		why = WhyRestartChanged
+	case MayRestart(&t.in.Pod.Spec, c, exitCode(inst)):
+	case replaced:
+		why = WhyRestartEnded
+	default:
+		return stepWait
+	}
+	if !t.passed(t.crashUntil(inst, cm)) {
+		return stepWait
+	}
+	return t.start(c, cm, why, hold)
+}
+
+// StartsAgain reports whether a container that ended is started again: it was ended for that, or its restart policy says
+// so.
+func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id string, exitCode int32) bool {
+	if _, replaced := cm.replaced(id); replaced {
+		return true
+	}
+	return MayRestart(spec, c, exitCode)
+}
+
+// messageStopping is the message of a Killing event that has no cause to name.
+const messageStopping = "Stopping container $name"
+
+// Killing returns the message of the Killing event of a container that ends for a cause: the event column of the table, with
+// $name for the container, $Container for "Container NAME" or "Init container NAME", and $again for the promise of a restart.
+// p may be nil.
+func Killing(p *v1.Pod, container string, cause pod.Cause) string {
+	r := ruleOf(cause)
+	title, promise := "Container ", ""
+	switch kind, _, known := pod.KindOf(p, container); {
+	case known && kind == pod.KindInit: // no event promises its restart
+		title = "Init container "
+	case r.again == always, known && restartPolicy(&p.Spec, pod.SpecOf(p, container)) != v1.RestartPolicyNever:
+		promise = ", will be restarted"
+	}
+	text := r.event
+	if text == "" {
+		text = messageStopping
+	}
+	return strings.NewReplacer("$name", container, "$Container", title+container, "$again", promise).Replace(text)
+}
