@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/edge/heartbeat"
 )
 
 // Nodes are the Nodes of a cluster.
@@ -23,17 +23,10 @@ type Nodes interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
 }
 
-// Leases are the Leases of one namespace.
-type Leases interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordination.Lease, error)
-	Create(ctx context.Context, l *coordination.Lease, opts metav1.CreateOptions) (*coordination.Lease, error)
-	Update(ctx context.Context, l *coordination.Lease, opts metav1.UpdateOptions) (*coordination.Lease, error)
-}
-
 // LeaseRenewal is the renewal of another node's lease by hand.
 type LeaseRenewal struct {
 	Nodes  Nodes
-	Leases Leases // of the namespace kube-node-lease
+	Leases heartbeat.LeaseAPI // of the namespace kube-node-lease
 	Node   string
 	// Ready also writes the node's conditions as a healthy node would, where they are not: the lease alone does not
 	// bring back a node that the control plane has marked Unknown.
@@ -44,17 +37,12 @@ type LeaseRenewal struct {
 	Interval, Duration time.Duration
 	Out                io.Writer
 
+	uid  types.UID // of the Node, as it was last looked at
 	last time.Time // of our last renewal, to notice somebody else's
 }
 
 // ErrUnknown says that a node is marked Unknown and its lease alone will not change that.
 var ErrUnknown = errors.New("the lease alone does not bring it back: add --ready to write its conditions too")
-
-// Renewals that fail are tried again at once, then at growing distances, as a node does.
-const (
-	firstPause = 200 * time.Millisecond
-	mostPause  = 7 * time.Second
-)
 
 // Run renews until ctx ends (or once). It returns an error where the node does not exist, where it is Unknown and Ready
 // was not asked for, and where the API server refuses; what may pass is tried again.
@@ -65,31 +53,21 @@ func (l *LeaseRenewal) Run(ctx context.Context) error {
 	if l.Duration <= 0 {
 		l.Duration = 40 * time.Second
 	}
-	pause := firstPause
-	for {
-		err := l.step(ctx)
-		wait := l.Interval
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil && l.Once:
-			return nil
-		case err == nil:
-			pause = firstPause
-		case l.Once || final(err):
-			return err
-		default:
-			fmt.Fprintf(l.Out, "%s, trying again in %s\n", err, pause)
-			wait, pause = pause, min(2*pause, mostPause)
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		}
+	lease := &heartbeat.Lease{
+		API: l.Leases, Node: l.Node, Duration: l.Duration, ReadFirst: true, Found: l.notice,
+		Owner: func(context.Context) (types.UID, error) { return l.uid, nil },
 	}
+	step := func(ctx context.Context) error { return l.step(ctx, lease) }
+	if l.Once {
+		return step(ctx)
+	}
+	return heartbeat.Pace(ctx, func() time.Duration { return l.Interval }, step, func(err error, pause time.Duration) error {
+		if final(err) {
+			return err
+		}
+		fmt.Fprintf(l.Out, "%s, trying again in %s\n", err, pause)
+		return nil
+	})
 }
 
 // final reports whether trying again cannot help.
@@ -98,7 +76,7 @@ func final(err error) bool {
 }
 
 // step looks at the node, renews its lease and, where asked to, mends its conditions.
-func (l *LeaseRenewal) step(ctx context.Context) error {
+func (l *LeaseRenewal) step(ctx context.Context, lease *heartbeat.Lease) error {
 	node, err := l.Nodes.Get(ctx, l.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no node %s: kubectl get nodes: %w", l.Node, err)
@@ -110,9 +88,11 @@ func (l *LeaseRenewal) step(ctx context.Context) error {
 	if ready.Status == v1.ConditionUnknown && !l.Ready {
 		return fmt.Errorf("node %s is Unknown since %s (%s): %w", l.Node, ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason, ErrUnknown)
 	}
-	if err := l.renew(ctx, node); err != nil {
-		return err
+	l.uid = node.UID
+	if err := lease.Renew(ctx); err != nil {
+		return fmt.Errorf("renew lease %s/%s: %w", v1.NamespaceNodeLease, l.Node, err)
 	}
+	l.last = time.Now()
 	fmt.Fprintf(l.Out, "%s lease of %s renewed for %s; Ready is %s\n", l.last.UTC().Format(time.RFC3339), l.Node, l.Duration, orNone(ready.Status))
 	if !l.Ready {
 		return nil
@@ -136,27 +116,11 @@ func condition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{Type: kind}
 }
 
-// renew writes the time into the node's lease, and makes the lease where there is none.
-func (l *LeaseRenewal) renew(ctx context.Context, node *v1.Node) error {
-	now := time.Now()
-	lease, err := l.Leases.Get(ctx, l.Node, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		lease = nodestatus.NewLease(l.Node)
-		nodestatus.RenewLease(lease, l.Node, node.UID, l.Duration, now)
-		_, err = l.Leases.Create(ctx, lease, metav1.CreateOptions{})
-	case err == nil:
-		if seen := lease.Spec.RenewTime; !l.last.IsZero() && seen != nil && seen.Time.Sub(l.last) > time.Millisecond {
-			fmt.Fprintf(l.Out, "Somebody else renews the lease of %s too (at %s): its own agent may be back\n", l.Node, seen.UTC().Format(time.RFC3339))
-		}
-		nodestatus.RenewLease(lease, l.Node, node.UID, l.Duration, now)
-		_, err = l.Leases.Update(ctx, lease, metav1.UpdateOptions{})
+// notice says that somebody else has renewed the lease since we did.
+func (l *LeaseRenewal) notice(lease *coordination.Lease) {
+	if seen := lease.Spec.RenewTime; !l.last.IsZero() && seen != nil && seen.Time.After(l.last) {
+		fmt.Fprintf(l.Out, "Somebody else renews the lease of %s too (at %s): its own agent may be back\n", l.Node, seen.UTC().Format(time.RFC3339))
 	}
-	if err != nil {
-		return fmt.Errorf("renew lease %s/%s: %w", v1.NamespaceNodeLease, l.Node, err)
-	}
-	l.last = now
-	return nil
 }
 
 // healthy is what a healthy node says.

@@ -1,0 +1,74 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// renewLease keeps the node's own lease fresh until ctx ends: "The kubelet updates the Lease object every 10 seconds (by default).
+// Lease updates occur independently from updates to the Node's status. If the Lease update fails, the kubelet retries, using
+// exponential backoff that starts at 200 milliseconds and is capped at 7 seconds."
+func (h *Heartbeat) renewLease(ctx context.Context) {
+	// A new lease belongs to the Node, by UID. A registration that takes longer must not let the lease of an earlier agent
+	// expire.
+	if !sleep(ctx, backOffMax, h.seen) {
+		return
+	}
+	every := h.leaseInterval()
+	lease := &Lease{
+		API: h.cfg.Lease, Node: h.cfg.NodeName, Duration: h.cfg.LeaseDuration, Owner: h.owner, Timeout: every, OnRepeatedFailure: h.cfg.OnRepeatedFailure,
+	}
+	said := sayer{log: h.cfg.Log}
+	interval := func() time.Duration { return every + time.Duration(h.cfg.Rand()*leaseJitter*float64(every)) }
+	beat := func(ctx context.Context) error { return h.beat(ctx, lease, &said) }
+	_ = Pace(ctx, interval, beat, func(error, time.Duration) error { return nil }) // beat has logged it
+}
+
+// beat renews the lease and logs what is wrong. It returns an error where that should be tried again soon: a server that lets the
+// lease be read answers, and the next renewal is soon enough.
+func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
+	err := lease.Renew(ctx)
+	switch {
+	case err == nil:
+		said.well()
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, errNoOwner):
+		said.warn(fmt.Sprintf("the lease of node %s waits: %v", h.cfg.NodeName, err))
+		return nil
+	}
+	why := h.explain(err)
+	if apierrors.IsNotFound(err) { // of the lease or its namespace, not of the Node
+		why = err.Error() + ". Trying again"
+	}
+	said.warn("keep the lease of node " + h.cfg.NodeName + ": " + why)
+	if lease.known() {
+		return nil
+	}
+	return err
+}
+
+// owner is the UID of the Node, which is read where the status loop has not seen it yet.
+func (h *Heartbeat) owner(ctx context.Context) (types.UID, error) {
+	if uid := h.uid(); uid != "" {
+		return uid, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.StatusFrequency)
+	defer cancel()
+	node, err := h.cfg.Nodes.Get(ctx, h.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("get node %s to own its lease: %w", h.cfg.NodeName, err)
+	}
+	return node.UID, nil
+}
+
+func (h *Heartbeat) leaseInterval() time.Duration {
+	return time.Duration(float64(h.cfg.LeaseDuration) * leaseFraction)
+}
