@@ -51,6 +51,9 @@ type Shape struct {
 	// PullRecords is a directory of the real machine in which the simulated one keeps who pulled its images. Empty: it keeps
 	// nothing, and every pod may use every image.
 	PullRecords string
+	// PollManifests has the agent look at KubeletConfiguration.staticPodPath every fileCheckFrequency only. Else the kernel also
+	// tells of changes, as on a real machine, which does not go together with virtual time (testing/synctest).
+	PollManifests bool
 }
 
 // Disk is the part of a simulated machine's disk that outlives agents: one checkpoint per pod, whose content is the agent's
@@ -92,6 +95,9 @@ func SimulatedMachine(s Shape) *Machine {
 	}
 	return m
 }
+
+// watchesManifests reports whether the kernel tells of changes in staticPodPath.
+func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
 // fixed is the simulated machine as the heartbeat measures it.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {

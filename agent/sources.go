@@ -53,7 +53,7 @@ func (a *Agent) manifestDir() *source.Dir {
 	if k.StaticPodPath == "" {
 		return nil
 	}
-	return &source.Dir{Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.real}
+	return &source.Dir{Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.watchesManifests()}
 }
 
 // manifestURL reads staticPodURL; nil where there is none.

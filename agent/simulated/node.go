@@ -29,6 +29,10 @@ type Config struct {
 	// PullRecords is a directory of the real machine in which agents keep who pulled which image. Empty: they keep nothing, and
 	// every pod may use every image.
 	PullRecords string
+	// PollManifests has agents look at KubeletConfiguration.staticPodPath every fileCheckFrequency only. Else the kernel also tells
+	// of changes, as on a real machine; that takes an inotify instance for each node, and does not go together with virtual time
+	// (testing/synctest).
+	PollManifests bool
 
 	// Seed decides all that is random in the runtime: IDs, addresses and the spread of latencies.
 	Seed uint64
@@ -79,7 +83,7 @@ func New(cfg Config) *Node {
 		}),
 		machine: agent.SimulatedMachine(agent.Shape{
 			CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
-			PullRecords: cfg.PullRecords,
+			PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests,
 		}),
 	}
 }

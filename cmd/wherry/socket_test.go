@@ -34,6 +34,9 @@ func TestControlSocketPath(t *testing.T) {
 		{[]string{"--root-dir=/r"}, "/run/wherry/wherry-6588117f7b51.sock"}, // never below /r, which pods may mount
 		{[]string{"--push-socket=/s"}, "/s"},
 		{[]string{"--push-socket=none"}, ""},
+		{[]string{"--container-runtime-endpoint=simulated://", "--kubeconfig=/k", "--root-dir=/r"}, "/r/wherry.sock"}, // no pod mounts anything there
+		{[]string{"--container-runtime-endpoint=simulated://"}, config.SimulatedSocket},
+		{[]string{"--container-runtime-endpoint=simulated://", "--push-socket=none"}, ""},
 	} {
 		cfg, _, err := config.Load(c.args)
 		if err != nil {

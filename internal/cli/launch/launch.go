@@ -93,9 +93,9 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 func controlSocket(cfg *config.Config) (path string, optional bool) {
 	path, asked := cfg.ControlSocket()
 	switch {
-	case path == "" || cfg.Simulated != nil && !asked && !cfg.Standalone():
+	case path == "":
 		return "", false
-	case !asked && os.Geteuid() != 0: // the usual directory is root's
+	case !asked && cfg.Simulated == nil && os.Geteuid() != 0: // the usual directory is root's
 		return filepath.Join(cfg.RootDir, "wherry.sock"), true
 	}
 	return path, !asked
@@ -121,9 +121,7 @@ func logLinks(cfg *config.Config) string {
 // so, so that the API server reaches the node's own API.
 func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 	s := cfg.Simulated
-	sim := simulated.Config{
-		CPUs: int(s.CPU.Value()), Memory: s.Memory, Logs: filepath.Clean(cfg.Kubelet.PodLogsDir) != systemLogs, Log: log,
-	}
+	sim := simulated.Config{CPUs: int(s.CPU.Value()), Memory: s.Memory, Logs: keepsLogs(cfg, log), Log: log}
 	for _, ip := range cfg.NodeIPs {
 		if !ip.IsUnspecified() {
 			sim.Address = ip
@@ -138,8 +136,14 @@ func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 	return simulated.New(sim)
 }
 
-// systemLogs is where a real node's logs go: a simulated one writes there only what it is told to.
-const systemLogs = "/var/log/pods"
+// keepsLogs reports whether the containers of a simulated node write logs: where their directory can be made.
+func keepsLogs(cfg *config.Config, log *slog.Logger) bool {
+	err := os.MkdirAll(cfg.Kubelet.PodLogsDir, 0o750)
+	if err != nil {
+		log.Warn("the simulated containers write no logs: name a directory that can be written with --root-dir", "err", err)
+	}
+	return err == nil
+}
 
 // withStreams runs an agent and lets exec, attach and port-forward reach the simulated containers.
 func withStreams(n *simulated.Node) func(context.Context, *agent.Agent) error {

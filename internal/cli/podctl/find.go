@@ -22,7 +22,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	if asked == "" {
 		candidates = []string{launch.OwnSocket()}
 		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // agents with a --root-dir of their own
-		for _, path := range others {
+		for _, path := range append(others, config.SimulatedSocket) {
 			if path != candidates[0] {
 				candidates = append(candidates, path)
 			}
@@ -50,5 +50,6 @@ type noAgent struct{ socket string }
 
 func (e noAgent) Error() string {
 	return fmt.Sprintf("no agent listens on %s: start one with \"wherry run\" or \"wherry kubelet\", or name its socket with --socket; "+
-		"a node of a cluster has one only with --push-socket=%s or controlSocket.enabled: true in its --wherry-config", e.socket, config.SystemSocket)
+		"a node of a cluster has one only with --push-socket=%s or controlSocket.enabled: true in its --wherry-config, a simulated node has wherry.sock in its --root-dir",
+		e.socket, config.SystemSocket)
 }

@@ -129,8 +129,8 @@ func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKube
 const NoSocket = "none"
 
 // ControlSocket is where the control socket is, and whether somebody asked for it: --push-socket says so first, then
-// controlSocket of --wherry-config. A standalone node has one unless told otherwise; a node of a cluster has none unless asked,
-// because whoever opens the socket may do everything. "" is no socket.
+// controlSocket of --wherry-config. By default a standalone node has one; a node of a cluster has none, because whoever opens the
+// socket may do everything; a simulated node has one in its root directory, because nothing runs there. "" is no socket.
 func (c Config) ControlSocket() (path string, asked bool) {
 	s := &c.Wherry.ControlSocket
 	switch {
@@ -143,25 +143,28 @@ func (c Config) ControlSocket() (path string, asked bool) {
 	case s.Path != "":
 		return s.Path, true
 	case s.Enabled != nil:
-		return usualSocket(c.RootDir), true
-	case c.Standalone():
-		return usualSocket(c.RootDir), false
+		return c.usualSocket(), true
+	case c.Standalone(), c.Simulated != nil:
+		return c.usualSocket(), false
 	}
 	return "", false
 }
 
-// The control socket lies in a directory of its own, never in --root-dir: pods of agents and monitors mount that, or
-// directories below it, and whoever reaches the socket's file can open it.
+// The control socket of a real node lies in a directory of its own, never in --root-dir: pods of agents and monitors mount that,
+// or directories below it, and whoever reaches the socket's file can open it.
 const (
 	// SocketDir is that directory: root's alone.
 	SocketDir = "/run/wherry"
 	// SystemSocket is the control socket of the machine's usual node.
-	SystemSocket = SocketDir + "/wherry.sock"
+	SystemSocket = SocketDir + "/" + socketName
 )
 
 // usualSocket gives agents with different root directories different sockets.
-func usualSocket(rootDir string) string {
-	rootDir = filepath.Clean(rootDir)
+func (c *Config) usualSocket() string {
+	if c.Simulated != nil {
+		return c.inRoot(socketName)
+	}
+	rootDir := filepath.Clean(c.RootDir)
 	if rootDir == defaultRootDir {
 		return SystemSocket
 	}
@@ -169,7 +172,17 @@ func usualSocket(rootDir string) string {
 	return filepath.Join(SocketDir, "wherry-"+hex.EncodeToString(sum[:6])+".sock")
 }
 
-const defaultRootDir = "/var/lib/kubelet"
+// Directories that Kubernetes has as defaults.
+const (
+	defaultRootDir    = "/var/lib/kubelet"
+	defaultCertDir    = "/var/lib/kubelet/pki"
+	defaultPodLogsDir = "/var/log/pods"
+)
+
+// SimulatedSocket is the control socket of a simulated node that has the usual root directory.
+const SimulatedSocket = defaultRootDir + "/" + socketName
+
+const socketName = "wherry.sock"
 
 // Verbosity is the level of -v.
 func (c Config) Verbosity() int { return int(c.Kubelet.Logging.Verbosity) }

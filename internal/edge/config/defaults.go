@@ -140,7 +140,7 @@ func defaultHost(kc *kubelet.KubeletConfiguration) {
 func defaultPods(kc *kubelet.KubeletConfiguration, gates Gates) {
 	orPointer(&kc.ResolverConfig, "/etc/resolv.conf")
 	orPointer(&kc.SeccompDefault, false)
-	orValue(&kc.PodLogsDir, "/var/log/pods")
+	orValue(&kc.PodLogsDir, defaultPodLogsDir)
 	orValue(&kc.ContainerLogMaxSize, "10Mi")
 	orPointer(&kc.ContainerLogMaxFiles, 5)
 	orPointer(&kc.ContainerLogMaxWorkers, 1)

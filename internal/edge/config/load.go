@@ -66,7 +66,7 @@ func Flags() *pflag.FlagSet {
 
 func baseConfig() Config {
 	cfg := Config{
-		NodeLabels: map[string]string{}, RootDir: defaultRootDir, CertDir: "/var/lib/kubelet/pki",
+		NodeLabels: map[string]string{}, RootDir: defaultRootDir, CertDir: defaultCertDir,
 		MaxDeadPerContainer: 1, MaxDeadContainers: -1,
 	}
 	setDefaults(&cfg.Kubelet, Gates{})
@@ -188,6 +188,7 @@ func finish(cfg *Config, f *flagSet, set map[string]string) error {
 	note(err)
 	cfg.Simulated, err = parseSimulated(cfg.Kubelet.ContainerRuntimeEndpoint, cfg.Kubelet.MaxPods)
 	note(err)
+	cfg.keepInRoot()
 	errs = append(errs, validate(cfg, f.flagOf())...)
 	errs = append(errs, useErrors(cfg, set)...)
 	errs = append(errs, f.removedErrors()...)

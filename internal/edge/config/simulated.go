@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -63,6 +64,29 @@ func parseSimulated(endpoint string, maxPods int32) (*SimulatedNode, error) {
 		}
 	}
 	return n, nil
+}
+
+// keepInRoot has a simulated node keep in its root directory what a real one writes to usual places of the machine: it may be one of
+// many there, and lie beside a real one. What is set otherwise stays as it is.
+func (c *Config) keepInRoot() {
+	if c.Simulated == nil || c.RootDir == "" {
+		return
+	}
+	if filepath.Clean(c.CertDir) == defaultCertDir {
+		c.CertDir = c.inRoot("pki")
+	}
+	if filepath.Clean(c.Kubelet.PodLogsDir) == defaultPodLogsDir {
+		c.Kubelet.PodLogsDir = c.inRoot("logs")
+	}
+}
+
+// inRoot is a path in the root directory. It is absolute but where the process has no working directory.
+func (c *Config) inRoot(name string) string {
+	path := filepath.Join(c.RootDir, name)
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path
 }
 
 func positiveQuantity(s string) (resource.Quantity, error) {

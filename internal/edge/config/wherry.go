@@ -72,9 +72,9 @@ var wherryFields = []wherryField{
 		"How many requests may wait for a review at the same time. An address gets half of the places that are free; requests beyond get 429 with Retry-After."},
 	{"server.maxUnknownConnections", "256",
 		"How many connections to the HTTPS API may be open whose client has not been authenticated yet. When there are more, the address that has most of them loses its oldest. Authenticated connections do not count."},
-	{"controlSocket.enabled", "true for a standalone node, false for one that has joined a cluster",
+	{"controlSocket.enabled", "true for a standalone or simulated node, false for one that has joined a cluster",
 		"Whether the node serves its control socket, which `wherry ps`, `logs`, `exec` and the others use. Whoever can open it may do everything on the node. `--push-socket` overrides it."},
-	{"controlSocket.path", SystemSocket + "; with another --root-dir a name of its own beside it",
+	{"controlSocket.path", SystemSocket + "; with another --root-dir a name of its own beside it; of a simulated node: " + socketName + " in --root-dir",
 		"Where the control socket is. Choose a directory that no volume of a pod shows. `--push-socket` overrides it."},
 }
 

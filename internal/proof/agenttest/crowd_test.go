@@ -71,7 +71,7 @@ func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 		kubelet.StaticPodPath, kubelet.FileCheckFrequency.Duration = dir, time.Second
 		c.agent, err = agent.New(agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10}, agent.Deps{
 			Client: c.kube.RESTConfig(agentName), Runtime: c.cri, Images: c.images, Dialer: c.runtime, Control: timerless{listener},
-			Machine: agent.SimulatedMachine(agent.Shape{Disk: disk, PullRecords: records}), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Machine: agent.SimulatedMachine(agent.Shape{Disk: disk, PullRecords: records, PollManifests: true}), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

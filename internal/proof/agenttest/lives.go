@@ -32,7 +32,7 @@ func (w *World) StartAgent() {
 	if w.cfg.Standalone {
 		client = nil
 	}
-	shape := agent.Shape{PullRecords: w.cfg.PullRecords}
+	shape := agent.Shape{PullRecords: w.cfg.PullRecords, PollManifests: true}
 	if !w.cfg.Forgetful {
 		shape.Disk = disk{w.disk, l}
 	}
