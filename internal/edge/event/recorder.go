@@ -43,7 +43,8 @@ type Config struct {
 	Before func(ctx context.Context, ref *v1.ObjectReference, eventType, reason string)
 	// Rate bounds the requests; nil: no bound.
 	Rate *rate.Limiter
-	// Log is told of events that the API server refuses and of those that were lost; nil: nobody.
+	// Log gets a line for each event that is sent, at -v=2, and a warning for each that the API server refuses and that is lost.
+	// Nil: nothing does.
 	Log *slog.Logger
 }
 
@@ -130,6 +131,7 @@ func (r *Recorder) send(ctx context.Context, l *lane) {
 			return
 		}
 		if !w.spam {
+			r.log(ctx, &t, &w)
 			r.cfg.Before(ctx, &t.ref, t.eventType, t.reason)
 			r.one(ctx, &t, &w)
 		}
@@ -149,6 +151,21 @@ func (r *Recorder) next(ctx context.Context, l *lane) (t told, w written, ok boo
 	l.queue = l.queue[1:]
 	r.queue--
 	return t, r.seen.note(&t), true
+}
+
+// verbosity is the -v from which the log has events.
+const verbosity = 2
+
+// log writes the line of an event. It is not written for events that are too many to be sent.
+func (r *Recorder) log(ctx context.Context, t *told, w *written) {
+	args := []any{"type", t.eventType, "reason", t.reason, "message", t.message}
+	if t.ref.Kind == "Pod" { // else it is of the node, which every line names
+		args = append([]any{"pod", t.ref.Namespace + "/" + t.ref.Name}, args...)
+	}
+	if w.count > 1 {
+		args = append(args, "count", w.count)
+	}
+	r.cfg.Log.Log(ctx, slog.Level(-verbosity), "event", args...)
 }
 
 // one sends one event, as often as it takes.

@@ -1,10 +1,12 @@
 package event_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
@@ -246,4 +248,47 @@ func TestClosed(t *testing.T) {
 		join()
 		want(t, s)
 	})
+}
+
+// The log has a line for each event that is sent, from -v=2 on.
+func TestEventsAreLogged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		verbosity int
+		want      string
+	}{
+		{2, "event pod=default/web type=Warning reason=Unhealthy message=\"it fails\"\n" +
+			"event pod=default/web type=Warning reason=Unhealthy message=\"it fails\" count=2\n" +
+			"event type=Normal reason=NodeReady message=\"it is ready\"\n"},
+		{1, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			plain := func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+					return slog.Attr{}
+				}
+				return a
+			}
+			s := &server{began: time.Now(), events: map[string]*v1.Event{}}
+			r := event.New(event.Config{
+				API: func(string) event.API { return s },
+				Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.Level(-c.verbosity), ReplaceAttr: plain})),
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			wait := r.Open(ctx)
+			pod := &v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web", UID: "u"}
+			for range 2 {
+				r.Record(pod, v1.EventTypeWarning, "Unhealthy", "it fails")
+				synctest.Wait()
+			}
+			r.Record(&v1.ObjectReference{Kind: "Node", Name: "n1", UID: "n1"}, v1.EventTypeNormal, "NodeReady", "it is ready")
+			synctest.Wait()
+			cancel()
+			wait()
+			if got := strings.ReplaceAll(out.String(), "msg=", ""); got != c.want {
+				t.Errorf("at -v=%d:\n%swant:\n%s", c.verbosity, got, c.want)
+			}
+		})
+	}
 }
