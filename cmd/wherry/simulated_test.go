@@ -35,7 +35,29 @@ const nobody = 65534
 // fakeNode is a process with a simulated node of a cluster. All that it may write to lies below dir.
 type fakeNode struct {
 	dir, root, manifests, log string
+	user                      *syscall.SysProcAttr
 	end                       func() error // asks it to end, and waits
+}
+
+// command is a run of this program as the node's user.
+func (n *fakeNode) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = []string{asProgram + "=1", "HOME=" + filepath.Join(n.dir, "home"), "TMPDIR=" + filepath.Join(n.dir, "tmp")}
+	cmd.Dir, cmd.SysProcAttr = filepath.Join(n.dir, "cwd"), n.user
+	return cmd
+}
+
+// ask runs a command that speaks with the node, and returns what it prints.
+func (n *fakeNode) ask(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := n.command(append(args, "--socket", n.socket())...)
+	var failure strings.Builder
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("wherry %s: %v: %s", strings.Join(args, " "), err, &failure)
+	}
+	return string(out)
 }
 
 // startFakeNode starts a simulated node with flags that say nothing of where it writes, but its root directory. Root starts it as
@@ -43,10 +65,11 @@ type fakeNode struct {
 func startFakeNode(t *testing.T) fakeNode {
 	t.Helper()
 	dir := t.TempDir()
-	n := fakeNode{dir: dir, root: filepath.Join(dir, "root"), manifests: filepath.Join(dir, "manifests"), log: filepath.Join(t.TempDir(), "log")}
-	attr := &syscall.SysProcAttr{}
+	n := fakeNode{
+		dir: dir, root: filepath.Join(dir, "root"), manifests: filepath.Join(dir, "manifests"), log: filepath.Join(t.TempDir(), "log"), user: &syscall.SysProcAttr{},
+	}
 	if os.Geteuid() == 0 {
-		attr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		n.user.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 		if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +79,7 @@ func startFakeNode(t *testing.T) fakeNode {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if attr.Credential != nil {
+		if n.user.Credential != nil {
 			if err := os.Chown(path, nobody, nobody); err != nil {
 				t.Fatal(err)
 			}
@@ -69,11 +92,10 @@ func startFakeNode(t *testing.T) fakeNode {
 	defer log.Close()
 	server := httptest.NewTLSServer(simkube.New(simkube.Config{}))
 	t.Cleanup(server.Close)
-	cmd := exec.Command("/proc/self/exe", "kubelet", "--container-runtime-endpoint=simulated://", "--kubeconfig="+writeKubeconfig(t, dir, server),
+	cmd := n.command("kubelet", "--container-runtime-endpoint=simulated://", "--kubeconfig="+writeKubeconfig(t, dir, server),
 		"--root-dir="+n.root, "--pod-manifest-path="+n.manifests, "--hostname-override=fake", "--address=127.0.0.1", fmt.Sprint("--port=", aFreePort(t)),
 		"--healthz-port=0", "--file-check-frequency=1h", "--cgroups-per-qos=false", "--enforce-node-allocatable=", "--v=2")
-	cmd.Env = []string{asProgram + "=1", "HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp")}
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = filepath.Join(dir, "cwd"), log, log, attr
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +141,7 @@ func (n *fakeNode) says(t *testing.T, want []string, args ...string) {
 	t.Helper()
 	var out string
 	n.until(t, strings.Join(args, " ")+" prints "+strings.Join(want, ", "), func() bool {
-		out = run1(t, append(args, "--socket", n.socket())...)
+		out = n.ask(t, args...)
 		return !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(out, w) })
 	})
 }
@@ -130,7 +152,7 @@ func (n *fakeNode) until(t *testing.T, what string, done func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not in two minutes: %s", what)
 		}
-		<-time.After(20 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
 }
 
@@ -178,7 +200,7 @@ func TestSimulatedNodeFollowsItsManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.until(t, "the pod of the file that is gone is gone", func() bool {
-		return !strings.Contains(run1(t, "ps", "--socket", n.socket()), "one-fake")
+		return !strings.Contains(n.ask(t, "ps"), "one-fake")
 	})
 }
 
