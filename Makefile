@@ -104,10 +104,10 @@ mutate: ## change one thing at a time in internal/core/decide and see whether it
 	cd tools && go run ./cmd/wherry-mutate -dir .. -pkg ./internal/core/decide -known ../internal/core/decide/testdata/mutants.txt -run '^TestScripts$$;^Test(Turns|Memory|MemoryCopies|MayRestart|IsSidecar|SameContainer|Started|DefaultPolicy|JudgeSandbox|PhaseNames)$$;^FuzzDecide$$;^TestSearch$$'
 
 conformance: ## upstream's tests on a node of their own: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
-	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
 
 conformance-node: ## upstream's node suite (e2e_node.test) the same way: FOCUS= SKIP= LIST=file NODE=wherry|kubelet PROCS= REPEAT=
-	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)'
+	@$(MAKE) --no-print-directory dev && $(DEV) conformance --suite=node --focus='$(FOCUS)' --skip='$(SKIP)' --node=$(NODE) --procs=$(PROCS) --repeat=$(REPEAT) --list='$(LIST)' --runtime='$(RUNTIME)'
 
 # What fails is run once more alone, and the output says so: here a busy machine is no news, in a whole run it is.
 conformance-ci: ## the part of them that covers every area in a few minutes, as CI runs it: conformance/ci.txt, node-ci.txt

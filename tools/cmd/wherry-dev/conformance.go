@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wherry-node/wherry/tools/internal/conformance"
+	"github.com/wherry-node/wherry/tools/internal/dev"
 )
 
 // toEnd is how long a run may take to end what it started, once it is told to.
@@ -34,6 +35,9 @@ func conformanceCommand() *cobra.Command {
 			}
 			if o.Node != "wherry" && o.Node != "kubelet" {
 				return fmt.Errorf("--node=%s is neither wherry nor kubelet", o.Node)
+			}
+			if o.Runtime != "" && o.Runtime != "containerd2" && o.Runtime != conformance.RuntimeDebian {
+				return fmt.Errorf("--runtime=%s is neither containerd2 nor %s", o.Runtime, conformance.RuntimeDebian)
 			}
 			if os.Geteuid() != 0 {
 				return errors.New("conformance tests start containers: run as root")
@@ -64,6 +68,7 @@ func conformanceCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&o.Suite, "suite", conformance.SuiteCluster, "which of upstream's: e2e, of a cluster, or node, of one node from the inside")
 	fs.StringVar(&o.Node, "node", "wherry", "the node agent: wherry, or kubelet (upstream's)")
+	fs.StringVar(&o.Runtime, "runtime", "", "containerd2 (default) or debian: Debian's containerd, which has no container events")
 	fs.StringVar(&o.Focus, "focus", conformance.FocusDefault, "which tests: a regular expression")
 	fs.StringVar(&o.Skip, "skip", "", "which not")
 	fs.StringVar(&o.List, "list", "", "a file with the names of the tests, one per line, in place of --focus")
@@ -76,6 +81,20 @@ func conformanceCommand() *cobra.Command {
 	fs.BoolVar(&noBuild, "no-build", false, "take the programs in bin/ as they are")
 	fs.BoolVar(&inside, "inside", false, "")
 	_ = fs.MarkHidden("inside")
+	return cmd
+}
+
+// systemctlCommand is what upstream's tests find as systemctl: see dev.Unit.
+func systemctlCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use: "systemctl", Hidden: true,
+		Short: "Stop or restart the node agent of a conformance run, as systemctl does",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return dev.Unit(cmd.Context(), dir, args, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "directory of the run")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type Options struct {
 	Checkout string
 	Suite    string // SuiteCluster (or nothing) or SuiteNode
 	Node     string // wherry or kubelet
+	Runtime  string // containerd2 (or nothing) or debian
 	Focus    string // regular expression of ginkgo's
 	Skip     string
 	List     string // path of a file with the names of tests, in place of Focus
@@ -61,6 +63,11 @@ func Build(ctx context.Context, o Options) error {
 	}
 	if _, err := build.Images(ctx, o.Checkout); err != nil {
 		return err
+	}
+	if o.Runtime == RuntimeDebian {
+		if _, err := debian.Runtime(ctx, o.dir("debian"), o.Progress); err != nil {
+			return err
+		}
 	}
 	if err := o.copyCertificate(ctx); err != nil {
 		return err
@@ -236,8 +243,8 @@ func (o Options) environment(archive string) (*dev.Env, error) {
 		return nil, err
 	}
 	return dev.New(dev.Options{
-		Checkout: o.Checkout, Dir: o.dir(), Runtime: "containerd2", NodeName: nodeName, SkipExample: true, Bare: true, Agent: []string{agent},
-		Registries: o.dir("registries"), Archives: []string{archive}, NodeFlags: o.nodeFlags(), Progress: o.Progress,
+		Checkout: o.Checkout, Dir: o.dir(), Runtime: cmp.Or(o.Runtime, "containerd2"), NodeName: nodeName, SkipExample: true, Bare: true, Agent: []string{agent},
+		Registries: o.dir("registries"), Archives: []string{archive}, NodeFlags: o.nodeFlags(), NodeConfig: o.nodeConfig(), PodLogs: o.podLogs(), Progress: o.Progress,
 	})
 }
 
@@ -274,13 +281,14 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	if err != nil {
 		return nil, err
 	}
-	args = append(append(args, o.bin("conformance/"+o.suite().program), "--"), own...)
+	args = append(append(args, o.testProgram(), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
 	// As a terminal does it: each process ends its own tests, and ginkgo sums up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 45 * time.Second
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, o.dir("logs")
+	cmd.Env = append(os.Environ(), "PATH="+o.standInDir()+":"+os.Getenv("PATH"))
 	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
 	err = cmd.Run()
 	if cmd.Process != nil {
@@ -310,7 +318,7 @@ func (o Options) focusOf(path string) (string, error) {
 
 // judge prints the table and says whether the run is as good as what was listed before.
 func (o Options) judge(ctx context.Context, ran Results, testErr error, took time.Duration) error {
-	upstream := o.list("upstream.txt")
+	upstream := o.runs("upstream.txt")
 	reference, err := ReadReference(upstream)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -343,7 +351,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 		return o.record(upstream, reference, ran, took)
 	}
 	if o.Whole || o.Suite == SuiteNode && !o.Retry { // its lists have no part that is kept by hand
-		path := o.list("wherry.txt")
+		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

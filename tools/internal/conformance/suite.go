@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +18,9 @@ const (
 	SuiteCluster = "e2e"  // k8s.io/kubernetes/test/e2e: a cluster, here of one node
 	SuiteNode    = "node" // k8s.io/kubernetes/test/e2e_node: one node, from the inside
 )
+
+// RuntimeDebian is Debian's containerd: it has no container events.
+const RuntimeDebian = "debian"
 
 // suite is what differs between them.
 type suite struct {
@@ -59,6 +61,14 @@ func (o Options) skips() (string, error) {
 // list is the path of one of the suite's files.
 func (o Options) list(name string) string {
 	return filepath.Join(o.Checkout, "conformance", o.suite().lists+name)
+}
+
+// runs is the path of a file of runs, of which each runtime has its own.
+func (o Options) runs(name string) string {
+	if o.Runtime == RuntimeDebian {
+		name = RuntimeDebian + "-" + name
+	}
+	return o.list(name)
 }
 
 // listed are the tests that have to pass. Of the node suite these are those that upstream's kubelet passes, less the open
@@ -133,26 +143,34 @@ func (o Options) nodeFlags() []string {
 	return flags
 }
 
-// prepareNode gives the node suite what it wants of a node: the port without authentication, and
-// the paths of a default node, which in this mount namespace are directories of the run.
+// nodeConfig are the node's fields of KubeletConfiguration that the node suite wants; the tests write the whole file anew.
+func (o Options) nodeConfig() map[string]string {
+	if o.Suite != SuiteNode {
+		return nil
+	}
+	return map[string]string{"readOnlyPort": "10255", "fileCheckFrequency": `"10s"`, "serializeImagePulls": "false"}
+}
+
+func (o Options) podLogs() string {
+	if o.Suite != SuiteNode {
+		return ""
+	}
+	return "/var/log/pods"
+}
+
+// prepareNode gives the node suite what it wants of a node: the paths of a default one, which in this mount namespace are
+// directories of the run.
 func (o Options) prepareNode() (restore func() error, err error) {
 	nothing := func() error { return nil }
 	if o.Suite != SuiteNode {
 		return nothing, nil
-	}
-	config, err := json.MarshalIndent(map[string]any{
-		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"readOnlyPort": 10255, "podLogsDir": "/var/log/pods", "fileCheckFrequency": "10s", "serializeImagePulls": false,
-	}, "", "  ")
-	if err != nil {
-		return nothing, err
 	}
 	for _, dir := range []string{o.dropIns(), o.dir("node", "root"), o.dir("node", "log")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nothing, err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(o.dropIns(), "50-node-suite.conf"), config, 0o644); err != nil {
+	if err := o.standIns(); err != nil {
 		return nothing, err
 	}
 	const root, logs = "/var/lib/kubelet", "/var/log"
@@ -168,4 +186,36 @@ func (o Options) prepareNode() (restore func() error, err error) {
 	return func() error {
 		return errors.Join(syscall.Unmount(root, syscall.MNT_DETACH), syscall.Unmount(logs, syscall.MNT_DETACH))
 	}, nil
+}
+
+// standIns puts sudo and systemctl where the tests find them first: they stop and restart the node agent with them. The
+// test program goes beside a link to the node's configuration, since it writes that into its own directory.
+func (o Options) standIns() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(o.dir("suite")), os.MkdirAll(o.standInDir(), 0o755)); err != nil {
+		return err
+	}
+	for name, script := range map[string]string{
+		"sudo":      "exec \"$@\"",
+		"systemctl": fmt.Sprintf("exec '%s' systemctl --dir='%s' -- \"$@\"", self, o.dir()),
+	} {
+		if err := os.WriteFile(filepath.Join(o.standInDir(), name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Symlink(o.bin("conformance/"+o.suite().program), o.testProgram()),
+		os.Symlink(o.dir("node", "config.yaml"), o.dir("suite", "kubelet-config")))
+}
+
+func (o Options) standInDir() string { return o.dir("suite", "bin") }
+
+// testProgram is what ginkgo runs.
+func (o Options) testProgram() string {
+	if o.Suite != SuiteNode {
+		return o.bin("conformance/" + o.suite().program)
+	}
+	return o.dir("suite", o.suite().program)
 }

@@ -51,6 +51,10 @@ type Options struct {
 	Agent []string
 	// NodeFlags are further flags of the node agent.
 	NodeFlags []string
+	// PodLogs is the node's directory of container logs; empty: below Dir.
+	PodLogs string
+	// NodeConfig are further fields of the node's KubeletConfiguration, each with its value in JSON.
+	NodeConfig map[string]string
 	// Registries and Archives are what the runtime has beside the development images: see runtime.Config, and files.
 	Registries string
 	Archives   []string

@@ -2,6 +2,7 @@ package dev
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -38,6 +39,9 @@ cgroupDriver: cgroupfs
 cgroupRoot: "{{.CgroupRoot}}"
 failCgroupV1: false
 {{- end}}
+{{- range $field, $value := .More}}
+{{$field}}: {{$value}}
+{{- end}}
 `))
 
 func (e *Env) startNode(s *state) error {
@@ -61,10 +65,11 @@ func (e *Env) startNode(s *state) error {
 	var b bytes.Buffer
 	if err := nodeConfig.Execute(&b, map[string]any{
 		"Endpoint": e.endpoint(s), "Port": s.NodePorts[0], "HealthPort": s.NodePorts[1],
-		"ClientCA": e.path("controlplane", "ca.crt"), "PodLogs": e.path("node", "pod-logs"),
+		"ClientCA": e.path("controlplane", "ca.crt"), "PodLogs": cmp.Or(e.PodLogs, e.path("node", "pod-logs")),
 		"VolumePlugins": e.path("node", "volume-plugins"), "CgroupRoot": e.cgroupParent(),
 		"Manifests": e.path("node", "manifests"),
 		"Simulated": s.Runtime == runtimeSimulated,
+		"More":      e.NodeConfig,
 	}); err != nil {
 		return err
 	}
@@ -72,7 +77,7 @@ func (e *Env) startNode(s *state) error {
 	if err := os.WriteFile(config, b.Bytes(), 0o644); err != nil {
 		return err
 	}
-	_, err = proc.Start(proc.Spec{
+	spec := proc.Spec{
 		PIDFile: e.pidFile("node"), Log: e.path("logs", "node.log"), Path: e.Agent[0], Dir: e.path("node"),
 		Args: slices.Concat(e.Agent[1:], []string{
 			"--config=" + config,
@@ -84,8 +89,11 @@ func (e *Env) startNode(s *state) error {
 			"--node-ip=" + s.NodeIP,
 			"--v=" + strconv.Itoa(2),
 		}, e.NodeFlags),
-	})
-	if err != nil {
+	}
+	if err := writeUnit(e.Dir, spec); err != nil {
+		return err
+	}
+	if _, err := proc.Start(spec); err != nil {
 		return fmt.Errorf("start node: %w", err)
 	}
 	return nil

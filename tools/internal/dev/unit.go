@@ -1,0 +1,95 @@
+package dev
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/proc"
+)
+
+// unitName is what the stand-in calls the node agent. Upstream's tests look for "kubelet-" and one word.
+const unitName = "kubelet-node.service"
+
+// toStop is how long the node agent may take to end before it is killed.
+const toStop = 30 * time.Second
+
+func unitFile(dir string) string { return filepath.Join(dir, "run", "node.json") }
+
+// writeUnit keeps how the node agent is started, for Unit.
+func writeUnit(dir string, spec proc.Spec) error {
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(unitFile(dir), data, 0o644)
+}
+
+// Unit stands in for systemctl where a test stops or restarts the node agent of the environment in dir: args are
+// systemctl's. A call that it does not know is an error, and so is another unit. It returns when the agent has ended, or
+// when its process runs.
+func Unit(ctx context.Context, dir string, args []string, out io.Writer) error {
+	data, err := os.ReadFile(unitFile(dir))
+	if err != nil {
+		return fmt.Errorf("find the node agent: %w", err)
+	}
+	var spec proc.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return fmt.Errorf("read %s: %w", unitFile(dir), err)
+	}
+	if len(args) == 0 {
+		return errors.New("systemctl: no command given")
+	}
+	verb, rest := args[0], args[1:]
+	if verb == "list-units" {
+		return listUnit(spec, rest, out)
+	}
+	if len(rest) != 1 || strings.TrimSuffix(rest[0], ".service") != strings.TrimSuffix(unitName, ".service") {
+		return fmt.Errorf("systemctl %s: not the one unit %s", strings.Join(args, " "), unitName)
+	}
+	switch verb {
+	case "reset-failed": // starts are not counted
+		return nil
+	case "kill", "stop":
+		return proc.Stop(ctx, spec.PIDFile, toStop)
+	case "start", "restart":
+		if _, runs := proc.Find(spec.PIDFile); runs && verb == "start" {
+			return nil
+		}
+		if err := proc.Stop(ctx, spec.PIDFile, toStop); err != nil {
+			return err
+		}
+		_, err := proc.Start(spec)
+		return err
+	}
+	return fmt.Errorf("systemctl %s: the stand-in does not know this command", verb)
+}
+
+// listUnit prints the unit as systemctl does, where the pattern and the state match.
+func listUnit(spec proc.Spec, args []string, out io.Writer) error {
+	_, runs := proc.Find(spec.PIDFile)
+	if !runs && slices.Contains(args, "--state=running") {
+		return nil
+	}
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "--") {
+			continue
+		}
+		if match, err := filepath.Match(arg, unitName); err != nil || !match {
+			return err
+		}
+	}
+	state := "active running"
+	if !runs {
+		state = "inactive dead"
+	}
+	_, err := fmt.Fprintf(out, "%s loaded %s node agent\n", unitName, state)
+	return err
+}
