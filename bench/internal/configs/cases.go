@@ -68,20 +68,20 @@ func NewRandom() *Random {
 func (g *Random) Case(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 36))
 	p := base(seed)
-	last, err := valid(p)
 	for range 5 + r.IntN(60) {
 		l := g.leaves[r.IntN(len(g.leaves))]
 		next := p.DeepCopy()
 		l.set(&next.Spec, l.values[r.IntN(len(l.values))], r)
 		complete(&next.Spec)
-		if stored, refused := valid(next); refused == nil {
-			p, last = next, stored
+		if _, refused := taken(next); refused == nil {
+			p = next
 		}
 	}
+	stored, err := valid(p)
 	if err != nil {
-		panic(err) // the base is a constant
+		panic(err) // each step was taken, and the base is a constant
 	}
-	return Case{Name: fmt.Sprintf("seed %d", seed), Pod: last}
+	return Case{Name: fmt.Sprintf("seed %d", seed), Pod: stored}
 }
 
 // Plain is the pod that the fields are set in.

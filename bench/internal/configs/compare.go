@@ -87,6 +87,9 @@ func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 			found = append(found, Difference{Class: class, Where: name})
 		}
 		for _, field := range slices.Sorted(maps.Keys(union(u, w))) {
+			if u[field] == w[field] {
+				continue
+			}
 			a, b := normal(u[field]), normal(w[field])
 			if a == b || field == "envs in order" || // upstream's order is that of a Go map: another one each time
 				hostID.MatchString(element.ReplaceAllString(field, "[]")) { // which IDs are free differs

@@ -75,4 +75,14 @@ func (t *Told) flat() differ.Config {
 }
 
 // Fields is how many values the runtime was told.
-func (t *Told) Fields() int { return len(t.flat()) }
+func (t *Told) Fields() int {
+	n := len(t.config(""))
+	for name := range t.Containers {
+		for field := range t.config(name) {
+			if field != "envs in order" {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -29,6 +29,19 @@ func base(number uint64) *v1.Pod {
 // valid is the pod as the API server would store it, or why it would not: its defaults, the fields that its gates leave, its
 // validation. Ephemeral containers, which come later, are judged with the rest.
 func valid(p *v1.Pod) (*v1.Pod, error) {
+	internal, err := taken(p)
+	if err != nil {
+		return nil, err
+	}
+	var out v1.Pod
+	if err := legacyscheme.Scheme.Convert(internal, &out, nil); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// taken is the pod as the API server would take it, in its own form.
+func taken(p *v1.Pod) (*core.Pod, error) {
 	p = p.DeepCopy()
 	legacyscheme.Scheme.Default(p)
 	var internal core.Pod
@@ -44,9 +57,5 @@ func valid(p *v1.Pod) (*v1.Pod, error) {
 	if len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	var out v1.Pod
-	if err := legacyscheme.Scheme.Convert(&internal, &out, nil); err != nil {
-		return nil, err
-	}
-	return &out, nil
+	return &internal, nil
 }
