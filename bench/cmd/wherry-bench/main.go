@@ -39,17 +39,17 @@ type options struct {
 
 func main() {
 	o := options{}
-	flag.BoolVar(&o.full, "full", false, "more of everything, and what takes long: 250 pods, HTTP and gRPC probes. What is set by a flag stays")
+	flag.BoolVar(&o.full, "full", false, "more of everything, and what takes long: 500 pods, HTTP and gRPC probes. What is set by a flag stays")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each arm has its turns; on a machine with neighbours the same work takes half as long again from one minute to the next")
 	flag.IntVar(&o.plan.Sequence, "sequence", 4, "pods one after another, per round")
 	flag.IntVar(&o.plan.Pods, "pods", 100, "pods at once")
 	flag.IntVar(&o.plan.Deaths, "deaths", 8, "containers killed, per round")
 	flag.IntVar(&o.plan.Volumes, "volumes", 2, "pods with 20 ConfigMap volumes, one after another, per round")
-	flag.IntVar(&o.plan.Dense, "dense", 0, "pods at once on a crowded node, such as 250; 0: not done")
+	flag.IntVar(&o.plan.Dense, "dense", 0, "pods on a crowded node, such as 500, in two halves, at most 900; 0: not done")
 	flag.IntVar(&o.plan.Parallel, "parallel", 0, "workers that start pods in the arms bare and limit; 0: the best of 4, 8 and 16, tried first")
 	flag.DurationVar(&o.plan.Rest, "rest", 20*time.Second, "how long the agent is watched at rest")
 	flag.StringVar(&o.probes, "probes", "exec", "kinds of probe that all pods have each second, by comma: exec, http, grpc")
-	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, busy, crash, chatter, probes, dense (death and restart need many); default all")
+	flag.StringVar(&o.work, "work", "", "only these, by comma: idle, one, volumes, many, death, restart, busy, crash, chatter, pull, slow, probes, dense (death and restart need many); default all")
 	flag.StringVar(&o.arms, "arms", "", "only these, by comma: bare, limit, upstream, wherry; default all")
 	flag.StringVar(&o.json, "json", "results/bench.json", "file for all samples; empty: none")
 	flag.StringVar(&o.md, "markdown", "results/bench.md", "file for the table in Markdown; empty: none")
@@ -73,7 +73,7 @@ func main() {
 	if o.full {
 		given := map[string]bool{}
 		flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-		for name, value := range map[string]string{"sequence": "20", "deaths": "20", "volumes": "5", "dense": "250", "rest": "1m", "probes": "exec,http,grpc"} {
+		for name, value := range map[string]string{"sequence": "20", "deaths": "20", "volumes": "5", "dense": "500", "rest": "1m", "probes": "exec,http,grpc"} {
 			if !given[name] {
 				_ = flag.Set(name, value)
 			}

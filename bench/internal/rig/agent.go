@@ -55,7 +55,7 @@ cgroupRoot: "{{.Cgroup}}"
 failCgroupV1: false
 failSwapOn: false
 makeIPTablesUtilChains: false
-maxPods: 300
+maxPods: 1000
 {{.More}}`))
 
 // NewAgent prepares a node agent; Start starts it.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,7 @@ type Rig struct {
 	Log    func(format string, args ...any)
 
 	plane      *exec.Cmd
+	registry   *Registry // nil: nobody has asked for it
 	runtime    bool
 	runtimePID int
 	admin      *rest.Config
@@ -63,6 +65,7 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 		return r, err
 	}
 	r.recordSysctls()
+	r.raise("fs/inotify/max_user_instances", crowdedInstances)
 	if err := r.startPlane(ctx); err != nil {
 		return r, fmt.Errorf("start control plane: %w", err)
 	}
@@ -143,6 +146,9 @@ func (r *Rig) NodeClient(node string) (kubernetes.Interface, error) {
 // Close ends everything.
 func (r *Rig) Close() error {
 	var errs []error
+	if r.registry != nil {
+		r.registry.Close()
+	}
 	if r.runtime {
 		out, err := exec.Command(filepath.Join(r.Bin, "wherry-dev"), "runtime", "down", "--dir", filepath.Dir(r.Socket)).CombinedOutput()
 		if err != nil {
@@ -171,13 +177,26 @@ func subnet() string { return fmt.Sprintf("10.%d.%d.0/22", 100+os.Getpid()%50, o
 
 // A kubelet sets these to what it wants and leaves them so.
 var kernelFlags = []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
-	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"}
+	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "fs/inotify/max_user_instances"}
+
+// crowdedInstances is how many inotify instances a crowded node may need: on cgroup v2 each container's shim has one.
+const crowdedInstances = 4096
 
 func (r *Rig) recordSysctls() {
 	for _, k := range kernelFlags {
 		if v, err := os.ReadFile("/proc/sys/" + k); err == nil {
 			r.sysctls[k] = strings.TrimSpace(string(v))
 		}
+	}
+}
+
+// raise makes a number of the kernel's at least as large.
+func (r *Rig) raise(key string, least int) {
+	if now, err := strconv.Atoi(r.sysctls[key]); err != nil || now >= least {
+		return
+	}
+	if err := os.WriteFile("/proc/sys/"+key, []byte(strconv.Itoa(least)), 0o644); err != nil {
+		r.Log("sysctl %s stays %s: %v", key, r.sysctls[key], err)
 	}
 }
 

@@ -24,7 +24,7 @@ type Plan struct {
 	Parallel int           // workers of the bare arm
 	Volumes  int           // pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probe that all pods have each second: exec, http, grpc
-	Dense    int           // pods at once, far more than usual; 0: not done
+	Dense    int           // pods on a crowded node, in two halves; 0: not done
 	Brief    bool          // what is steady, or takes long, is not done in every round
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work, or empty. It costs what profiling costs.
@@ -84,13 +84,15 @@ var blocks = []block{
 		{name: "restart", needs: "many", do: (*Session).restart, brief: 3},
 		{name: "delete", needs: "many", do: (*Session).deleteMany, limit: true},
 	}},
-	{"busy", []step{
-		{name: "busy", do: (*Session).busy, brief: 3},
+	{"busy", []step{{name: "busy", do: (*Session).busy, brief: 3}}},
+	{"trouble", []step{
 		{name: "crash", do: (*Session).crash, brief: 1},
 		{name: "chatter", do: (*Session).chatter, brief: 1},
+		{name: "pull", do: (*Session).pull, brief: 1},
+		{name: "slow", do: (*Session).slow, brief: 1},
 	}},
 	{"probes", []step{{name: "probes", do: (*Session).probes, brief: 3}}},
-	{"dense", []step{{name: "dense", do: (*Session).dense, brief: 1}}},
+	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
 // Blocks are the names of what a round consists of, for an agent or for the arms that do without one.

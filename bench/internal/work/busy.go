@@ -29,6 +29,9 @@ func (s *Session) busy(ctx context.Context) error {
 	if err := s.atOnce(ctx, names, "probed pods at once, create to Ready", readySoon); err != nil {
 		return err
 	}
+	if err := s.more(ctx); err != nil {
+		return fmt.Errorf("beside %d pods with probes: %w", len(names), err)
+	}
 	for _, n := range []int{len(names), len(names) / 5} {
 		if _, err := each(names[n:], func(name string) error {
 			return s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
@@ -47,6 +50,23 @@ func (s *Session) busy(ctx context.Context) error {
 		return err
 	}
 	return s.anew(ctx) // an agent may leave sandboxes for a minute
+}
+
+// more starts as many pods again, without probes, beside those with probes, and deletes them by force.
+func (s *Session) more(ctx context.Context) error {
+	names := s.named("busymore", s.Plan.Pods)
+	if err := s.atOnce(ctx, names, "pods at once beside as many probed pods, create to Ready", nil); err != nil {
+		return err
+	}
+	if _, err := each(names, func(name string) error {
+		return s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	}); err != nil {
+		return err
+	}
+	_, err := within(ctx, 3*time.Minute, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.CRI.Run(ctx, s.Plan.Pods)
+	})
+	return err
 }
 
 // beside starts and deletes pods one after another, and runs commands in pods and reads their logs, beside others.

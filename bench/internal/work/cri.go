@@ -60,19 +60,33 @@ func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 
 // NoneRuns waits until no container runs and returns when it saw that.
 func (c *CRI) NoneRuns(ctx context.Context) (time.Time, error) {
+	err := c.Run(ctx, 0)
+	return time.Now(), err
+}
+
+// Run waits until at most so many containers run.
+func (c *CRI) Run(ctx context.Context, most int) error {
 	for {
 		list, err := c.r.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}})
 		n := len(list.GetContainers())
-		if err == nil && n == 0 {
-			return time.Now(), nil
+		if err == nil && n <= most {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("%d containers still run (%v): %w", n, err, ctx.Err())
+			return fmt.Errorf("%d containers still run, not %d (%v): %w", n, most, err, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// RemoveImage has the runtime forget an image and what only that image needs. It may be absent.
+func (c *CRI) RemoveImage(ctx context.Context, name string) error {
+	if _, err := c.images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
+		return fmt.Errorf("remove image %s: %w", name, err)
+	}
+	return nil
 }
 
 // Clear removes every pod that the runtime still has: what an arm that failed left behind.

@@ -220,21 +220,6 @@ func (s *Session) pid() int {
 	return s.Agent.PID()
 }
 
-// dense is many, with as many pods as a crowded node has.
-func (s *Session) dense(ctx context.Context) error {
-	names := s.named("dense", s.Plan.Dense)
-	if err := s.atOnce(ctx, names, "dense, create to Ready", nil); err != nil {
-		return err
-	}
-	if err := sleep(ctx, 10*time.Second); err != nil {
-		return err
-	}
-	if err := s.memory("dense"); err != nil {
-		return err
-	}
-	return s.allGone(ctx, names, "dense, delete to gone")
-}
-
 // requestsPerPod is what the agent asked of the API server since an offset of the audit log.
 func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
 	requests, err := s.Rig.Requests(s.Node, offset)

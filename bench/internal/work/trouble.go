@@ -1,0 +1,148 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+// What people wait for while the node or the API server has other trouble: an image comes, or each answer comes late.
+
+// pull has pods start and end while an image is pulled and unpacked, over and over.
+func (s *Session) pull(ctx context.Context) error {
+	registry, err := s.Rig.Registry(ctx)
+	if err != nil {
+		return err
+	}
+	pulls, end := context.WithCancel(ctx)
+	defer end()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	var took []time.Duration // of the other goroutine until it has ended
+	go func() {
+		err := s.pullAgain(pulls, registry.Image, begun, func(d time.Duration) { took = append(took, d) })
+		if pulls.Err() != nil {
+			err = nil // it was cut short
+		}
+		ended <- err
+	}()
+	<-begun
+	what := "an image that is pulled"
+	if err = sleep(ctx, time.Second); err == nil {
+		err = s.sequence(ctx, "besidepull", s.Plan.Sequence, "one pod beside "+what+", create to Ready", "one pod beside "+what+", delete to gone", nil)
+	}
+	end()
+	err = errors.Join(err, <-ended)
+	for _, d := range took {
+		s.Samples.took("pod with a large image, create to Ready", d)
+	}
+	return errors.Join(err, s.anew(ctx), s.CRI.RemoveImage(context.WithoutCancel(ctx), registry.Image))
+}
+
+// pullAgain has one pod after another pull an image that the runtime does not have, until ctx ends. It closes begun when the first
+// pod is there.
+func (s *Session) pullAgain(ctx context.Context, image string, begun chan<- struct{}, took func(time.Duration)) error {
+	for i := 0; ; i++ {
+		name := fmt.Sprintf("puller-%d-%d", s.round, i)
+		began := time.Now()
+		err := s.create(ctx, name, func(p *v1.Pod) {
+			c := &p.Spec.Containers[0]
+			c.Image, c.ImagePullPolicy, c.Command = image, v1.PullAlways, nil
+		})
+		if i == 0 {
+			close(begun)
+		}
+		if err != nil {
+			return err
+		}
+		ready, err := within(ctx, 2*time.Minute, func(ctx context.Context) (map[string]time.Time, error) { return s.watch.Ready(ctx, []string{name}) })
+		if err != nil {
+			return err
+		}
+		took(ready[name].Sub(began))
+		if err := s.Rig.Client.CoreV1().Pods(rig.Namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+			return err
+		}
+		if err := s.CRI.RemoveImage(ctx, image); err != nil {
+			return err
+		}
+	}
+}
+
+// slowAnswer is how late what the API server sends arrives.
+const slowAnswer = 200 * time.Millisecond
+
+// slow has pods start and end while the API server's answers come late.
+func (s *Session) slow(ctx context.Context) (err error) {
+	proxy, err := s.Rig.Delay(slowAnswer)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	if err := s.stop(ctx); err != nil {
+		return err
+	}
+	if err := s.Agent.Redirect(proxy.URL); err != nil {
+		return err
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.stop(ctx), s.Agent.Redirect(""), s.anew(ctx))
+	}()
+	took, err := s.start(ctx, s.Rig.Socket)
+	if err != nil {
+		return err
+	}
+	what := "while the API server answers late"
+	s.Samples.took("start to Ready "+what, took)
+	if err := s.sequence(ctx, "slow", s.Plan.Sequence, "one pod "+what+", create to Ready", "one pod "+what+", delete to gone", nil); err != nil {
+		return err
+	}
+	return s.atOnce(ctx, s.named("slowmany", s.Plan.Pods/2), "pods at once "+what+", create to Ready", nil)
+}
+
+// crowd starts as many pods as a crowded node has, in two halves, and after each leaves them alone for a while and starts the
+// agent again: what two halves cost beside one says how each grows.
+func (s *Session) crowd(ctx context.Context) error {
+	names := s.named("crowd", s.Plan.Dense)
+	half := len(names) / 2
+	for _, part := range []struct {
+		what  string
+		names []string
+	}{{"crowded, half", names[:half]}, {"crowded, all", names[half:]}} {
+		if err := s.atOnce(ctx, part.names, part.what+", create to Ready", nil); err != nil {
+			return fmt.Errorf("%s: %w", part.what, err)
+		}
+		if err := s.settled(ctx, part.what); err != nil {
+			return fmt.Errorf("%s: %w", part.what, err)
+		}
+	}
+	return s.allGone(ctx, names, "crowded, delete to gone")
+}
+
+// settled measures an agent whose pods are up: at rest, and how soon its node is Ready again when it is started anew.
+func (s *Session) settled(ctx context.Context, what string) error {
+	if err := sleep(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	if _, err := s.cpu(ctx, what+", CPU at rest", s.Plan.Rest); err != nil {
+		return err
+	}
+	if err := s.memory(what); err != nil {
+		return err
+	}
+	if err := s.stop(ctx); err != nil {
+		return err
+	}
+	took, err := s.start(ctx, s.Rig.Socket)
+	if err != nil {
+		return err
+	}
+	s.Samples.took(what+", restart to Ready", took)
+	return nil
+}
