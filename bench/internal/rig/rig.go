@@ -34,6 +34,7 @@ type Rig struct {
 	Socket string // the runtime's
 	Log    func(format string, args ...any)
 
+	flavor     string
 	plane      *exec.Cmd
 	registry   *Registry // nil: nobody has asked for it
 	runtime    bool
@@ -55,7 +56,7 @@ rules:
 
 // Open starts the control plane and the runtime in dir. The flavor is one of `wherry-dev runtime`; "" starts no runtime.
 func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)) (r *Rig, err error) {
-	r = &Rig{Bin: bin, Dir: dir, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
+	r = &Rig{Bin: bin, Dir: dir, flavor: flavor, Socket: filepath.Join(dir, "rt", "containerd.sock"), Log: log, sysctls: map[string]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -84,6 +85,15 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 }
 
 func (r *Rig) path(elem ...string) string { return filepath.Join(append([]string{r.Dir}, elem...)...) }
+
+// Runc is the runtime's own runc, and where that keeps what it knows of the containers of Kubernetes.
+func (r *Rig) Runc() (program, root string) {
+	bin := r.Bin
+	if r.flavor == "debian" {
+		bin = filepath.Join(filepath.Dir(r.Bin), ".wherry", "debian", "bin")
+	}
+	return filepath.Join(bin, "runc"), r.path("rt", "runc", "k8s.io")
+}
 
 // AuditLog is the API server's record of what nodes asked of it.
 func (r *Rig) AuditLog() string { return r.path("audit.log") }

@@ -69,6 +69,7 @@ type step struct {
 	do    func(*Session, context.Context) error
 	brief int  // in how many rounds it is done where Plan.Brief says so; 0: in each
 	limit bool // the arm "limit" does it, too
+	alone bool // only the arm "bare CRI" does it: it has no agent in it
 }
 
 // blocks is the table of all there is to do; it is never changed.
@@ -92,13 +93,14 @@ var blocks = []block{
 		{name: "slow", do: (*Session).slow, brief: 1},
 	}},
 	{"probes", []step{{name: "probes", do: (*Session).probes, brief: 3}}},
+	{"exec", []step{{name: "exec", brief: 1, alone: true}}},
 	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
 // Blocks are the names of what a round consists of, for an agent or for the arms that do without one.
 func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	for _, b := range blocks {
-		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent || s.limit) }) {
+		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent && !s.alone || !agent && (s.limit || s.alone)) }) {
 			names = append(names, b.name)
 		}
 	}
@@ -177,6 +179,9 @@ func (s *Session) Run(ctx context.Context, round int, block string) (err error) 
 // RunLimit does with a Limit what Run does with an agent, as far as it can.
 func (s *Session) RunLimit(ctx context.Context, round int, block string) (err error) {
 	todo := slices.DeleteFunc(slices.Clone(steps(block)), func(step step) bool { return !step.limit || !s.Plan.wants(step, round) })
+	if len(todo) == 0 {
+		return nil
+	}
 	s.round = round
 	if s.watch, err = s.Rig.Watch(ctx); err != nil {
 		return err

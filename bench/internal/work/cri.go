@@ -198,6 +198,8 @@ func (c *CRI) Bare(ctx context.Context, r *rig.Rig, p Plan, s Samples, round int
 			err = c.one(ctx, p, s, round, made)
 		case "many":
 			err = c.many(ctx, r, p, s, round, made)
+		case "exec":
+			err = c.execCost(ctx, r, s, round, made)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)

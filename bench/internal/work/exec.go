@@ -1,0 +1,106 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/bench/internal/rig"
+)
+
+// execs is how many commands are run to learn what one costs, and execsAtOnce how many of them at a time where several are.
+const (
+	execs       = 40
+	execsAtOnce = 8
+)
+
+// execCost takes apart what a command in a container costs, such as a probe's: by the runtime, by runc without the runtime, and
+// by what no runtime gets around, which is to join the container's namespaces and to run the command.
+func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, made map[string]bare) error {
+	name := fmt.Sprintf("bare-exec-%d", round)
+	b, err := c.start(ctx, name)
+	made[name] = b
+	if err != nil {
+		return err
+	}
+	pid, err := c.PID(ctx, b.container)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, time.Second); err != nil { // what follows a start is over
+		return err
+	}
+	execSync := func(ctx context.Context) error {
+		res, err := c.r.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: b.container, Cmd: []string{"true"}, Timeout: 30})
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("it ended with %d: %s", res.ExitCode, res.Stderr)
+		}
+		return err
+	}
+	used, err := meter(r, 0)
+	if err != nil {
+		return err
+	}
+	if err := c.execAgain(ctx, s, "ExecSync, one after another", 1, execSync); err != nil {
+		return err
+	}
+	if err := used(s, "CPU per ExecSync", execs); err != nil {
+		return err
+	}
+	if err := c.execAgain(ctx, s, "ExecSync, eight at a time", execsAtOnce, execSync); err != nil {
+		return err
+	}
+	runc, root := r.Runc()
+	for _, p := range []struct {
+		what string
+		args []string
+	}{
+		{"runc exec", []string{runc, "--root", root, "exec", b.container, "true"}},
+		{"nsenter", []string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--root", "/bin/true"}},
+	} {
+		if err := c.execAgain(ctx, s, p.what+", one after another", 1, func(ctx context.Context) error {
+			cmd := exec.CommandContext(ctx, p.args[0], p.args[1:]...)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%v: %w: %s", p.args, err, out)
+			}
+			s.took("CPU per "+p.what, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return c.stop(ctx, b)
+}
+
+// execAgain runs a command over and over, some at a time, and adds how long each took.
+func (c *CRI) execAgain(ctx context.Context, s Samples, what string, atOnce int, run func(context.Context) error) error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var first error
+	for range atOnce {
+		wg.Go(func() {
+			for range execs / atOnce {
+				began := time.Now()
+				_, err := within(ctx, 30*time.Second, func(ctx context.Context) (struct{}, error) { return struct{}{}, run(ctx) })
+				took := time.Since(began)
+				mu.Lock()
+				s.took(what, took)
+				if first == nil {
+					first = err
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
