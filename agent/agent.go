@@ -221,12 +221,13 @@ func (a *Agent) buildLoop() error {
 		CRI: a.cri, Images: a.ground.images, Volumes: a.ground.volumes, Logs: a.ground.logs, Cgroups: a.ground.cgroups, IDs: a.ground.ids,
 		Objects: a.ground.objects, Recorder: a.events, Meter: a.metrics, Facts: a.performFacts, HTTP: a.ground.http, Log: a.log,
 	})
+	least, most := a.startPlaces()
 	a.loop = syncloop.New(syncloop.Config{
 		Pods: a.pods, Cache: a.pleg, Performer: scheduledPerformer{performer, a.work}, Checkpoints: a.ground.checkpoints,
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
-		Storage: a.storage(), PodFiles: a.podFiles(), Holds: a.updateQOS, StartPlaces: a.cfg.StartPlaces, Log: a.log,
+		Storage: a.storage(), PodFiles: a.podFiles(), Holds: a.updateQOS, StartPlaces: least, MostStarts: most, Log: a.log,
 	})
 	return nil
 }

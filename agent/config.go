@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,7 +70,8 @@ type Config struct {
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartPlaces bounds how many pods are being started at once; a number that fits the machine's processors when zero.
+	// StartPlaces bounds how many pods are being started at once. When zero, their number follows what the machine bears: at
+	// least two more than twice its processors, at most 64 or that, whichever is more.
 	StartPlaces int
 	// Processors is how much of the node's own work the machine does at once at least: commands of probes, starts, stops. More is
 	// found out by measuring. Those of the machine when zero.
@@ -222,9 +222,6 @@ func (c *Config) setDefaults() {
 	if c.DeadContainers == 0 {
 		c.DeadContainers = 1
 	}
-	if c.StartPlaces == 0 {
-		c.StartPlaces = startPlaces(runtime.NumCPU())
-	}
 	if c.Server.ReviewQPS == 0 {
 		c.Server.ReviewQPS = 20
 	}
@@ -235,7 +232,3 @@ func (c *Config) setDefaults() {
 		c.Port = c.Kubelet.Port
 	}
 }
-
-// startPlaces lets enough pods start at once to keep the runtime busy, which makes a pod with a processor's work of about
-// a tenth of a second and as much waiting, and few enough that they finish one after another.
-func startPlaces(processors int) int { return 2 + 2*processors }

@@ -28,15 +28,7 @@ import (
 
 // buildWork makes the scheduler.
 func (a *Agent) buildWork() error {
-	cfg := work.Config{Processors: a.cfg.Processors, Shares: a.shares}
-	switch {
-	case cfg.Processors > 0:
-	case a.deps.Machine.real:
-		cfg.Processors = runtime.NumCPU()
-	default: // on every machine the same
-		cfg.Processors = a.deps.Machine.shape.CPUs
-	}
-	a.work = work.New(cfg)
+	a.work = work.New(work.Config{Processors: a.processors(), Shares: a.shares})
 	for _, g := range []struct {
 		name, help string
 		value      func(work.Load) int
@@ -50,6 +42,31 @@ func (a *Agent) buildWork() error {
 		}
 	}
 	return nil
+}
+
+// processors is how much of the node's own work the machine does at once at least.
+func (a *Agent) processors() int {
+	switch {
+	case a.cfg.Processors > 0:
+		return a.cfg.Processors
+	case a.deps.Machine.real:
+		return runtime.NumCPU()
+	}
+	return a.deps.Machine.shape.CPUs // on every machine the same
+}
+
+// mostStarts bounds how many pods are being started at once, whatever the runtime seems to bear.
+const mostStarts = 64
+
+// startPlaces bounds how many pods are being started at once. The least are enough to keep a runtime busy that makes a pod with a
+// processor's work of about a tenth of a second and as much waiting, and few enough that pods finish one after another. Where a
+// start waits longer, for a network or a disk, more are found out to be useful.
+func (a *Agent) startPlaces() (least, most int) {
+	if n := a.cfg.StartPlaces; n > 0 {
+		return n, n
+	}
+	least = 2 + 2*a.processors()
+	return least, max(least, mostStarts)
 }
 
 // workShares reads Config.WorkShares; nil where it is.

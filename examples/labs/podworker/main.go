@@ -106,7 +106,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	w := podworker.New(&podworker.Config{
 		Context: ctx, Group: &wg,
 		Cache: c, Desired: wanted{p}, Performer: here, Reporter: here, Host: here, Checkpoints: checkpoint.Nowhere{},
-		Gate: podworker.NewGate(1, func(types.UID) {}), Policy: &policy,
+		Gate: podworker.NewGate(1, 1, func(types.UID) {}), Policy: &policy,
 		Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes,
 		Gone: func(types.UID) {}, Log: slog.New(slog.DiscardHandler),
 	}, pod.RefOf(p))

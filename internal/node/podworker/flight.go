@@ -31,7 +31,11 @@ const placeFor = 20 * time.Second
 func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 	wants := slices.ContainsFunc(plan.Do, paced)
 	busy := slices.ContainsFunc(in.InFlight, keeps)
-	if w.queued && (!wants && !busy && !in.Stale || w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor) {
+	switch over := !wants && !busy && !in.Stale; {
+	case over && w.gated && w.work.started:
+		w.cfg.Gate.Finish(w.ref.UID)
+		w.leaveGate()
+	case over && w.queued, w.gated && in.Now.Sub(w.work.gatedAt) >= placeFor:
 		w.leaveGate()
 	}
 	if wants && !w.gated {
@@ -45,12 +49,13 @@ func (w *Worker) pace(in *decide.Input, plan *decide.Plan) {
 		w.leaveGate()
 	}
 	if w.gated {
+		w.work.started = w.work.started || slices.ContainsFunc(plan.Do, keeps)
 		plan.WakeAt = earliest(plan.WakeAt, w.work.gatedAt.Add(placeFor))
 	}
 }
 
 func (w *Worker) leaveGate() {
-	w.queued, w.gated = false, false
+	w.queued, w.gated, w.work.started = false, false, false
 	w.cfg.Gate.Leave(w.ref.UID)
 }
 

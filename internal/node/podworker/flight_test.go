@@ -18,7 +18,7 @@ import (
 
 func paceOf(t *testing.T, places int) (w *Worker, g *Gate) {
 	t.Helper()
-	g = NewGate(places, func(types.UID) {})
+	g = NewGate(places, places, func(types.UID) {})
 	return &Worker{cfg: &Config{Gate: g}, work: &work{}, ref: pod.Ref{UID: "me"}}, g
 }
 

@@ -3,43 +3,67 @@ package podworker
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	basework "github.com/wherry-node/wherry/internal/base/work"
 )
 
 // Gate bounds how many pods are being started at once, first come, first served. A pod keeps its place from its
 // first starting action until it has nothing more to start, so that under load pods finish one after another
-// rather than all at the end.
+// rather than all at the end. The number of places follows what the machine bears, between two bounds.
 type Gate struct {
-	places int
-	wake   func(types.UID)
+	wake func(types.UID)
 
 	mu      sync.Mutex
-	inside  map[types.UID]bool
+	places  basework.Places
+	inside  map[types.UID]stay
 	waiting []types.UID
 }
 
-// NewGate returns a Gate with the given number of places; wake is called, outside the lock, for a pod that gets
+// stay is when a pod got its place, and how many pods had one then.
+type stay struct {
+	since time.Time
+	among int
+}
+
+// NewGate returns a Gate with at least so many places and at most so many; wake is called, outside the lock, for a pod that gets
 // a place it waited for.
-func NewGate(places int, wake func(types.UID)) *Gate {
-	return &Gate{places: max(1, places), wake: wake, inside: map[types.UID]bool{}}
+func NewGate(least, most int, wake func(types.UID)) *Gate {
+	return &Gate{places: basework.NewPlaces(least, most, time.Now()), wake: wake, inside: map[types.UID]stay{}}
 }
 
 // Enter reports whether the pod has a place; otherwise it is queued and woken later. Idempotent.
 func (g *Gate) Enter(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.inside[uid] {
+	if _, ok := g.inside[uid]; ok {
 		return true
 	}
-	if len(g.inside) < g.places && len(g.waiting) == 0 {
-		g.inside[uid] = true
+	if len(g.inside) < g.places.Now() && len(g.waiting) == 0 {
+		g.admit(uid)
 		return true
 	}
 	if !slices.Contains(g.waiting, uid) {
 		g.waiting = append(g.waiting, uid)
 	}
 	return false
+}
+
+// admit gives a pod a place. Called with the lock held.
+func (g *Gate) admit(uid types.UID) {
+	g.inside[uid] = stay{since: time.Now(), among: len(g.inside) + 1}
+}
+
+// Finish is Leave for a pod that has been started: the Gate learns from how long that took.
+func (g *Gate) Finish(uid types.UID) {
+	g.mu.Lock()
+	if s, ok := g.inside[uid]; ok {
+		g.places.Ended(s.since, time.Now(), float64(s.among+len(g.inside))/2, len(g.waiting) > 0)
+	}
+	g.mu.Unlock()
+	g.Leave(uid)
 }
 
 // Leave gives up the pod's place, or its wait for one. Idempotent.
@@ -50,9 +74,9 @@ func (g *Gate) Leave(uid types.UID) {
 	}
 	delete(g.inside, uid)
 	var next []types.UID
-	for len(g.waiting) > 0 && len(g.inside) < g.places {
+	for len(g.waiting) > 0 && len(g.inside) < g.places.Now() {
 		next = append(next, g.waiting[0])
-		g.inside[g.waiting[0]] = true
+		g.admit(g.waiting[0])
 		g.waiting = slices.Delete(g.waiting, 0, 1)
 	}
 	if len(g.waiting) == 0 {

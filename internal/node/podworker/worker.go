@@ -155,6 +155,7 @@ type busy struct {
 // work is derived state that turns need while the pod is not at rest.
 type work struct {
 	gatedAt   time.Time // since when it has been at the gate
+	started   bool      // it has begun to start something since it has its place
 	hashedPod *v1.Pod   // the object that hashes and sizes belong to
 	hashes    map[string]string
 	sizes     []pod.NamedSize

@@ -67,7 +67,7 @@ func TestRefreshDuringSetUp(t *testing.T) {
 		w := New(&Config{
 			Context: ctx, Group: &wg,
 			Cache: emptyCache{}, Desired: s, Performer: s, Reporter: s, Host: s, Checkpoints: s, Policy: &policy,
-			Gate: NewGate(1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
+			Gate: NewGate(1, 1, func(types.UID) {}), Hash: func(*v1.Pod, *v1.Container) string { return "" }, Sizes: crispec.Sizes, Log: slog.New(slog.DiscardHandler),
 		}, pod.RefOf(s.pod))
 		w.Look("it is new")
 		first := <-s.setUps

@@ -118,8 +118,9 @@ type Config struct {
 	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
 	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
 	Holds func(ctx context.Context, pods []*v1.Pod)
-	// StartPlaces bounds how many pods start at the same time.
-	StartPlaces int
+	// StartPlaces is how many pods may start at the same time, at least; MostStarts at most. Between them their number follows
+	// what the machine bears. MostStarts is StartPlaces when it is less.
+	StartPlaces, MostStarts int
 	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
 	// PodFiles measures and bounds the files that the agent makes for a pod's containers; nil: there are none.
@@ -190,7 +191,7 @@ func New(cfg Config) *Loop {
 	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, alive: make(chan chan<- struct{})}
 	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.tellHolds, group: &l.wg}
-	l.gate = podworker.NewGate(cfg.StartPlaces, func(uid types.UID) { l.Look(uid, "its turn to start") })
+	l.gate = podworker.NewGate(cfg.StartPlaces, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
 		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,
 		Checkpoints: cfg.Checkpoints, Gate: l.gate, Policy: cfg.Policy, Hash: cfg.Hash, Sizes: crispec.Sizes, Gone: l.gone, Log: cfg.Log,

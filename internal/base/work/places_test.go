@@ -1,0 +1,115 @@
+package work
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// started has pods start as a Gate does, of which each takes what took says among so many, and returns the number of places after
+// each.
+func started(pods, least, most int, took func(n int) time.Duration) (places []int, all time.Duration) {
+	type pod struct {
+		began, ends time.Time
+		among       int
+	}
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := begin
+	p := NewPlaces(least, most, now)
+	var inside []pod
+	for waiting := pods; waiting > 0 || len(inside) > 0; {
+		for waiting > 0 && len(inside) < p.Now() {
+			n := len(inside) + 1
+			inside = append(inside, pod{now, now.Add(took(n)), n})
+			waiting--
+		}
+		first := 0
+		for i := range inside {
+			if inside[i].ends.Before(inside[first].ends) {
+				first = i
+			}
+		}
+		done := inside[first]
+		now = done.ends
+		p.Ended(done.began, now, float64(done.among+len(inside))/2, waiting > 0)
+		inside = append(inside[:first], inside[first+1:]...)
+		places = append(places, p.Now())
+	}
+	return places, now.Sub(begin)
+}
+
+// computes is a start that takes processors' time: each of n has its part of two.
+func computes(n int) time.Duration { return 280 * time.Millisecond * time.Duration(max(2, n)) / 2 }
+
+// waits is a start that waits for something else than the machine.
+func waits(int) time.Duration { return 2 * time.Second }
+
+func noisy(took func(int) time.Duration) func(int) time.Duration {
+	r := rand.New(rand.NewPCG(3, 4))
+	return func(n int) time.Duration { return time.Duration(float64(took(n)) * (0.7 + 0.6*r.Float64())) }
+}
+
+func over(places []int, n int) (count int) {
+	for _, p := range places {
+		if p > n {
+			count++
+		}
+	}
+	return count
+}
+
+// Where starts wait for a network, more at once take no longer: places grow as fast as starts show it.
+func TestPlacesGrowWhereStartsWait(t *testing.T) {
+	t.Parallel()
+	for name, took := range map[string]func(int) time.Duration{"alike": waits, "noisy": noisy(waits)} {
+		const pods = 100
+		places, all := started(pods, 6, 64, took)
+		_, constant := started(pods, 6, 6, took)
+		if all > constant/2 {
+			t.Errorf("%s: %d starts took %v, with a constant number of places %v: %v", name, pods, all, constant, places)
+		}
+	}
+}
+
+// Where starts compute, more at once only take time from each other: there are hardly ever more than the least.
+func TestPlacesStayWhereStartsCompute(t *testing.T) {
+	t.Parallel()
+	for name, took := range map[string]func(int) time.Duration{"alike": computes, "noisy": noisy(computes)} {
+		const pods = 1000
+		places, _ := started(pods, 6, 64, took)
+		if n := over(places, 6); n > pods/3 {
+			t.Errorf("%s: at %d of %d starts there were more than 6 places: %v", name, n, pods, places)
+		}
+		if n := over(places, 12); n > pods/50 {
+			t.Errorf("%s: at %d of %d starts there were more than 12 places: %v", name, n, pods, places)
+		}
+	}
+}
+
+// A runtime that no longer waits, but computes, has its places taken back.
+func TestPlacesShrink(t *testing.T) {
+	t.Parallel()
+	n := 0
+	places, _ := started(1500, 6, 64, func(among int) time.Duration {
+		if n++; n <= 300 {
+			return waits(among)
+		}
+		return computes(among)
+	})
+	if before := places[200:300]; over(before, 40) == 0 {
+		t.Errorf("few places after 300 starts that wait: %v", before)
+	}
+	if last := places[len(places)-100:]; over(last, 12) > 0 {
+		t.Errorf("places stay: %v", last)
+	}
+}
+
+// Who has as many as were asked for keeps them, and the bounds hold.
+func TestPlacesKeepTheirBounds(t *testing.T) {
+	t.Parallel()
+	constant, _ := started(200, 5, 5, waits)
+	bounded, _ := started(400, 6, 20, noisy(waits))
+	if over(constant, 5) > 0 || over(bounded, 20) > 0 || over(bounded, 5) < len(bounded) {
+		t.Errorf("%v\n%v", constant, bounded)
+	}
+}
