@@ -23,6 +23,7 @@ type options struct {
 	n, specs, statics int
 	restarts          int
 	seed              uint64
+	pairs             int
 	atOnce            int
 	perSecond         float64
 	again             int
@@ -42,8 +43,9 @@ func main() {
 	flag.IntVar(&o.statics, "statics", 0, "how many lives of static pods")
 	flag.IntVar(&o.restarts, "restarts", 0, "how many lives during which both agents are restarted: first asked to end, then as many killed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first case of each kind")
-	flag.IntVar(&o.atOnce, "at-once", 150, "how many cases run at once")
-	flag.Float64Var(&o.perSecond, "per-second", 2, "how many cases begin in a second")
+	flag.IntVar(&o.pairs, "pairs", 3, "how many pairs of agents run the cases, at most 15")
+	flag.IntVar(&o.atOnce, "at-once", 300, "how many cases run at once")
+	flag.Float64Var(&o.perSecond, "per-second", 3, "how many cases begin in a second")
 	flag.IntVar(&o.again, "again", 1, "how often a case with a difference is run again: the difference counts when each run shows it")
 	flag.IntVar(&o.show, "show", 1, "how many cases are printed for each class of difference")
 	flag.BoolVar(&o.columns, "columns", true, "print what both did with a printed case beside each other")
@@ -71,6 +73,9 @@ func run(ctx context.Context, o options) (err error) {
 	if _, err := exec.LookPath(o.upstream); err != nil {
 		return fmt.Errorf("upstream's kubelet is missing (bin/wherry-dev build kubelet): %w", err)
 	}
+	if o.pairs < 1 || o.pairs > 15 {
+		return fmt.Errorf("%d pairs of agents: give 1 to 15", o.pairs)
+	}
 	blocks, err := blocksOf(o)
 	if err != nil {
 		return err
@@ -92,7 +97,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	runner, err := differ.Start(ctx, r, rig.Program{Name: "upstream", Args: []string{up}}, rig.Program{Name: "wherry", Args: []string{own, "kubelet"}})
+	runner, err := differ.Start(ctx, r, o.pairs, rig.Program{Name: "upstream", Args: []string{up}}, rig.Program{Name: "wherry", Args: []string{own, "kubelet"}})
 	if err != nil {
 		return err
 	}

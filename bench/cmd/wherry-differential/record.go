@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
 
 	"github.com/wherry-node/wherry/bench/internal/differ"
@@ -61,7 +60,7 @@ func replay(o options) error {
 		return fmt.Errorf("read %s: %w", o.replay, err)
 	}
 	t := newTally(o)
-	shown := map[*differ.Case][]differ.Difference{}
+	verdicts := map[*differ.Case]*differ.Verdict{}
 	byName := map[string]*differ.Case{}
 	var cases []*differ.Case
 	for from := json.NewDecoder(z); ; {
@@ -71,23 +70,20 @@ func replay(o options) error {
 		} else if err != nil {
 			return fmt.Errorf("read %s: %w", o.replay, err)
 		}
-		found := differ.Compare(r.Case, r.Upstream, r.Wherry)
+		v := differ.Judge(r.Case, r.Upstream, r.Wherry)
 		name := fmt.Sprint(r.Case.Kind, r.Case.Seed)
 		c := byName[name]
 		if c == nil {
 			c = r.Case
-			byName[name], cases, shown[c] = c, append(cases, c), differ.Shown(found)
-			t.count(found)
+			byName[name], cases, verdicts[c] = c, append(cases, c), &v
 		} else {
-			before := len(shown[c])
-			shown[c] = slices.DeleteFunc(shown[c], func(d differ.Difference) bool { return !has(found, d.Class) })
-			t.unsteady += before - len(shown[c])
+			t.both(verdicts[c], v)
 		}
 		t.pairs[c] = &differ.Pair{Upstream: r.Upstream, Wherry: r.Wherry}
 	}
 	t.ran = len(cases)
 	for _, c := range cases {
-		t.note(block{}, c, shown[c])
+		t.settle(block{}, c, *verdicts[c])
 	}
 	return t.report()
 }

@@ -31,6 +31,8 @@ type tally struct {
 	unsteady int // differences that a second run of their case did not show
 	hits     map[string]*hit
 	decided  map[string]int // cases by decided class
+	excused  map[string]excused
+	crossed  int // cases in which two things happen in an order that may differ
 
 	records *records // nil: nothing is recorded
 
@@ -41,8 +43,11 @@ type tally struct {
 }
 
 func newTally(o options) *tally {
-	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
+	return &tally{o: o, hits: map[string]*hit{}, decided: map[string]int{}, excused: map[string]excused{}, pairs: map[*differ.Case]*differ.Pair{}, slow: map[*differ.Case]bool{}}
 }
+
+// excused is what an excuse of the comparison took.
+type excused struct{ cases, lines int }
 
 // hit is a class of difference with the cases that have it.
 type hit struct {
@@ -54,21 +59,18 @@ type hit struct {
 
 // block runs a block, and its cases with differences again.
 func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error {
-	found, err := t.compare(ctx, runner, b)
+	verdicts, err := t.compare(ctx, runner, b)
 	if err != nil {
 		return err
 	}
 	t.ran += len(b.cases)
-	for _, f := range found {
-		t.count(f)
-	}
 	for range t.o.again {
 		again := b
-		again.perSecond = min(t.o.perSecond, 1.5) // the fewer at a time, the less a case meets others
+		again.perSecond = t.o.perSecond * 2 / 3 // the fewer at a time, the less a case meets others
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
-			if len(differ.Shown(found[i])) > 0 {
+			if len(differ.Shown(verdicts[i].Found)) > 0 {
 				again.cases, places = append(again.cases, c), append(places, i)
 			}
 		}
@@ -80,31 +82,52 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error
 			return err
 		}
 		for j, i := range places {
-			both := slices.DeleteFunc(slices.Clone(found[i]), func(d differ.Difference) bool { return !has(more[j], d.Class) })
-			for _, d := range differ.Shown(found[i]) {
-				if !has(more[j], d.Class) {
-					t.unsteady++
-				}
-			}
-			found[i] = both
+			t.both(&verdicts[i], more[j])
 		}
 	}
 	for i, c := range b.cases {
 		if !t.slow[c] {
-			t.note(b, c, differ.Shown(found[i]))
+			t.settle(b, c, verdicts[i])
 		}
 	}
 	return nil
+}
+
+// both leaves those undecided differences of a case that a further run of it shows too.
+func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
+	for _, d := range differ.Shown(v.Found) {
+		if !has(again.Found, d.Class) {
+			t.unsteady++
+		}
+	}
+	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(d differ.Difference) bool {
+		return !differ.Decided(d.Class) && !has(again.Found, d.Class)
+	})
+	v.Crossed = v.Crossed && again.Crossed
+}
+
+// settle counts what a case shows after its last run.
+func (t *tally) settle(b block, c *differ.Case, v differ.Verdict) {
+	if v.Crossed {
+		t.crossed++
+		v.Uncross()
+	}
+	t.count(v)
+	t.note(b, c, differ.Shown(v.Found))
 }
 
 func has(found []differ.Difference, class string) bool {
 	return slices.ContainsFunc(found, func(d differ.Difference) bool { return d.Class == class })
 }
 
-// count counts the decided classes of a case.
-func (t *tally) count(found []differ.Difference) {
+// count counts the decided classes of a case, and what was excused.
+func (t *tally) count(v differ.Verdict) {
+	for name, lines := range v.Excused {
+		e := t.excused[name]
+		t.excused[name] = excused{e.cases + 1, e.lines + lines}
+	}
 	classes := map[string]bool{}
-	for _, d := range found {
+	for _, d := range v.Found {
 		if differ.Decided(d.Class) {
 			classes[d.Class] = true
 		}
@@ -131,9 +154,9 @@ func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 	}
 }
 
-// compare runs cases beside each other and returns the differences of each.
-func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([][]differ.Difference, error) {
-	found, errs := make([][]differ.Difference, len(b.cases)), make([]error, len(b.cases))
+// compare runs cases beside each other and returns how each compares.
+func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]differ.Verdict, error) {
+	found, errs := make([]differ.Verdict, len(b.cases)), make([]error, len(b.cases))
 	var wg sync.WaitGroup
 	var restart error
 	if b.restarts {
@@ -156,12 +179,13 @@ func (t *tally) compare(ctx context.Context, runner *differ.Runner, b block) ([]
 			defer func() { <-places }()
 			var pair *differ.Pair
 			found[i], pair, errs[i] = runner.Run(ctx, c)
-			t.keep(c, found[i], pair)
+			t.keep(c, found[i].Found, pair)
 			if errs[i] == nil && t.records != nil {
 				errs[i] = t.records.add(c, pair)
 			}
 			if errors.Is(errs[i], differ.ErrSlow) {
 				t.tooSlow(c)
+				fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), errs[i])
 				errs[i] = nil
 			}
 			if errors.Is(errs[i], differ.ErrRefused) {
@@ -215,7 +239,11 @@ func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
 		}
 		wg.Go(func() {
 			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
-				found, _ := t.compare(ctx, runner, block{cases: smaller}) // what could not be run shows nothing
+				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}) // what could not be run shows nothing
+				found := make([][]differ.Difference, len(verdicts))
+				for i, v := range verdicts {
+					found[i] = v.Found
+				}
 				return found
 			})
 		})
@@ -247,13 +275,13 @@ func (t *tally) report() error {
 			}
 		}
 	}
+	errs := append(t.refused, t.reportExcuses()...)
 	fmt.Printf("\n%d cases from seed %d, %d without an undecided difference, %d undecided classes, %d decided ones; %d differences were not there in a second run\n",
 		t.ran, t.o.seed, t.same, len(t.hits), len(differ.Decisions), t.unsteady)
-	errs := t.refused
 	if n := len(t.slow); n > 0 {
 		fmt.Printf("%d cases were not compared: upstream's kubelet told the API of a container more than six seconds late\n", n)
 		if n*100 > mostSlow*t.ran {
-			errs = append(errs, fmt.Errorf("%d of %d cases were not compared, since the machine was too slow: try a lower -per-second", n, t.ran))
+			errs = append(errs, fmt.Errorf("%d of %d cases were not compared, since the machine was too slow: try a lower -per-second, or more -pairs", n, t.ran))
 		}
 	}
 	if len(t.hits) > 0 {
@@ -265,6 +293,25 @@ func (t *tally) report() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reportExcuses prints how much each excuse of the comparison took, and fails where one took more than its bound.
+func (t *tally) reportExcuses() (errs []error) {
+	compared := max(1, t.ran-len(t.slow))
+	share := func(n int) float64 { return 100 * float64(n) / float64(compared) }
+	fmt.Println()
+	for _, e := range differ.Excuses {
+		took := t.excused[e.Name]
+		fmt.Printf("excused, %d cases (%.1f %%, at most %g %%), %d lines: %s\n", took.cases, share(took.cases), e.Most, took.lines, e.Name)
+		if compared >= wholeRun && share(took.cases) > e.Most {
+			errs = append(errs, fmt.Errorf("%.1f of 100 cases need an excuse that %g may need: %s", share(took.cases), e.Most, e.Name))
+		}
+	}
+	fmt.Printf("in %d cases (%.1f %%, at most %g %%) two things happen in an order that may differ\n", t.crossed, share(t.crossed), differ.MostCrossed)
+	if compared >= wholeRun && share(t.crossed) > differ.MostCrossed {
+		errs = append(errs, fmt.Errorf("in %.1f of 100 cases two things happen in an order that may differ, more than %g", share(t.crossed), differ.MostCrossed))
+	}
+	return errs
 }
 
 // keep writes a case into a file that -case reads.

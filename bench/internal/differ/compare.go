@@ -45,27 +45,37 @@ const (
 )
 
 // Compare returns the differences between what upstream's kubelet and Wherry did with a case.
-func Compare(c *Case, upstream, wherry *Trace) []Difference {
-	d := differ{c: c, upstream: upstream, wherry: wherry}
+func Compare(c *Case, upstream, wherry *Trace) []Difference { return Judge(c, upstream, wherry).Found }
+
+// Judge compares what upstream's kubelet and Wherry did with a case, and says what it did not compare.
+func Judge(c *Case, upstream, wherry *Trace) Verdict {
+	d := differ{c: c, upstream: upstream, wherry: wherry, excused: map[string]int{}}
 	d.configs()
 	inConfig := len(d.found)
-	all := d.compare()
-	if class := d.root(); class != "" && slices.ContainsFunc(all[inConfig:], func(f Difference) bool { return !Decided(f.Class) }) {
-		return append(all[:inConfig:inConfig], Difference{Class: class, Level: InCalls, About: "what parts the two lives"})
+	d.calls()
+	d.later()
+	v := Verdict{Found: d.found, Excused: d.excused, Crossed: d.crossed()}
+	hidden := undecidedOf(d.found[inConfig:])
+	if hidden == 0 {
+		return v
 	}
-	return all
+	if class := d.root(); class != "" {
+		d.excuse(excuseParted, hidden)
+		v.Found = append(d.found[:inConfig:inConfig], Difference{Class: class, Level: InCalls, About: "what parts the two lives"})
+	}
+	return v
 }
 
-// compare adds the differences beside those of configuration.
-func (d *differ) compare() []Difference {
-	c, upstream, wherry := d.c, d.upstream, d.wherry
+// calls compares what the runtime was asked to do.
+func (d *differ) calls() {
+	upstream, wherry := d.upstream, d.wherry
 	configs := len(d.found)
 	d.level = InCalls
 	d.late = d.times()
 	d.list("sandboxes", "how many sandboxes were made", upstream.sandboxes(), wherry.sandboxes())
 	d.list("order of first starts", "the order of first starts", d.order(upstream.starts()), d.order(wherry.starts()))
-	for _, name := range c.containers() {
-		d.calls(name)
+	for _, name := range d.c.containers() {
+		d.callsOf(name)
 	}
 	if len(d.found) == configs {
 		u, w := upstream.stops(), wherry.stops()
@@ -76,16 +86,29 @@ func (d *differ) compare() []Difference {
 	}
 	d.list("left", "what is left in the runtime", nil, wherry.Left)
 	d.list("gone", "whether the pod left the API", []string{fmt.Sprint(upstream.Gone)}, []string{fmt.Sprint(wherry.Gone)})
+}
+
+// later compares what the API saw. What follows something that is late by decision is late, too, and does not count.
+func (d *differ) later() {
+	calls := len(d.found)
+	d.statuses()
+	d.events()
 	if d.waited || d.late != nil && Decided(d.late.class()) {
-		return d.found // what follows is late, too
+		d.excuse(excuseLate, undecidedOf(d.found[calls:]))
+		d.found = d.found[:calls]
 	}
+}
+
+// statuses compares the statuses that the API saw.
+func (d *differ) statuses() {
+	upstream, wherry := d.upstream, d.wherry
 	d.level = InStatus
-	for _, name := range c.containers() {
-		of := " of " + c.kind(name)
+	for _, name := range d.c.containers() {
+		of := " of " + d.c.kind(name)
 		d.series("states"+of, "states of "+name+" in the API", upstream.states(name), wherry.states(name))
 		d.series("readiness"+of, "readiness of "+name+" in the API", upstream.readiness(name), wherry.readiness(name))
-		if d.sameNumber(name) && !d.lastEndsItself(name) {
-			d.fields("last status"+of, "last status of "+name, upstream.final(name), wherry.final(name))
+		if d.sameNumber(name) {
+			d.fields("last status"+of, "last status of "+name, upstream.final(name), wherry.final(name), name)
 		}
 	}
 	d.level = InPod
@@ -93,12 +116,10 @@ func (d *differ) compare() []Difference {
 	for _, kind := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.ContainersReady, v1.PodReady, v1.PodReadyToStartContainers, v1.DisruptionTarget} {
 		d.series("condition "+string(kind), "condition "+string(kind)+" in the API", upstream.condition(kind), wherry.condition(kind))
 	}
-	d.fields("last status of the pod", "last status of the pod", upstream.finalPod(), wherry.finalPod())
+	d.fields("last status of the pod", "last status of the pod", upstream.finalPod(), wherry.finalPod(), "")
 	if d.mirrorWithoutEnd() {
 		d.add("the mirror of a removed static pod shows how it ended: only Wherry's", "last status of the mirror", "", "")
 	}
-	d.events()
-	return d.found
 }
 
 type differ struct {
@@ -106,8 +127,9 @@ type differ struct {
 	upstream, wherry *Trace
 	level            Level
 	late             *delay // the first start or stop that one side does late
-	waited           bool   // Wherry waited by decision when the pod ended
+	waited           bool   // one side waited by decision when the pod ended
 	found            []Difference
+	excused          map[string]int
 }
 
 func (d *differ) add(class, about, upstream, wherry string) {
@@ -128,18 +150,27 @@ func (d *differ) list(aspect, about string, upstream, wherry []string) {
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
 	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
+	d.passing(upstream, wherry, len(u)+len(w))
 	if len(u)+len(w) == 0 {
 		return
 	}
-	backsOff := slices.ContainsFunc(w, func(v string) bool { return strings.HasSuffix(v, "BackOff") })
-	u = slices.DeleteFunc(u, func(v string) bool {
-		return backsOff && (strings.HasPrefix(v, "terminated") || strings.HasSuffix(v, "BackOff"))
-	})
+	before := len(u) + len(w)
+	u = d.withoutWaits(u, values(wherry))
+	u, w = d.withoutUnknown(strings.TrimSuffix(strings.TrimPrefix(about, "states of "), " in the API"), u, w)
+	d.excuse(excuseShown, before-len(u)-len(w))
+	if len(u)+len(w) == 0 {
+		return
+	}
 	if uEnd, wEnd, only := d.inTheEnd(upstream, wherry); only {
 		aspect += " while the pod ends"
-		u, w = uEnd, wEnd
+		before := len(u) + len(w)
+		u, w = d.withoutWaits(uEnd, values(wherry)), wEnd
 		if len(u)+len(w) == 0 || d.endIsTaken(about, u, w) {
+			d.excuse(excuseShown, max(before, len(u)+len(w)))
 			return
+		}
+		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasSuffix(v, "BackOff") }) {
+			aspect = strings.TrimSuffix(aspect, " while the pod ends")
 		}
 		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") }) {
 			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
@@ -147,6 +178,26 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 		}
 	}
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
+}
+
+// passing counts the values that only one side had and that do not count, since they passed soon or began shortly before the deletion.
+func (d *differ) passing(upstream, wherry []span, counted int) {
+	long := func(spans []span) (out []string) {
+		for _, s := range spans {
+			if s.lasts >= settled {
+				out = append(out, s.value)
+			}
+		}
+		return slices.Compact(out)
+	}
+	all := func(u, w []string) int {
+		x, _ := apart(u, values(wherry))
+		y, _ := apart(w, values(upstream))
+		return len(x) + len(y)
+	}
+	lasting := all(long(upstream), long(wherry))
+	d.excuse(excusePassing, all(values(upstream), values(wherry))-lasting)
+	d.excuse(excuseSoon, lasting-counted)
 }
 
 func values(spans []span) (out []string) {
@@ -176,9 +227,19 @@ func (d *differ) timed(spans []span) string {
 	return strings.Join(out, ", ")
 }
 
-// fields compares last statuses. A pod that was deleted by force leaves the API at any point of its way.
-func (d *differ) fields(aspect, about string, upstream, wherry map[string]string) {
-	if d.c.forced() || upstream == nil || wherry == nil || d.mirrorWithoutEnd() || d.upstream.startsLast() || d.wherry.startsLast() {
+// fields compares last statuses, those of a container or, for "", of the pod.
+func (d *differ) fields(aspect, about string, upstream, wherry map[string]string, name string) {
+	if upstream == nil || wherry == nil {
+		return
+	}
+	if excuse := d.noLastStatus(name); excuse != "" {
+		lines := 0
+		for k := range both(upstream, wherry) {
+			if upstream[k] != wherry[k] {
+				lines++
+			}
+		}
+		d.excuse(excuse, lines)
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
@@ -210,6 +271,21 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
+// noLastStatus is the excuse for which the last status of a container, or of the pod, is not compared.
+func (d *differ) noLastStatus(name string) string {
+	switch {
+	case d.c.forced():
+		return excuseForced
+	case d.mirrorWithoutEnd():
+		return excuseMirror
+	case d.startsLast():
+		return excuseLast
+	case name != "" && d.lastEndsItself(name):
+		return excuseOwnEnd
+	}
+	return ""
+}
+
 func both[K comparable, V any](a, b map[K]V) map[K]bool {
 	all := map[K]bool{}
 	for k := range a {
@@ -236,38 +312,66 @@ func only(u, w []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// calls compares what was asked of each instance of a container.
-func (d *differ) calls(name string) {
-	kind := d.c.kind(name)
+// callsOf compares what was asked of each instance of a container.
+func (d *differ) callsOf(name string) {
 	upstream, wherry := d.upstream.instances(name), d.wherry.instances(name)
 	for _, attempt := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
-		u, w := upstream[attempt], wherry[attempt]
-		about := fmt.Sprintf("calls for %s#%d", name, attempt)
-		switch {
-		case d.byDecision(name, attempt):
-			return
-		case u != nil && w != nil:
-			if d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) || d.anotherEndsItself(name) {
-				u, w = u.unstopped(), w.unstopped()
-			}
-			if u.hurried() || w.hurried() {
-				u, w = u.without("postStart"), w.without("postStart")
-			}
-			if !sameCalls(u.calls, w.calls) {
-				d.list("calls of "+kind+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
-			}
-		case u != nil && d.waitsByDecision(name, attempt):
-			d.add((&delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true, wherry: 1}).class(),
-				about, strings.Join(u.calls, " "), "the pod ended before")
-			d.waited = true
-			return
-		case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
-			d.add("calls of "+kind+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
-			return
-		case w != nil && !d.atTheEnd(d.wherry, w, name, attempt):
-			d.add("calls of "+kind+": only Wherry has "+further(attempt), about, "", strings.Join(w.calls, " "))
+		if !d.instance(name, attempt, upstream[attempt], wherry[attempt]) {
 			return
 		}
+	}
+}
+
+// instance compares what was asked of one instance of a container. It returns false where those after it are not compared.
+func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
+	about := fmt.Sprintf("calls for %s#%d", name, attempt)
+	switch {
+	case d.byDecision(name, attempt):
+		d.excuse(excuseLate, 1)
+		return false
+	case u != nil && w != nil:
+		d.sameInstance(name, attempt, u, w, about)
+		return true
+	case d.waitsByDecision(name, attempt, u != nil):
+		l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
+		made := []string{"the pod ended before", "the pod ended before"}
+		if u != nil {
+			l.wherry, made[0] = 1, strings.Join(u.calls, " ")
+		} else {
+			l.upstream, made[1] = 1, strings.Join(w.calls, " ")
+		}
+		d.add(l.class(), about, made[0], made[1])
+		d.waited = true
+		return false
+	case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
+		d.add("calls of "+d.c.kind(name)+": only upstream has "+further(attempt), about, strings.Join(u.calls, " "), "")
+		return false
+	case w != nil && !d.atTheEnd(d.wherry, w, name, attempt):
+		d.add("calls of "+d.c.kind(name)+": only Wherry has "+further(attempt), about, "", strings.Join(w.calls, " "))
+		return false
+	}
+	d.excuse(excuseLast, 1)
+	return true
+}
+
+// sameInstance compares what both sides asked of one instance, without what hangs on a moment.
+func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about string) {
+	without := func(when bool, excuse string, part func(*instance) *instance) {
+		if !when {
+			return
+		}
+		before := sameCalls(u.calls, w.calls)
+		if u, w = part(u), part(w); !before && sameCalls(u.calls, w.calls) {
+			d.excuse(excuse, 1)
+		}
+	}
+	without(d.endsItself(name, attempt, u) || d.endsItself(name, attempt, w) || d.anotherEndsItself(name), excuseOwnEnd, (*instance).unstopped)
+	without(u.hurried() || w.hurried(), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
+	switch {
+	case !sameCalls(u.calls, w.calls):
+		d.list("calls of "+d.c.kind(name)+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
+	case !slices.Equal(u.calls, w.calls):
+		d.excuse(excuseSecond, 1)
 	}
 }
 
@@ -337,7 +441,7 @@ func (d *differ) general(text string) string {
 
 var (
 	identity = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{12,64}\b`)
-	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-bench-(upstream|wherry))?`)
+	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-\d+)?(-bench-(upstream|wherry)(-\d+)?)?`)
 	instant  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )

@@ -211,13 +211,13 @@ func TestASlowMachineIsNoDifference(t *testing.T) {
 			p := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main-0", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(l.at(1))}}}}}}
 			l.Statuses = append(l.Statuses, Seen{l.at(second), p})
 		}
-		if got := l.slow(oneContainer()); got != slow {
-			t.Errorf("told in second %v: slow %t, want %t", second, got, slow)
+		if got := l.slow(oneContainer()); (got != "") != slow {
+			t.Errorf("told in second %v: slow %q, want %t", second, got, slow)
 		}
 	}
 	short := oneContainer()
 	short.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3 * time.Second}}}
-	if newLife().slow(short) {
+	if newLife().slow(short) != "" {
 		t.Error("a container that ends soon may never be told of")
 	}
 }

@@ -67,16 +67,16 @@ func (c Config) flatten(at string, node any) {
 }
 
 var (
-	ownDirectory = regexp.MustCompile(`/\S*/(upstream|wherry)/(root|logs|plugins|pki)\b`)
-	ownAddress   = regexp.MustCompile(`\b10\.9[12]\.\d+\.\d+\b`)
+	ownDirectory = regexp.MustCompile(`/\S*/(upstream|wherry)(-\d+)?/(root|logs|plugins|pki)\b`)
+	ownAddress   = regexp.MustCompile(`\b10\.[6-9]\d\.\d+\.\d+\b`)
 	ownCgroup    = regexp.MustCompile(`wherry-bench[^/]*`)
-	ownNode      = regexp.MustCompile(`bench-(upstream|wherry)|wherry-bench-(upstream|wherry)`)
+	ownNode      = regexp.MustCompile(`(wherry-)?bench-(upstream|wherry)(-\d+)?`)
 	hashed       = regexp.MustCompile(`(containers/[^/]+/)(ID|[0-9a-f]{8})\b`)
 )
 
 // normal is a value without what differs by nature.
 func (d *differ) normal(value string) string {
-	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
+	value = ownDirectory.ReplaceAllString(value, "/AGENT/$3")
 	value = ownNode.ReplaceAllString(value, "NODE")
 	value = ownAddress.ReplaceAllString(value, "ADDRESS")
 	value = ownCgroup.ReplaceAllString(value, "CGROUP")
@@ -105,6 +105,10 @@ func (d *differ) configs() {
 			if a == b || field == "envs in order" { // upstream's order is that of a Go map: another one each time
 				continue
 			}
+			if ofImage(field) && d.changedBefore(name) {
+				d.excuse(excuseCrossed, 1)
+				continue
+			}
 			kind := "a container"
 			if name == "sandbox" {
 				kind = "the sandbox"
@@ -123,4 +127,21 @@ func (d *differ) configs() {
 			}
 		}
 	}
+}
+
+// ofImage says that a field follows from the image.
+func ofImage(field string) bool {
+	return strings.HasPrefix(field, "image.") || field == "annotations.io.kubernetes.container.hash" || field == "annotations.wherry.dev/spec-hash"
+}
+
+// changedBefore says that a container's image was changed before one side made its first instance: upstream's kubelet goes on with the
+// definition that it had when it began to start the pod's containers.
+func (d *differ) changedBefore(name string) bool {
+	return slices.ContainsFunc(d.c.Acts, func(a Act) bool {
+		made := func(t *Trace) bool {
+			in := t.instances(name)[0]
+			return in != nil && in.began.Sub(t.Created) > a.At
+		}
+		return a.Do == SetImage && a.Container == name && (made(d.upstream) || made(d.wherry))
+	})
 }

@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -101,9 +102,16 @@ func (d *differ) after(such func(Act) bool) bool {
 // toldBefore says that upstream's kubelet had told the API of the same end of that container.
 func (d *differ) toldBefore(name, state string) bool {
 	fields := strings.Fields(state)
-	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.states(name), func(s span) bool {
-		told := strings.Fields(s.value)
-		return len(told) == 4 && told[0] == fields[0] && told[2] == fields[1] && told[3] == fields[2]
+	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.Statuses, func(seen Seen) bool {
+		s := statusOf(seen.Pod, name)
+		if s == nil {
+			return false
+		}
+		told := s.State.Terminated
+		if told == nil { // the end of an instance that waits for its next start
+			told = s.LastTerminationState.Terminated
+		}
+		return told != nil && told.Reason == fields[1] && fmt.Sprint(told.ExitCode) == fields[2]
 	})
 }
 
@@ -111,7 +119,40 @@ func (d *differ) toldBefore(name, state string) bool {
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
 	unknown := func(v string) bool {
-		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " ContainerStatusUnknown ")
+		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " "+unknownEnd+" ")
 	}
 	return states && len(u) == 1 && unknown(u[0]) && len(w) == 1 && d.toldBefore(name, strings.Join(slices.Delete(strings.Fields(w[0]), 1, 2), " "))
+}
+
+// withoutWaits takes out of upstream's values what it shows of a failed start or end while it waits already: those of an attempt of
+// which Wherry says that it waits.
+func (d *differ) withoutWaits(u, wherry []string) []string {
+	return slices.DeleteFunc(u, func(v string) bool {
+		fields := strings.Fields(v)
+		if len(fields) < 3 || fields[0] != "terminated" && fields[0] != "waiting" {
+			return false
+		}
+		return slices.ContainsFunc(wherry, func(w string) bool {
+			return strings.HasPrefix(w, "waiting "+fields[1]+" ") && strings.HasSuffix(w, "BackOff")
+		}) && (fields[0] == "terminated" && !strings.Contains(v, unknownEnd) || slices.Contains([]string{"RunContainerError", "ErrImagePull", "CrashLoopBackOff", "ImagePullBackOff"}, fields[2]))
+	})
+}
+
+// unknownEnd is the reason of an end that nobody saw.
+const unknownEnd = "ContainerStatusUnknown"
+
+// withoutUnknown takes an end of which upstream's kubelet knows nothing any more, though it had told of it, out of its values, and
+// that end out of Wherry's. The last status tells of it.
+func (d *differ) withoutUnknown(name string, u, w []string) ([]string, []string) {
+	told := func(v string) bool {
+		fields := strings.Fields(v)
+		return len(fields) == 4 && d.toldBefore(name, strings.Join(slices.Delete(fields, 1, 2), " "))
+	}
+	lost := func(v string) bool {
+		return strings.HasPrefix(v, "terminated ") && strings.Contains(v, " "+unknownEnd+" ")
+	}
+	if !slices.ContainsFunc(u, lost) || !slices.ContainsFunc(values(d.wherry.states(name)), told) {
+		return u, w
+	}
+	return slices.DeleteFunc(u, lost), slices.DeleteFunc(w, told)
 }

@@ -26,7 +26,10 @@ func (d *differ) events() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
 		u, w := upstream[k], wherry[k]
-		if d.hangsOnAMoment(k, u, w) || d.upstream.talks(k) || d.wherry.talks(k) {
+		if excuse := d.noEvent(k, u, w); excuse != "" {
+			if often(k, u.Count) != often(k, w.Count) || d.message(u.Message) != d.message(w.Message) {
+				d.excuse(excuse, 1)
+			}
 			continue
 		}
 		of := strings.TrimSpace(d.general(k)) + d.ofWhat(k)
@@ -49,26 +52,20 @@ func (d *differ) events() {
 	}
 }
 
+// noEvent is the excuse for which the events of a key are not compared.
+func (d *differ) noEvent(k string, u, w Event) string {
+	if d.upstream.talks(k) || d.wherry.talks(k) {
+		return excuseBurst
+	}
+	return d.hangsOnAMoment(k, u, w)
+}
+
 // ofWhat tells some events apart from others of their reason.
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
 	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedAfterItsEnd():
 		return ", of a pod that had ended"
-	case reason == "Killing":
-		return d.forcedMeanwhile()
-	}
-	return ""
-}
-
-// forcedMeanwhile tells the calls of a pod that was deleted by force while it ended.
-func (d *differ) forcedMeanwhile() string {
-	deleted := false
-	for _, a := range d.c.Acts {
-		if a.Do == Delete && deleted && a.Grace == 0 {
-			return ", whose pod is deleted by force while it ends"
-		}
-		deleted = deleted || a.Do == Delete
 	}
 	return ""
 }

@@ -89,7 +89,7 @@ func (l *living) ends(ctx context.Context) error {
 		l.run.mu.Lock()
 		gone, ended, last := l.t.Gone, later(l.t.Ended, l.t.Deleted), lastEvents+min(2*l.run.lags[l.side.agent.Node], goneWithin/2)
 		l.run.mu.Unlock()
-		if l.side != l.run.sides[0] {
+		if !l.side.upstream {
 			l.t.Left = l.side.runtime.Left(l.name)
 		}
 		if gone && len(l.t.Left) == 0 && time.Since(ended) > last || time.Now().After(deadline) {

@@ -42,30 +42,53 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment says that an event is of the end of a container that ended by itself at about that time, of a container that had
-// just been started when the pod ended, or of a command that the end of its container cut short.
-func (d *differ) hangsOnAMoment(k string, u, w Event) bool {
-	cut := func(e Event) bool { return strings.Contains(e.Message, "errored and resulted in unknown state: ") }
-	atTheEnd := d.upstream.startsLast() || d.wherry.startsLast()
-	switch strings.Fields(k)[1] {
-	case "Unhealthy":
-		return atTheEnd || cut(u) || cut(w)
-	case "Created", "Started", "Pulled":
-		return atTheEnd
-	case "Killing":
-		return atTheEnd || slices.ContainsFunc(d.c.containers(), func(name string) bool {
-			return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
-		})
+// hangsOnAMoment is the excuse for an event of the end of a container that ended by itself at about that time, of a container that
+// had just been started when the pod ended, or of a command that the end of its container cut short.
+func (d *differ) hangsOnAMoment(k string, u, w Event) string {
+	cut := func(e Event) bool {
+		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")
 	}
-	return false
+	reason := strings.Fields(k)[1]
+	if !slices.Contains([]string{"Unhealthy", "FailedPreStopHook", "FailedPostStartHook", "Created", "Started", "Pulled", "Killing"}, reason) {
+		return ""
+	}
+	switch {
+	case cut(u) || cut(w):
+		return excuseCut
+	case d.startsLast():
+		return excuseLast
+	case reason == "Killing" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
+	}):
+		return excuseOwnEnd
+	}
+	return ""
 }
 
-// startsLast says that a container was started shortly before the pod's end. How it ended hangs on a moment.
-func (t *Trace) startsLast() bool {
-	ends := t.ends()
-	return slices.ContainsFunc(t.Calls, func(c Call) bool {
-		return c.Verb == "StartContainer" && c.At.Before(ends) && ends.Sub(c.At) < late && ends.Sub(t.Created) > late
+// startsLast says that on either side a container was started shortly before the pod's end. How it ended hangs on a moment, unless
+// it ended by itself before, and both sides had started it as often.
+func (d *differ) startsLast() bool {
+	return slices.ContainsFunc(d.c.containers(), func(name string) bool {
+		return d.startedLast(d.upstream, name) || d.startedLast(d.wherry, name)
 	})
+}
+
+// lately is how shortly before the pod's end a start counts as short: upstream's kubelet sees it a second later, and says so then.
+const lately = 2 * time.Second
+
+func (d *differ) startedLast(t *Trace, name string) bool {
+	ends := t.ends()
+	for attempt, in := range t.instances(name) {
+		if !in.began.Before(ends) || ends.Sub(in.began) >= lately || ends.Sub(t.Created) <= lately {
+			continue
+		}
+		p := d.c.play(name, attempt%lifeAttempts)
+		over := p.StartError != "" || p.Exits && in.began.Add(p.Runs+listed).Before(ends)
+		if !over || !d.sameNumber(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // hurried says that an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.

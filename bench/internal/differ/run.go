@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -44,15 +45,19 @@ var ErrRefused = errors.New("the API server refuses the pod")
 // side is one of the two agents with its runtime.
 type side struct {
 	name      string
+	upstream  bool
 	agent     *rig.Agent
 	runtime   *Runtime
 	manifests string // the directory of its static pods
 }
 
 // Runner compares the two agents. Close ends them.
+//
+// It may have several pairs of them, each pair two nodes of the one control plane: upstream's kubelet writes its statuses one after
+// another, which bounds how many pods one of them keeps up with.
 type Runner struct {
 	rig   *rig.Rig
-	sides [2]*side // upstream, wherry
+	pairs []*[2]*side // upstream, wherry
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 	runs  atomic.Int64 // how many cases were run, so that each has a name of its own
@@ -62,8 +67,8 @@ type Runner struct {
 	lags   map[string]time.Duration // by node: how late its newest event came; upstream's kubelet sends them one by one
 }
 
-// Start starts both agents on a control plane of their own.
-func Start(ctx context.Context, r *rig.Rig, upstream, wherry rig.Program) (_ *Runner, err error) {
+// Start starts as many pairs of agents on one control plane.
+func Start(ctx context.Context, r *rig.Rig, pairs int, upstream, wherry rig.Program) (_ *Runner, err error) {
 	run := &Runner{rig: r, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
 	defer func() {
 		if err != nil {
@@ -75,24 +80,17 @@ func Start(ctx context.Context, r *rig.Rig, upstream, wherry rig.Program) (_ *Ru
 		return run, err
 	}
 	defer seen.Close()
-	for i, p := range []rig.Program{upstream, wherry} {
-		s := &side{name: p.Name, manifests: filepath.Join(r.Dir, p.Name+"-static")}
-		if err := os.MkdirAll(s.manifests, 0o755); err != nil {
-			return run, err
-		}
-		p.Config += unlimited + fmt.Sprintf("staticPodPath: %q\n", s.manifests)
-		if s.runtime, err = Serve(filepath.Join(r.Dir, p.Name+".sock"), fmt.Sprintf("10.%d.0.0/16", 91+i)); err != nil {
-			return run, err
-		}
-		run.sides[i] = s
-		if s.agent, err = r.NewAgent(p); err != nil {
-			return run, err
-		}
-		if err := s.agent.Start(s.runtime.Socket); err != nil {
-			return run, err
+	for n := range pairs {
+		pair := &[2]*side{}
+		run.pairs = append(run.pairs, pair)
+		for i, p := range []rig.Program{upstream, wherry} {
+			p.Name += fmt.Sprint("-", n)
+			if pair[i], err = run.startSide(p, i == 0, fmt.Sprintf("10.%d.0.0/16", firstSubnet+2*n+i)); err != nil {
+				return run, err
+			}
 		}
 	}
-	for _, s := range run.sides {
+	for s := range run.sides() {
 		if _, err := s.agent.AwaitReady(ctx, seen); err != nil {
 			return run, err
 		}
@@ -106,16 +104,45 @@ func Start(ctx context.Context, r *rig.Rig, upstream, wherry rig.Program) (_ *Ru
 	return run, errors.Join(err1, err2)
 }
 
-// Close ends both agents and their runtimes.
+// firstSubnet is the second number of the first agent's pod addresses.
+const firstSubnet = 60
+
+// startSide starts an agent over a runtime of its own. The side may be used, and its runtime closed, also where it fails.
+func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *side, err error) {
+	s = &side{name: p.Name, upstream: upstream, manifests: filepath.Join(run.rig.Dir, p.Name+"-static")}
+	if err := os.MkdirAll(s.manifests, 0o755); err != nil {
+		return nil, err
+	}
+	p.Config += unlimited + fmt.Sprintf("staticPodPath: %q\n", s.manifests)
+	if s.runtime, err = Serve(filepath.Join(run.rig.Dir, p.Name+".sock"), subnet); err != nil {
+		return nil, err
+	}
+	if s.agent, err = run.rig.NewAgent(p); err != nil {
+		return s, err
+	}
+	return s, s.agent.Start(s.runtime.Socket)
+}
+
+// sides are all agents.
+func (run *Runner) sides() iter.Seq[*side] {
+	return func(yield func(*side) bool) {
+		for _, pair := range run.pairs {
+			for _, s := range pair {
+				if s != nil && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Close ends all agents and their runtimes.
 func (run *Runner) Close() {
 	if run.stop != nil {
 		run.stop()
 	}
 	run.wg.Wait()
-	for _, s := range run.sides {
-		if s == nil {
-			continue
-		}
+	for s := range run.sides() {
 		if s.agent != nil {
 			s.agent.Stop()
 		}
@@ -123,10 +150,10 @@ func (run *Runner) Close() {
 	}
 }
 
-// Restart stops both agents, asking or killing them, and starts them again.
+// Restart stops all agents, asking or killing them, and starts them again.
 func (run *Runner) Restart(kill bool) error {
 	var wg sync.WaitGroup
-	for _, s := range run.sides {
+	for s := range run.sides() {
 		wg.Go(func() {
 			if kill {
 				s.agent.Kill()
@@ -137,7 +164,7 @@ func (run *Runner) Restart(kill bool) error {
 	}
 	wg.Wait()
 	var errs []error
-	for _, s := range run.sides {
+	for s := range run.sides() {
 		errs = append(errs, s.agent.Start(s.runtime.Socket))
 	}
 	return errors.Join(errs...)
@@ -212,24 +239,25 @@ func (t *Trace) countEvents() {
 	}
 }
 
-// Run runs a case on both agents and returns its differences, and what both did. Many cases may run at once.
-func (run *Runner) Run(ctx context.Context, c *Case) ([]Difference, *Pair, error) {
+// Run runs a case on both agents and returns how the two compare, and what both did. Many cases may run at once.
+func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	c = c.clone()
-	c.Name = fmt.Sprintf("case-%d-%d", c.Seed, run.runs.Add(1))
+	n := run.runs.Add(1)
+	c.Name = fmt.Sprintf("case-%d-%d", c.Seed, n)
 	var traces [2]*Trace
 	var errs [2]error
 	var wg sync.WaitGroup
-	for i, s := range run.sides {
+	for i, s := range run.pairs[int(n)%len(run.pairs)] {
 		wg.Go(func() { traces[i], errs[i] = run.life(ctx, s, c) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
-		return nil, nil, err
+		return Verdict{}, nil, err
 	}
-	if traces[0].slow(c) {
-		return nil, nil, ErrSlow
+	if what := traces[0].slow(c); what != "" {
+		return Verdict{}, nil, fmt.Errorf("%w: %s of seed %d", ErrSlow, what, c.Seed)
 	}
-	return Compare(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
+	return Judge(c, traces[0], traces[1]), &Pair{traces[0], traces[1]}, nil
 }
 
 // life runs a case on one agent.

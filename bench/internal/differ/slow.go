@@ -2,6 +2,7 @@ package differ
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,13 +15,13 @@ var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 // tellsWithin is how soon after its start an agent on a machine with room tells the API of a container.
 const tellsWithin = 6 * time.Second
 
-// slow says that the API heard of a container that ran long enough only later than it should have, or never. A postStart hook
+// slow names a container that ran long enough and of which the API heard only later than it should have, or never. A postStart hook
 // holds the news back by as long as it takes.
-func (t *Trace) slow(c *Case) bool {
+func (t *Trace) slow(c *Case) string {
 	within := tellsWithin + c.slowestHook()
 	for _, a := range c.Acts {
 		if a.Do == DeleteMirror {
-			return false // then nobody is told
+			return "" // then nobody is told
 		}
 	}
 	for _, call := range t.Calls {
@@ -32,10 +33,15 @@ func (t *Trace) slow(c *Case) bool {
 			continue
 		}
 		if !t.toldOf(call, within) {
-			return true
+			for late := within; late < time.Minute; late += time.Second {
+				if t.toldOf(call, late) {
+					return fmt.Sprintf("%s#%d, started after %s, told %s later", call.Container, call.Attempt, call.At.Sub(t.Created).Round(time.Second), late)
+				}
+			}
+			return fmt.Sprintf("%s#%d, started after %s, never told", call.Container, call.Attempt, call.At.Sub(t.Created).Round(time.Second))
 		}
 	}
-	return false
+	return ""
 }
 
 // toldOf says that the API showed a container as running soon after its start.

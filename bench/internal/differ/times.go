@@ -25,25 +25,20 @@ func (l *delay) class() string {
 	if l.wherry > l.upstream {
 		who = "Wherry is later"
 	}
-	what := fmt.Sprintf("%s#%d", l.d.general(strings.TrimSuffix(l.what, fmt.Sprintf("#%d", l.attempt))), l.attempt%lifeAttempts)
-	if l.start && l.attempt%lifeAttempts > 0 {
-		what += " after " + l.d.end(l.name, l.attempt-1)
+	what := l.d.general(strings.TrimSuffix(l.what, fmt.Sprintf("#%d", l.attempt)))
+	again := l.start && l.attempt%lifeAttempts > 0
+	switch {
+	case again && l.definitionChanged():
+		what += " after " + l.d.end(l.name, l.attempt-1) + ", whose definition is changed"
+	case again && l.d.c.Kind == Restart:
+		what += " after " + l.d.end(l.name, l.attempt-1) + ", after a restart of the agents"
+	case again:
+		what += fmt.Sprintf("#%d after %s", l.attempt%lifeAttempts, l.d.end(l.name, l.attempt-1))
 		if l.attempt%lifeAttempts > 1 && l.d.end(l.name, l.attempt-2) == "a stop" && l.d.end(l.name, l.attempt-1) != "a stop" {
 			what += ", which followed a stop"
 		}
-	}
-	if slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
-		return a.Do == SetImage && a.Container == l.name && a.At < min(l.upstream, l.wherry)
-	}) {
-		what += ", whose image is changed"
-	}
-	if l.start && l.attempt > 0 && l.d.c.Kind == Restart {
-		what += ", after a restart of the agents"
-	}
-	if l.start && slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
-		return a.Do == Resize && a.Container == l.name && a.At < max(l.upstream, l.wherry)
-	}) {
-		what += ", which is resized in its back-off"
+	default:
+		what += fmt.Sprintf("#%d", l.attempt%lifeAttempts)
 	}
 	if l.attempt == lifeAttempts {
 		what += ", in the next life of a static pod"
@@ -60,22 +55,33 @@ func (d *differ) hasPostStart() bool {
 	})
 }
 
+// definitionChanged says that the container was given another image or other resources before either side started it.
+func (l *delay) definitionChanged() bool {
+	return slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
+		return (a.Do == SetImage || a.Do == Resize) && a.Container == l.name && a.At < min(l.upstream, l.wherry)
+	})
+}
+
 // byDecision says that an instance comes after a start that is late by decision.
 func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// waitsByDecision says that Wherry did not make an instance that upstream made, since the pod's end came while Wherry waited by
-// decision.
-func (d *differ) waitsByDecision(name string, attempt uint32) bool {
-	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true, wherry: 1}
+// waitsByDecision says that one side, Wherry or else upstream, did not make an instance that the other made, since the pod's end came
+// while it waited by decision.
+func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
+	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
+	waiting := d.upstream
+	if l.upstream = 1; wherry {
+		l.upstream, l.wherry, waiting = 0, 1, d.wherry
+	}
 	if attempt%lifeAttempts == 0 || !Decided(l.class()) {
 		return false
 	}
-	before := d.wherry.instances(name)[attempt-1]
+	before := waiting.instances(name)[attempt-1]
 	n := attempt % lifeAttempts
 	waits := backOff<<min(max(n, 2)-2, 4) + d.c.play(name, n-1).Runs + 2*late
-	return before != nil && d.wherry.ends().Sub(before.began) < waits
+	return before != nil && waiting.ends().Sub(before.began) < waits
 }
 
 // backOff is how long the second restart of a container waits.
@@ -96,9 +102,16 @@ func (d *differ) times() *delay {
 		l := &delay{d: d, what: k, name: name, start: verb == "StartContainer", upstream: u, wherry: w}
 		_, _ = fmt.Sscan(number, &l.attempt)
 		switch {
-		case (u - w).Abs() <= late, u > w && u-w <= d.allowance(l):
+		case (u - w).Abs() <= settled:
+			continue
+		case (u - w).Abs() <= late:
+			d.excuse(excuseTime, 1)
+			continue
+		case u > w && u-w <= d.allowance(l):
+			d.excuse(excuseDraw, 1)
 			continue
 		case !l.start && (d.anotherEndsItself(name) || d.endsItself(name, l.attempt, d.upstream.instances(name)[l.attempt]) || d.endsItself(name, l.attempt, d.wherry.instances(name)[l.attempt])):
+			d.excuse(excuseOwnEnd, 1)
 			continue
 		}
 		if first == nil || min(u, w) < min(first.upstream, first.wherry) {

@@ -124,7 +124,7 @@ func (in *instance) stop(at time.Time) {
 }
 
 // stops are the containers in the order in which the pod's deletion first asked them to end; those asked within half a second of each
-// other stand in the order of their names.
+// other stand in the order of their names. The stop of an instance that another follows is not of the pod's end.
 func (t *Trace) stops() []string {
 	type first struct {
 		at   time.Time
@@ -134,7 +134,7 @@ func (t *Trace) stops() []string {
 	seen := map[string]bool{}
 	for _, c := range t.Calls {
 		name := c.Container
-		if c.Verb == "StopContainer" && !c.Late && !seen[name] && !c.At.Before(t.Deleted) {
+		if c.Verb == "StopContainer" && !c.Late && !seen[name] && !c.At.Before(t.Deleted) && t.instances(name)[c.Attempt+1] == nil {
 			seen[name] = true
 			all = append(all, first{c.At, name})
 		}

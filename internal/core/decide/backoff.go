@@ -13,10 +13,12 @@ func next(delay, initial, most time.Duration) time.Duration {
 
 // crashUntil is when a container that ended may start again. The first end since it ran well has no wait;
 // then 10 s, doubled up to the bound ("after the initial crash Kubernetes applies an exponential backoff delay").
-// A changed definition owes nothing for the ends of the one before it.
+// A changed definition owes nothing for the ends of the one before it, and neither does a container that the node has accepted a
+// resize of ("No matter the state of the container, when I resize it, it should be restarted, even if waiting for Back Off",
+// kubernetes#119838).
 func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	switch {
-	case t.changed(c):
+	case t.changed(c), t.resized(c, cm):
 		t.plan.Crashes = append(t.plan.Crashes, Crash{Name: c.Name, ID: c.ID})
 		return time.Time{}
 	case cm.CrashedID == c.ID:
@@ -37,6 +39,11 @@ func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	crash := Crash{Name: c.Name, ID: c.ID, Until: from.Add(delay), Next: next(delay, pol.BackOffInitial, pol.BackOffMax)}
 	t.plan.Crashes = append(t.plan.Crashes, crash)
 	return crash.Until
+}
+
+// resized reports whether a container that has ended had another size than its next instance gets.
+func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
+	return cm.SizedID == c.ID && cm.Size != t.size(c.Name)
 }
 
 // due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.

@@ -195,7 +195,9 @@ func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (sized bool) 
 		if o.Action.Container == "" {
 			return m.noteGroup(o.Action.Size)
 		}
-		return m.Ensure(o.Action.Container).noteSize(o.Action.ID, o.Action.Size)
+		cm := m.Ensure(o.Action.Container)
+		cm.CrashDelay = 0 // see crashUntil
+		return cm.noteSize(o.Action.ID, o.Action.Size)
 	}
 	if o.Canceled {
 		return false

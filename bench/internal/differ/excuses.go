@@ -1,0 +1,90 @@
+package differ
+
+import "slices"
+
+// Excuse is a rule by which something that differs is not compared. Each is counted: a judge that excuses too much cannot fail.
+type Excuse struct {
+	Name string
+	Why  string
+	// Most is how many of a hundred cases may need it; a run in which more do fails.
+	Most float64
+}
+
+// The names of the excuses.
+const (
+	excuseParted  = "the lives part at a decided difference"
+	excuseLate    = "it follows what Wherry or upstream's kubelet does later by decision"
+	excuseCrossed = "two things happen to the pod in another order"
+	excusePassing = "it passes in the API within two seconds"
+	excuseSoon    = "it began in the API in the five seconds before the deletion"
+	excuseShown   = "the API shows an end, or a back-off, in its own time"
+	excuseTime    = "a time differs by two to five seconds"
+	excuseDraw    = "upstream's kubelet draws up to half of a back-off upon it"
+	excuseOwnEnd  = "the container ends by itself when it is asked to"
+	excuseHurried = "the container is asked to end in its first second"
+	excuseLast    = "a container is started in the last five seconds of the pod"
+	excuseSecond  = "a timeout differs by a second"
+	excuseForced  = "the last status of a pod that is deleted by force"
+	excuseMirror  = "the last status of the mirror of a removed static pod"
+	excuseCut     = "a command that the end of its container cuts short"
+	excuseBurst   = "more events than a client writes at once"
+)
+
+// Excuses are all rules by which something is not compared, with how many of a hundred cases may need each.
+var Excuses = []Excuse{
+	{excuseParted, "What comes after such a difference differs whatever the agents do; the table below says which they are.", 25},
+	{excuseLate, "What comes after it is late, too.", 25},
+	{excuseCrossed, "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see two things that happen within that time in another order; what follows then differs. Only where it does so in each run of the case.", 5},
+	{excusePassing, "Upstream's kubelet looks once a second, and sends the newest status of those that wait.", 100},
+	{excuseSoon, "What one agent reaches just before the deletion the other may not reach.", 25},
+	{excuseShown, "An end that the back-off follows at once, or that is taken back.", 25},
+	{excuseTime, "Starts and stops are compared to five seconds.", 60},
+	{excuseDraw, "Upstream's kubelet adds a random part to each wait.", 10},
+	{excuseOwnEnd, "Whether it was asked in time hangs on a moment.", 25},
+	{excuseHurried, "Whether its hook had begun hangs on a moment.", 5},
+	{excuseLast, "How it ends hangs on a moment.", 10},
+	{excuseSecond, "What a hook leaves of a grace period is no whole number of seconds.", 10},
+	{excuseForced, "Such a pod leaves the API at any point of its way.", 10},
+	{excuseMirror, "Upstream's kubelet deletes the mirror before it has told of the end.", 10},
+	{excuseCut, "What such a command answers is no fact of the agent.", 10},
+	{excuseBurst, "A client writes 25 events of a type at once, and then one in five minutes.", 10},
+}
+
+// MostCrossed is how many of a hundred cases may be crossed.
+const MostCrossed = 50.0
+
+// Verdict is what the comparison of two traces found.
+type Verdict struct {
+	Found []Difference
+	// Excused has how many lines each excuse kept from being differences, by its name.
+	Excused map[string]int
+	// Crossed says that two things happened to the pod in another order on the two sides, or may have for an agent. Where each run of
+	// a case is crossed, its undecided differences are excused: see Uncross.
+	Crossed bool
+}
+
+// Uncross takes the undecided differences, but those of configuration, out of a case each run of which was crossed.
+func (v *Verdict) Uncross() {
+	before := len(v.Found)
+	v.Found = slices.DeleteFunc(slices.Clone(v.Found), func(f Difference) bool { return f.Level != InConfig && !Decided(f.Class) })
+	if n := before - len(v.Found); n > 0 {
+		v.Excused[excuseCrossed] += n
+	}
+}
+
+// excuse notes that lines which differ are no difference.
+func (d *differ) excuse(name string, lines int) {
+	if lines > 0 {
+		d.excused[name] += lines
+	}
+}
+
+// undecided counts the differences that no entry of the tables decides.
+func undecidedOf(found []Difference) (n int) {
+	for _, f := range found {
+		if !Decided(f.Class) {
+			n++
+		}
+	}
+	return n
+}
