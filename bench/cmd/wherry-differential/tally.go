@@ -18,7 +18,7 @@ import (
 )
 
 // wholeRun is how many cases must have been run before an entry of the table without a hit is a fault.
-const wholeRun = 500
+const wholeRun = 2500
 
 // mostSlow is how many cases of a hundred a run may leave out for a slow machine.
 const mostSlow = 2

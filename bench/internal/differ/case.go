@@ -63,7 +63,7 @@ type Term int
 const (
 	TermEnds    Term = iota // ends at once, with 143
 	TermZero                // ends at once, with 0
-	TermSlow                // ends after two seconds, with 0
+	TermSlow                // ends after a second and a half, with 0
 	TermIgnored             // runs on until it is killed
 )
 
@@ -182,7 +182,7 @@ func (p Play) String() string {
 	} else {
 		b.WriteString("runs")
 	}
-	fmt.Fprintf(&b, "; on TERM %s", [...]string{"ends with 143", "ends with 0", "ends with 0 after 2 s", "runs on"}[p.Term])
+	fmt.Fprintf(&b, "; on TERM %s", [...]string{"ends with 143", "ends with 0", "ends with 0 after 1.5 s", "runs on"}[p.Term])
 	for _, what := range []string{"startup", "liveness", "readiness", "postStart", "preStop"} {
 		if w, ok := p.Fails[what]; ok {
 			fmt.Fprintf(&b, "; %s fails from %s to %s", what, w.From, w.To)

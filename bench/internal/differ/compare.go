@@ -112,7 +112,13 @@ func (d *differ) statuses() {
 		}
 	}
 	d.level = InPod
-	d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
+	if !d.removedStatic() { // the last status tells of the phase in its end
+		d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
+	} else {
+		u, _ := upstream.part(upstream.phases())
+		w, _ := wherry.part(wherry.phases())
+		d.series("phases", "the phases in the API", u, w)
+	}
 	for _, kind := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.ContainersReady, v1.PodReady, v1.PodReadyToStartContainers, v1.DisruptionTarget} {
 		d.series("condition "+string(kind), "condition "+string(kind)+" in the API", upstream.condition(kind), wherry.condition(kind))
 	}
@@ -145,88 +151,6 @@ func (d *differ) list(aspect, about string, upstream, wherry []string) {
 	d.add(aspect+": "+only(u, w), about, strings.Join(upstream, ", "), strings.Join(wherry, ", "))
 }
 
-// series notes what stood in the API for a while on one side and never, or in another order, on the other; and what stood there
-// in the end.
-func (d *differ) series(aspect, about string, upstream, wherry []span) {
-	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
-	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
-	d.passing(upstream, wherry, len(u)+len(w))
-	if len(u)+len(w) == 0 {
-		return
-	}
-	before := len(u) + len(w)
-	u = d.withoutWaits(u, values(wherry))
-	u, w = d.withoutUnknown(strings.TrimSuffix(strings.TrimPrefix(about, "states of "), " in the API"), u, w)
-	d.excuse(excuseShown, before-len(u)-len(w))
-	if len(u)+len(w) == 0 {
-		return
-	}
-	if uEnd, wEnd, only := d.inTheEnd(upstream, wherry); only {
-		aspect += " while the pod ends"
-		before := len(u) + len(w)
-		u, w = d.withoutWaits(uEnd, values(wherry)), wEnd
-		if len(u)+len(w) == 0 || d.endIsTaken(about, u, w) {
-			d.excuse(excuseShown, max(before, len(u)+len(w)))
-			return
-		}
-		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasSuffix(v, "BackOff") }) {
-			aspect = strings.TrimSuffix(aspect, " while the pod ends")
-		}
-		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") }) {
-			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
-			return
-		}
-	}
-	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
-}
-
-// passing counts the values that only one side had and that do not count, since they passed soon or began shortly before the deletion.
-func (d *differ) passing(upstream, wherry []span, counted int) {
-	long := func(spans []span) (out []string) {
-		for _, s := range spans {
-			if s.lasts >= settled {
-				out = append(out, s.value)
-			}
-		}
-		return slices.Compact(out)
-	}
-	all := func(u, w []string) int {
-		x, _ := apart(u, values(wherry))
-		y, _ := apart(w, values(upstream))
-		return len(x) + len(y)
-	}
-	lasting := all(long(upstream), long(wherry))
-	d.excuse(excusePassing, all(values(upstream), values(wherry))-lasting)
-	d.excuse(excuseSoon, lasting-counted)
-}
-
-func values(spans []span) (out []string) {
-	for _, s := range spans {
-		out = append(out, s.value)
-	}
-	return out
-}
-
-// lasting are the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
-// have come to; what stands in the end is compared by itself.
-func (t *Trace) lasting(spans []span) (out []string) {
-	for _, s := range spans {
-		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)
-		if s.lasts >= settled && !soon {
-			out = append(out, s.value)
-		}
-	}
-	return slices.Compact(out)
-}
-
-func (d *differ) timed(spans []span) string {
-	var out []string
-	for _, s := range spans {
-		out = append(out, fmt.Sprintf("%s (%.1fs)", s.value, s.lasts.Seconds()))
-	}
-	return strings.Join(out, ", ")
-}
-
 // fields compares last statuses, those of a container or, for "", of the pod.
 func (d *differ) fields(aspect, about string, upstream, wherry map[string]string, name string) {
 	if upstream == nil || wherry == nil {
@@ -250,6 +174,9 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		if strings.HasPrefix(k, "observedGeneration") && d.changedAfterItsEnd() {
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
 			continue
+		}
+		if k == "phase" && name == "" && d.removedStatic() {
+			aspect, k = "last status of the mirror of a removed static pod", "phase"
 		}
 		if k == "image" && d.after(func(a Act) bool { return a.Do == SetImage }) {
 			d.add(aspect+", image, changed after its pod's end: only Wherry's is the new one", about+", "+k, u, w)
@@ -278,7 +205,7 @@ func (d *differ) noLastStatus(name string) string {
 		return excuseForced
 	case d.mirrorWithoutEnd():
 		return excuseMirror
-	case d.startsLast():
+	case d.startsLast(name):
 		return excuseLast
 	case name != "" && d.lastEndsItself(name):
 		return excuseOwnEnd
@@ -333,14 +260,13 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 		d.sameInstance(name, attempt, u, w, about)
 		return true
 	case d.waitsByDecision(name, attempt, u != nil):
-		l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 		made := []string{"the pod ended before", "the pod ended before"}
 		if u != nil {
-			l.wherry, made[0] = 1, strings.Join(u.calls, " ")
+			made[0] = strings.Join(u.calls, " ")
 		} else {
-			l.upstream, made[1] = 1, strings.Join(w.calls, " ")
+			made[1] = strings.Join(w.calls, " ")
 		}
-		d.add(l.class(), about, made[0], made[1])
+		d.add(d.never(name, attempt, u != nil).class(), about, made[0], made[1])
 		d.waited = true
 		return false
 	case u != nil && !d.atTheEnd(d.upstream, u, name, attempt):
@@ -350,7 +276,7 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 		d.add("calls of "+d.c.kind(name)+": only Wherry has "+further(attempt), about, "", strings.Join(w.calls, " "))
 		return false
 	}
-	d.excuse(excuseLast, 1)
+	d.excuse(excuseExtra, 1)
 	return true
 }
 

@@ -33,7 +33,7 @@ func (d *differ) crossed() bool {
 	for i, a := range upstream {
 		for _, b := range upstream[i+1:] {
 			c, e := find(wherry, a.name), find(wherry, b.name)
-			if c == nil || e == nil || a.from == b.from || a.start && b.start {
+			if c == nil || e == nil || !meets(a, b) {
 				continue
 			}
 			if !(a.hi < b.lo && c.hi < e.lo) && !(b.hi < a.lo && e.hi < c.lo) {
@@ -43,6 +43,20 @@ func (d *differ) crossed() bool {
 	}
 	return false
 }
+
+// meets says that the order of two things matters: not that of acts, nor of what one instance does, nor of a start and what another
+// container does by itself.
+func meets(a, b beat) bool {
+	switch {
+	case a.from == "" && b.from == "":
+		return a.name == deadline || b.name == deadline
+	case a.from == "" || b.from == "":
+		return true
+	}
+	return a.from != b.from && !a.start && !b.start
+}
+
+const deadline = "the deadline"
 
 func find(all []beat, name string) *beat {
 	for i := range all {
@@ -62,7 +76,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	all = append(all, beat{name: "the deletion", lo: end, hi: end + atOnce})
 	if s := t.last(); s != nil && s.Status.StartTime != nil && d.c.Spec.ActiveDeadlineSeconds != nil {
 		at := s.Status.StartTime.Add(time.Duration(*d.c.Spec.ActiveDeadlineSeconds) * time.Second).Sub(t.Created)
-		all = append(all, beat{name: "the deadline", lo: at, hi: at + d.looks(t)})
+		all = append(all, beat{name: deadline, lo: at, hi: at + d.looks(t)})
 	}
 	for _, name := range d.c.containers() {
 		for attempt, in := range t.instances(name) {

@@ -84,10 +84,16 @@ func (d *differ) deletedAfterItsEnd() bool {
 		d.after(func(a Act) bool { return a.Do == Delete })
 }
 
-// resizedAfterItsEnd says that somebody resized the pod after it had ended.
-func (d *differ) resizedAfterItsEnd() bool {
-	return d.after(func(a Act) bool { return a.Do == Resize })
+// resizedInItsEnd says that somebody resized the pod when it had ended, or was ending on both sides.
+func (d *differ) resizedInItsEnd() bool {
+	return d.after(func(a Act) bool { return a.Do == Resize }) || slices.ContainsFunc(d.c.Acts, func(a Act) bool {
+		ending := func(t *Trace) bool { return !t.Created.Add(a.At).Before(t.ends()) }
+		return a.Do == Resize && ending(d.upstream) && ending(d.wherry)
+	})
 }
+
+// removedStatic says that the case is a static pod's whose manifest was removed.
+func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 
 // after says that such an act came when upstream's kubelet had told of the pod's end, or shortly before.
 func (d *differ) after(such func(Act) bool) bool {
@@ -134,7 +140,7 @@ func (d *differ) withoutWaits(u, wherry []string) []string {
 		}
 		return slices.ContainsFunc(wherry, func(w string) bool {
 			return strings.HasPrefix(w, "waiting "+fields[1]+" ") && strings.HasSuffix(w, "BackOff")
-		}) && (fields[0] == "terminated" && !strings.Contains(v, unknownEnd) || slices.Contains([]string{"RunContainerError", "ErrImagePull", "CrashLoopBackOff", "ImagePullBackOff"}, fields[2]))
+		}) && (fields[0] == "terminated" && !strings.Contains(v, unknownEnd) || slices.Contains([]string{"RunContainerError", "PostStartHookError", "ErrImagePull", "CrashLoopBackOff", "ImagePullBackOff"}, fields[2]))
 	})
 }
 

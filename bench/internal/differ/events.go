@@ -64,8 +64,8 @@ func (d *differ) noEvent(k string, u, w Event) string {
 func (d *differ) ofWhat(k string) string {
 	reason := strings.Fields(k)[1]
 	switch {
-	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedAfterItsEnd():
-		return ", of a pod that had ended"
+	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedInItsEnd():
+		return ", of a pod that ends"
 	}
 	return ""
 }

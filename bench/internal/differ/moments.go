@@ -53,9 +53,11 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 		return ""
 	}
 	switch {
-	case cut(u) || cut(w):
+	case (cut(u) || cut(w)) && (reason == "Unhealthy" || u.Count == 0 || w.Count == 0):
 		return excuseCut
-	case d.startsLast():
+	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the calls tell where they may not
+		return excuseExtra
+	case d.startsLast(containerOf(k)):
 		return excuseLast
 	case reason == "Killing" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
 		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
@@ -65,11 +67,17 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	return ""
 }
 
-// startsLast says that on either side a container was started shortly before the pod's end. How it ended hangs on a moment, unless
-// it ended by itself before, and both sides had started it as often.
-func (d *differ) startsLast() bool {
-	return slices.ContainsFunc(d.c.containers(), func(name string) bool {
-		return d.startedLast(d.upstream, name) || d.startedLast(d.wherry, name)
+// containerOf is the container that the key of an event names, or nothing.
+func containerOf(key string) string {
+	_, name, _ := strings.Cut(key, "{")
+	return strings.TrimSuffix(name, "}")
+}
+
+// startsLast says that on either side a container, or for "" any, was started shortly before the pod's end. How it ended hangs on a
+// moment, unless it ended by itself before, and both sides had started it as often.
+func (d *differ) startsLast(name string) bool {
+	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
+		return (name == "" || name == each) && (d.startedLast(d.upstream, each) || d.startedLast(d.wherry, each))
 	})
 }
 

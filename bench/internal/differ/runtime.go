@@ -161,6 +161,9 @@ func (r *Runtime) playOf(info simcri.ContainerInfo) (Play, bool) {
 	return c.play(info.Name, info.Attempt), true
 }
 
+// slowEnd is how long a container that ends slowly takes. It is no whole number: no timeout is over at the same time.
+const slowEnd = 1500 * time.Millisecond
+
 func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
 	p, ok := r.playOf(info)
 	if !ok {
@@ -171,7 +174,7 @@ func (r *Runtime) behave(info simcri.ContainerInfo) (simcri.Behavior, bool) {
 	case TermEnds:
 		b.StopCode = 143
 	case TermSlow:
-		b.StopAfter = 2 * time.Second
+		b.StopAfter = slowEnd
 	case TermIgnored:
 		b.IgnoreStop = true
 	case TermZero:

@@ -26,7 +26,9 @@ func GenerateSpec(seed uint64) *Case {
 	g.host(s)
 	g.names(s)
 	if g.chance(50) {
-		s.SecurityContext = g.podSecurity()
+		if s.SecurityContext = g.podSecurity(); s.HostNetwork {
+			s.SecurityContext.Sysctls = nil // the node's own
+		}
 	}
 	if g.chance(25) {
 		s.PriorityClassName = pick(g, "system-node-critical", "system-cluster-critical")
@@ -46,7 +48,9 @@ func GenerateSpec(seed uint64) *Case {
 		s.InitContainers = append(s.InitContainers, x)
 	}
 	if g.chance(25) {
-		s.InitContainers = append(s.InitContainers, g.rich(c, "init-0", guaranteed))
+		x := g.rich(c, "init-0", guaranteed)
+		x.ReadinessProbe = nil // only of sidecars
+		s.InitContainers = append(s.InitContainers, x)
 		c.Plays["init-0"] = []Play{{Exits: true}}
 	}
 	return c

@@ -67,16 +67,27 @@ func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// waitsByDecision says that one side, Wherry or else upstream, did not make an instance that the other made, since the pod's end came
-// while it waited by decision.
-func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
+// never is the delay of a start that one side, Wherry or else upstream, did not make, and the other made.
+func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
-	waiting := d.upstream
-	if l.upstream = 1; wherry {
-		l.upstream, l.wherry, waiting = 0, 1, d.wherry
+	if wherry {
+		l.upstream = d.upstream.instances(name)[attempt].began.Sub(d.upstream.Created)
+		l.wherry = l.upstream + 1
+	} else {
+		l.wherry = d.wherry.instances(name)[attempt].began.Sub(d.wherry.Created)
+		l.upstream = l.wherry + 1
 	}
-	if attempt%lifeAttempts == 0 || !Decided(l.class()) {
+	return l
+}
+
+// waitsByDecision says that such a start was not made since the pod's end came while that side waited by decision.
+func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
+	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false
+	}
+	waiting := d.upstream
+	if wherry {
+		waiting = d.wherry
 	}
 	before := waiting.instances(name)[attempt-1]
 	n := attempt % lifeAttempts

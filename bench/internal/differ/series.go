@@ -1,0 +1,101 @@
+package differ
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// series notes what stood in the API for a while on one side and never, or in another order, on the other; and what stood there
+// in the end.
+func (d *differ) series(aspect, about string, upstream, wherry []span) {
+	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
+	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
+	d.passing(upstream, wherry, len(u)+len(w))
+	if len(u)+len(w) == 0 {
+		return
+	}
+	before := len(u) + len(w)
+	u = d.withoutWaits(u, values(wherry))
+	u, w = d.withoutUnknown(strings.TrimSuffix(strings.TrimPrefix(about, "states of "), " in the API"), u, w)
+	d.excuse(excuseShown, before-len(u)-len(w))
+	if len(u)+len(w) == 0 {
+		return
+	}
+	if uEnd, wEnd, only := d.inTheEnd(upstream, wherry); only {
+		aspect += " while the pod ends"
+		before := len(u) + len(w)
+		u, w = d.withoutWaits(uEnd, values(wherry)), wEnd
+		if len(u)+len(w) == 0 || d.endIsTaken(about, u, w) {
+			d.excuse(excuseShown, max(before, len(u)+len(w)))
+			return
+		}
+		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasSuffix(v, "BackOff") }) {
+			aspect = strings.TrimSuffix(aspect, " while the pod ends")
+		}
+		if len(u) == 0 && tellsOfEnds(aspect, w) {
+			d.add(aspect+": only Wherry tells of each end at once", about, d.timed(upstream), d.timed(wherry))
+			return
+		}
+	}
+	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
+}
+
+// tellsOfEnds says that all that only Wherry has tells of containers that end, or cease to be ready, while their pod does.
+func tellsOfEnds(aspect string, w []string) bool {
+	begins := "terminated"
+	switch {
+	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"):
+		begins = "False"
+	case strings.HasPrefix(aspect, "readiness"):
+		return true
+	}
+	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, begins) })
+}
+
+// passing counts the values that only one side had and that do not count, since they passed soon or began shortly before the deletion.
+func (d *differ) passing(upstream, wherry []span, counted int) {
+	long := func(spans []span) (out []string) {
+		for _, s := range spans {
+			if s.lasts >= settled {
+				out = append(out, s.value)
+			}
+		}
+		return slices.Compact(out)
+	}
+	all := func(u, w []string) int {
+		x, _ := apart(u, values(wherry))
+		y, _ := apart(w, values(upstream))
+		return len(x) + len(y)
+	}
+	lasting := all(long(upstream), long(wherry))
+	d.excuse(excusePassing, all(values(upstream), values(wherry))-lasting)
+	d.excuse(excuseSoon, lasting-counted)
+}
+
+func values(spans []span) (out []string) {
+	for _, s := range spans {
+		out = append(out, s.value)
+	}
+	return out
+}
+
+// lasting are the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
+// have come to; what stands in the end is compared by itself.
+func (t *Trace) lasting(spans []span) (out []string) {
+	for _, s := range spans {
+		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)
+		if s.lasts >= settled && !soon {
+			out = append(out, s.value)
+		}
+	}
+	return slices.Compact(out)
+}
+
+func (d *differ) timed(spans []span) string {
+	var out []string
+	for _, s := range spans {
+		out = append(out, fmt.Sprintf("%s (%.1fs)", s.value, s.lasts.Seconds()))
+	}
+	return strings.Join(out, ", ")
+}
