@@ -19,6 +19,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 	"github.com/wherry-node/wherry/internal/core/timeline"
+	"github.com/wherry-node/wherry/internal/edge/credplugin"
 	"github.com/wherry-node/wherry/internal/edge/cri"
 	"github.com/wherry-node/wherry/internal/edge/heartbeat"
 	"github.com/wherry-node/wherry/internal/edge/mirror"
@@ -51,6 +52,7 @@ type Agent struct {
 	work        *work.Scheduler
 	pullRecords *pullrecord.Store   // nil: nothing is recorded of pulls
 	pulls       *pullrecord.Settler // nil with it
+	plugins     *credplugin.Plugins // nil: the node has none
 	runtime     *nodefacts.Runtime
 	node        *nodefacts.Source
 	heartbeat   *heartbeat.Heartbeat // nil when standalone
@@ -119,6 +121,7 @@ func (a *Agent) build() error {
 		a.buildEvents,
 		a.buildWork,
 		a.buildPods,
+		a.buildPlugins,
 		a.buildGround,
 		a.buildNode,
 		a.buildStats,

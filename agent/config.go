@@ -62,6 +62,11 @@ type Config struct {
 	KubeletVersion string
 	// RuntimeCgroups is the control group of the container runtime, for /stats/summary; "": not known.
 	RuntimeCgroups string
+	// CredentialProviderConfig is a CredentialProviderConfig file or a directory of them, and CredentialProviderDir the directory of the
+	// plugins that it names; "": none. Run reads them.
+	CredentialProviderConfig, CredentialProviderDir string
+	// DockerConfigs are docker configuration files with registry credentials of the node. Each may be absent.
+	DockerConfigs []string
 	// LogLinkDir gets a link per container log (/var/log/containers); "": none.
 	LogLinkDir string
 	// DeadContainers is how many dead attempts of one container are kept for their logs; 1 when zero, all when negative.

@@ -6,11 +6,14 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 	"github.com/wherry-node/wherry/internal/edge/config"
+	"github.com/wherry-node/wherry/internal/edge/credplugin"
 	"github.com/wherry-node/wherry/internal/edge/image"
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 )
@@ -46,11 +49,39 @@ func (a *Agent) buildPullRecords() error {
 	return nil
 }
 
+// buildPlugins loads the credential provider plugins, where the node has some.
+func (a *Agent) buildPlugins() error {
+	if a.cfg.CredentialProviderConfig == "" && a.cfg.CredentialProviderDir == "" {
+		return nil
+	}
+	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked by New
+	cfg := credplugin.Config{
+		File: a.cfg.CredentialProviderConfig, Dir: a.cfg.CredentialProviderDir, Meter: a.metrics, Log: a.log,
+		Tokens: gates.Enabled("KubeletServiceAccountTokenForCredentialProviders"),
+	}
+	if a.deps.Client != nil {
+		cfg.Account = func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+			return a.clients.api.ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+		}
+		cfg.Token = func(ctx context.Context, p *v1.Pod, audience string) (string, error) {
+			token, _, err := a.ground.objects.ServiceAccountToken(ctx, p, audience, nil)
+			return token, err
+		}
+	}
+	var err error
+	a.plugins, err = credplugin.Load(cfg)
+	return err
+}
+
 // images wires how images come to the node, and who may use them.
 func (a *Agent) images(g *ground) *image.Images {
 	cfg := image.Config{
 		Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
 		Secrets: g.objects.Secret, MaxParallel: maxPulls(&a.cfg), Meter: a.metrics, Log: a.log,
+	}
+	cfg.NodeCredentials = a.cfg.DockerConfigs
+	if a.plugins != nil {
+		cfg.Plugins = a.plugins
 	}
 	if a.pulls != nil {
 		cfg.Access, cfg.Records = a.pullPolicy, a.pullRecords

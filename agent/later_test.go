@@ -5,10 +5,11 @@ import (
 	"log/slog"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
 	"github.com/wherry-node/wherry/internal/edge/config"
 	"github.com/wherry-node/wherry/internal/sim/simcri"
-	"k8s.io/api/core/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
 // What the agent reads of its configuration after it is built, each time that it needs it.

@@ -140,10 +140,17 @@ func (c *Client) ServiceAccounts(namespace string) *ServiceAccounts {
 	return &ServiceAccounts{c.core, namespace}
 }
 
-// ServiceAccounts are the service accounts of a namespace, of which a node asks for tokens only.
+// ServiceAccounts are the service accounts of a namespace. A node reads them and asks for tokens.
 type ServiceAccounts struct {
 	client    rest.Interface
 	namespace string
+}
+
+// Get reads a service account.
+func (s *ServiceAccounts) Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.ServiceAccount, error) {
+	got := new(v1.ServiceAccount)
+	err := s.client.Get().Namespace(s.namespace).Resource("serviceaccounts").Name(name).VersionedParams(&opts, params{}).Do(ctx).Into(got)
+	return got, err
 }
 
 // CreateToken asks for a token of the service account.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -74,7 +75,8 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	}
 	c := agent.Config{
 		NodeName: name, Hostname: hostname, Kubelet: cfg.Kubelet, RootDir: cfg.RootDir, NodeIPs: cfg.NodeIPs, NodeLabels: cfg.NodeLabels,
-		CloudProvider: cfg.CloudProvider, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
+		CloudProvider: cfg.CloudProvider, DockerConfigs: dockerConfigs(&cfg),
+		CredentialProviderConfig: cfg.ImageCredentialProviderConfig, CredentialProviderDir: cfg.ImageCredentialProviderBinDir, RuntimeCgroups: cfg.RuntimeCgroups, LogLinkDir: logLinks(&cfg), Flags: cfg.Flags,
 		DeadContainers: int(cfg.MaxDeadPerContainer), DeadContainerAge: cfg.MinimumContainerTTL,
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.CertDir, Listen: true, PushAPI: cfg.PushAPI,
 		Owner: cfg.Owner, ManageHost: cfg.Simulated == nil, Server: serverLimits(&cfg.Wherry.Server),
@@ -87,6 +89,22 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	}
 	c.ControlSocket, c.ControlSocketOptional = controlSocket(&cfg)
 	return c, nil
+}
+
+// dockerConfigs are the files in which an administrator may keep registry credentials of the node, in the order of upstream's kubelet:
+// below the root directory, in the working directory, in the home directory, and below "/". A simulated node has none.
+func dockerConfigs(cfg *config.Config) []string {
+	if cfg.Simulated != nil {
+		return nil
+	}
+	var files []string
+	for _, dir := range []string{cfg.RootDir, ".", filepath.Join(os.Getenv("HOME"), ".docker"), "/.docker"} {
+		files = append(files, filepath.Join(dir, "config.json"))
+	}
+	for _, dir := range []string{cfg.RootDir, ".", os.Getenv("HOME"), "/"} {
+		files = append(files, filepath.Join(dir, ".dockercfg"))
+	}
+	return slices.Compact(files)
 }
 
 // controlSocket is where the control socket is. The usual one, where nobody asked for it, may be missing.

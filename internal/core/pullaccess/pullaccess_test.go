@@ -208,3 +208,30 @@ func TestSameImage(t *testing.T) {
 		}
 	}
 }
+
+// A place has wildcards in its labels, an exact port, and a prefix of the path.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	for text, cases := range map[string]map[string]bool{
+		"*.example.com":               {"a.example.com/x": true, "example.com/x": false, "a.b.example.com/x": false, "a.example.com:5000/x": false},
+		"app*.example.com":            {"app1.example.com/x": true, "web.example.com/x": false},
+		"reg.io:8080/path":            {"reg.io:8080/path/x": true, "reg.io:8080/other": false, "reg.io/path/x": false},
+		"https://index.docker.io/v1/": {"index.docker.io/library/x": true},
+		"[::1]:5000":                  {"[::1]:5000/x": true, "[::1]/x": false},
+	} {
+		place, err := ParsePlace(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for repository, want := range cases {
+			if got := place.Matches(repository); got != want {
+				t.Errorf("%s matches %s: %t, want %t", text, repository, got, want)
+			}
+		}
+	}
+	for _, text := range []string{"", "https://", "/path", "%zz"} {
+		if got, err := ParsePlace(text); err == nil {
+			t.Errorf("%q was taken as %v", text, got)
+		}
+	}
+}

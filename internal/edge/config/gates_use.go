@@ -4,7 +4,6 @@ package config
 const (
 	noCheckpoint  = "containers are not checkpointed"
 	noDevices     = "devices and resource claims are not handed out"
-	noCredentials = "credential provider plugins are not run"
 	noCSI         = "persistent volumes and CSI do not work yet"
 	noProjections = "a pod with such a volume does not start, and an event names it"
 	apiDecides    = "the feature is always there: the API server's gate decides whether a pod may ask for it"
@@ -33,7 +32,7 @@ var gateUses = map[string]fieldUse{
 
 	// Images.
 	"KubeletEnsureSecretPulledImages":                  honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
-	"KubeletServiceAccountTokenForCredentialProviders": notHonoured(noCredentials, "false").byDefault(),
+	"KubeletServiceAccountTokenForCredentialProviders": honoured("internal/edge/credplugin.TestTokenAttributesNeedTheGate"),
 	"KubeletSeparateDiskGC":                            notHonoured(noImageGC, "false"),
 
 	// Resources.

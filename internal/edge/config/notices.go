@@ -142,11 +142,9 @@ func gateSettings(c *Config) []setting {
 
 // idleFlags are the flags beside fields that have no effect, with the way out.
 var idleFlags = map[string]string{
-	"lock-file":                         "let systemd see to it that one agent runs",
-	"exit-on-lock-contention":           "let systemd see to it that one agent runs",
-	"experimental-mounter-path":         "the kernel is asked directly: remove the flag",
-	"image-credential-provider-config":  "credential provider plugins are not run yet: use imagePullSecrets",
-	"image-credential-provider-bin-dir": "credential provider plugins are not run yet: use imagePullSecrets",
+	"lock-file":                 "let systemd see to it that one agent runs",
+	"exit-on-lock-contention":   "let systemd see to it that one agent runs",
+	"experimental-mounter-path": "the kernel is asked directly: remove the flag",
 }
 
 // flagNotices speaks of the flags that are not fields and have no effect here, or are to be removed.

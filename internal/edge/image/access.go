@@ -59,29 +59,36 @@ func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image
 	if recorded.NodePodsAccessible {
 		return allowedByRecord, nil
 	}
-	if len(recorded.KubernetesSecrets) == 0 {
+	if len(recorded.KubernetesSecrets) == 0 && len(recorded.KubernetesServiceAccounts) == 0 {
 		return mustAuthenticate, nil
 	}
-	have, err := creds.secrets(ctx)
+	secrets, accounts, err := creds.owners(ctx)
 	if err != nil {
 		return "", err
 	}
-	note, ok := pullaccess.Match(recorded, have)
+	if pullaccess.MatchAccount(recorded, accounts) {
+		return allowedByRecord, nil
+	}
+	note, ok := pullaccess.Match(recorded, secrets)
 	if !ok {
 		return mustAuthenticate, nil
 	}
 	if note != nil {
-		if err := m.cfg.Records.Matched(image, img.Id, granted(note)); err != nil {
+		if err := m.cfg.Records.Matched(image, img.Id, granted(owner{secret: note})); err != nil {
 			m.cfg.Log.Warn("a secret that gives access to an image is not recorded", "image", image, "secret", note.Namespace+"/"+note.Name, "err", err)
 		}
 	}
 	return allowedByRecord, nil
 }
 
-// granted returns the entry of a record for a pull with this secret; nil: without a secret, so every pod may use the image.
-func granted(from *kubelet.ImagePullSecret) kubelet.ImagePullCredentials {
-	if from == nil {
-		return kubelet.ImagePullCredentials{NodePodsAccessible: true}
+// granted returns the entry of a record for a pull with a credential of this owner. A credential of the node, or none, makes the image
+// every pod's.
+func granted(from owner) kubelet.ImagePullCredentials {
+	switch {
+	case from.secret != nil:
+		return kubelet.ImagePullCredentials{KubernetesSecrets: []kubelet.ImagePullSecret{*from.secret}}
+	case from.account != nil:
+		return kubelet.ImagePullCredentials{KubernetesServiceAccounts: []kubelet.ImagePullServiceAccount{*from.account}}
 	}
-	return kubelet.ImagePullCredentials{KubernetesSecrets: []kubelet.ImagePullSecret{*from}}
+	return kubelet.ImagePullCredentials{NodePodsAccessible: true}
 }

@@ -2,13 +2,22 @@ package image
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// credentials are the credentials of the pod's secrets and of the node for one request. They are read when first needed.
+// maxNodeConfig bounds a docker configuration file of the node, in bytes.
+const maxNodeConfig = 1 << 20
+
+// credentials are the credentials for one request: of the pod's secrets, of the node's files and of its plugins. They are read when
+// first needed.
 type credentials struct {
 	images *Images
 	req    *Request
@@ -16,10 +25,11 @@ type credentials struct {
 	found    bool
 	all      []credential // in the order to try
 	warnings []string     // the names of missing secrets
+	plugins  error        // why a plugin gave nothing; the pull is tried without its credentials
 	err      error
 }
 
-// find returns the credentials. It reads the secrets at most once per request.
+// find returns the credentials. It reads the secrets and runs the plugins at most once per request.
 func (c *credentials) find(ctx context.Context) ([]credential, error) {
 	if !c.found {
 		c.found = true
@@ -28,55 +38,99 @@ func (c *credentials) find(ctx context.Context) ([]credential, error) {
 	return c.all, c.err
 }
 
-// secrets returns the pod's secrets with a credential for the image, in the form of the record.
-func (c *credentials) secrets(ctx context.Context) ([]kubelet.ImagePullSecret, error) {
+// owners returns the secrets and service accounts that have a credential for the image.
+func (c *credentials) owners(ctx context.Context) (secrets []kubelet.ImagePullSecret, accounts []kubelet.ImagePullServiceAccount, err error) {
 	all, err := c.find(ctx)
-	var out []kubelet.ImagePullSecret
 	for _, one := range all {
-		if one.from != nil {
-			out = append(out, *one.from)
+		if one.from.secret != nil {
+			secrets = append(secrets, *one.from.secret)
+		}
+		if one.from.account != nil {
+			accounts = append(accounts, *one.from.account)
 		}
 	}
-	return out, err
+	return secrets, accounts, err
 }
 
+// lookup returns the credentials in the order to try: those of the pod's secrets, then those of the node.
 func (c *credentials) lookup(ctx context.Context) ([]credential, error) {
-	m, req := c.images, c.req
-	repo, err := repository(req.Image)
+	repo, err := repository(c.req.Image)
 	if err != nil {
 		return nil, err
 	}
 	var pod, node keyring
-	if req.Pod != nil && m.cfg.Secrets != nil {
-		for _, ref := range req.Pod.Spec.ImagePullSecrets {
-			if ref.Name == "" {
-				continue
-			}
-			s, err := m.cfg.Secrets(ctx, req.Pod, ref.Name)
-			switch {
-			case err != nil && ctx.Err() != nil:
-				return nil, ctx.Err()
-			case apierrors.IsNotFound(err):
-				c.warnings = append(c.warnings, ref.Name)
-				continue
-			case err != nil:
-				m.cfg.Log.Warn("cannot read image pull secret", "secret", req.Pod.Namespace+"/"+ref.Name, "err", err)
-				c.warnings = append(c.warnings, ref.Name)
-				continue
-			}
-			if err := pod.addSecret(s); err != nil {
-				return nil, err
-			}
-		}
+	if err := c.readSecrets(ctx, &pod); err != nil {
+		return nil, err
 	}
-	for _, file := range m.cfg.NodeCredentials {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			continue // most nodes have none
+	c.readFiles(&node)
+	if c.images.cfg.Plugins != nil {
+		got, err := c.images.cfg.Plugins.Credentials(ctx, c.req.Pod, repo)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
-		if err := node.addConfig(raw, nil); err != nil {
-			m.cfg.Log.Warn("registry credentials of the node are not used", "file", file, "err", err)
-		}
+		c.plugins = err
+		node.addPlugins(got)
 	}
 	return append(pod.lookup(repo), node.lookup(repo)...), nil
+}
+
+func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
+	m, req := c.images, c.req
+	if req.Pod == nil || m.cfg.Secrets == nil {
+		return nil
+	}
+	for _, ref := range req.Pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := m.cfg.Secrets(ctx, req.Pod, ref.Name)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case apierrors.IsNotFound(err):
+			c.warnings = append(c.warnings, ref.Name)
+			continue
+		case err != nil:
+			m.cfg.Log.Warn("cannot read image pull secret", "secret", req.Pod.Namespace+"/"+ref.Name, "err", err)
+			c.warnings = append(c.warnings, ref.Name)
+			continue
+		}
+		if err := into.addSecret(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFiles reads the node's docker configuration files. Most nodes have none.
+func (c *credentials) readFiles(into *keyring) {
+	cfg := &c.images.cfg
+	for _, file := range cfg.NodeCredentials {
+		raw, err := readBounded(file, maxNodeConfig)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err == nil && filepath.Base(file) == ".dockercfg":
+			err = into.addLegacy(raw, nil)
+		case err == nil:
+			err = into.addConfig(raw, nil)
+		}
+		if err != nil {
+			cfg.Log.Warn("registry credentials of the node are not used", "file", file, "err", err)
+		}
+	}
+}
+
+// readBounded reads a file of at most limit bytes.
+func readBounded(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(raw)) > limit {
+		return nil, fmt.Errorf("it has more than %d bytes", limit)
+	}
+	return raw, err
 }

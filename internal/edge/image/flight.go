@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
@@ -38,8 +37,8 @@ type flight struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the fields below are set and the pull has ended
 	img     *runtimeapi.Image
-	used    int                      // index of the credential that succeeded
-	from    *kubelet.ImagePullSecret // the secret with that credential, of the pod that began the flight
+	used    int   // index of the credential that succeeded
+	from    owner // whose that credential is, of those of the pod that began the flight
 	took    time.Duration
 	err     error // error of the pull
 	looked  error // error of ImageStatus after the pull
@@ -62,7 +61,11 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	began := time.Now()
 	f := m.board(o)
 	if err := m.await(ctx, o.key(), f); err != nil {
-		return fail(m.pullFailure(ctx, req.Image, err))
+		e := m.pullFailure(ctx, req.Image, err)
+		if creds.plugins != nil {
+			e.Message += "; " + creds.plugins.Error()
+		}
+		return fail(e)
 	}
 	if f.looked != nil {
 		return fail(m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %v", req.Image, f.looked), f.looked))
@@ -71,13 +74,13 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil
 }
 
-// noteOwn records the secret of a pod that joined the flight of another pod: many secrets may hold the same credential.
+// noteOwn records the secret or service account of a pod that joined the flight of another pod: many may have the same credential.
 func (m *Images) noteOwn(o order, f *flight) {
 	if m.cfg.Records == nil || len(o.creds) == 0 {
 		return
 	}
 	own := o.creds[f.used].from
-	if own == f.from || own != nil && f.from != nil && *own == *f.from {
+	if own.same(f.from) {
 		return
 	}
 	if err := m.cfg.Records.Pulled(o.image, f.img.Id, granted(own)); err != nil {

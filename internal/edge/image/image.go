@@ -39,9 +39,11 @@ type Config struct {
 	Timeout time.Duration
 	// Secrets returns a secret that the pod refers to. Required for pods with imagePullSecrets.
 	Secrets func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
-	// NodeCredentials are docker config.json files of the node, tried after the pod's secrets; each is read at
-	// every pull, and may be absent.
+	// NodeCredentials are docker configuration files of the node (config.json; the old format in a file named .dockercfg), tried after
+	// the pod's secrets. Each is read at every pull, and may be absent.
 	NodeCredentials []string
+	// Plugins are asked for credentials after NodeCredentials. Nil: the node has none.
+	Plugins Plugins
 	// MaxParallel bounds how many pulls run at once; 0: no bound, 1: serializeImagePulls.
 	MaxParallel int
 	// Access says which present images every pod may use. For any other present image a pod needs credentials that pulled
@@ -55,6 +57,13 @@ type Config struct {
 	Meter Meter
 	// Log gets warnings for the administrator. Default: nothing is logged.
 	Log *slog.Logger
+}
+
+// Plugins are the credential provider plugins of the node. Calls may be concurrent.
+type Plugins interface {
+	// Credentials returns what the plugins have for a repository (host/path). The error names each plugin that failed; what the others
+	// returned is returned with it. It blocks until the plugins have answered or ctx ends.
+	Credentials(ctx context.Context, p *v1.Pod, repository string) ([]pullaccess.PluginCredential, error)
 }
 
 // Records stores records of pulls, also for later agents. Calls may be concurrent; each may read or write a small file.

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -21,17 +18,32 @@ import (
 // keyring holds registry credentials by the registry and path that they are for.
 type keyring struct{ keys []key }
 
-// key is one credential: host may have wildcards per label ("*.example.com"), path is a prefix.
+// key is one credential and the place that it is for.
 type key struct {
-	host, port, path string
+	place pullaccess.Place
 	credential
 }
 
 // credential is what the agent sends to a registry, and where it comes from.
 type credential struct {
 	auth *runtimeapi.AuthConfig
-	// from is the pod's secret, in the form of the record; nil: a credential of the node, which all pods may use.
-	from *kubelet.ImagePullSecret
+	from owner
+}
+
+// owner is whose a credential is, in the form of the record: a secret's, or that of a service account whose token a plugin got. Neither:
+// it is the node's, and every pod may use it.
+type owner struct {
+	secret  *kubelet.ImagePullSecret
+	account *kubelet.ImagePullServiceAccount
+}
+
+// same reports whether two owners are one.
+func (o owner) same(other owner) bool {
+	return samePointee(o.secret, other.secret) && samePointee(o.account, other.account)
+}
+
+func samePointee[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // same reports whether a registry cannot tell two credentials apart.
@@ -112,31 +124,27 @@ func (k *keyring) add(auths map[string]entry, from *kubelet.ImagePullSecret) err
 			}
 			auth.Username, auth.Password = user, password
 		}
-		if !strings.HasPrefix(place, "https://") && !strings.HasPrefix(place, "http://") {
-			place = "https://" + place
-		}
-		u, err := url.Parse(place)
+		at, err := pullaccess.ParsePlace(place)
 		if err != nil {
 			continue // an unusable entry does not affect the others
-		}
-		p := u.Path
-		for _, version := range []string{"/v1/", "/v2/"} { // these paths mean the whole host
-			if strings.HasPrefix(p, version) {
-				p = p[len(version)-1:]
-			}
-		}
-		if p == "/" {
-			p = ""
 		}
 		c := credential{auth: auth}
 		if from != nil {
 			secret := *from
 			secret.CredentialHash = pullaccess.Fingerprint(auth.Username, auth.Password, e.Email)
-			c.from = &secret
+			c.from.secret = &secret
 		}
-		k.keys = append(k.keys, key{host: u.Hostname(), port: u.Port(), path: p, credential: c})
+		k.keys = append(k.keys, key{place: at, credential: c})
 	}
 	return nil
+}
+
+// addPlugins adds the credentials that credential provider plugins returned.
+func (k *keyring) addPlugins(all []pullaccess.PluginCredential) {
+	for _, c := range all {
+		auth := &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password}
+		k.keys = append(k.keys, key{place: c.Place, credential: credential{auth: auth, from: owner{account: c.Account}}})
+	}
 }
 
 // decodeAuth reads base64(username:password), padded or not.
@@ -155,27 +163,20 @@ func decodeAuth(s string) (user, password string, err error) {
 // lookup returns the credentials for a repository (host/path), the more specific place first, in the order they
 // were added within one place.
 func (k *keyring) lookup(repo string) []credential {
-	host, p, _ := strings.Cut(repo, "/")
-	port := ""
-	if h, pt, err := net.SplitHostPort(host); err == nil {
-		host, port = h, pt
-	}
 	var found []key
 	for _, c := range k.keys {
-		if c.matches(host, port, "/"+p) {
+		if c.place.Matches(repo) {
 			found = append(found, c)
 		}
 	}
-	if len(found) == 0 && host == "docker.io" {
+	if len(found) == 0 && strings.HasPrefix(repo, "docker.io/") {
 		for _, c := range k.keys {
-			if c.host == dockerHub && c.path == "" {
+			if c.place.Host == dockerHub && c.place.Path == "" {
 				found = append(found, c)
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b key) int {
-		return strings.Compare(b.host+":"+b.port+b.path, a.host+":"+a.port+a.path)
-	})
+	slices.SortStableFunc(found, func(a, b key) int { return b.place.Compare(a.place) })
 	var out []credential
 	for _, c := range found {
 		out = append(out, c.credential)
@@ -192,22 +193,4 @@ func distinct(all []credential) []credential {
 		}
 	}
 	return out
-}
-
-// matches reports whether a key applies to a repository. Each label of the host is a pattern of its own ("*.kubernetes.io will
-// not match kubernetes.io"), ports must be equal, and the path is a prefix.
-func (c key) matches(host, port, repoPath string) bool {
-	if c.port != port || !strings.HasPrefix(repoPath, c.path) {
-		return false
-	}
-	want, got := strings.Split(c.host, "."), strings.Split(host, ".")
-	if len(want) != len(got) {
-		return false
-	}
-	for i := range want {
-		if ok, err := path.Match(want[i], got[i]); err != nil || !ok {
-			return false
-		}
-	}
-	return true
 }

@@ -49,7 +49,8 @@ type Metrics struct {
 	pull                                    *prometheus.HistogramVec
 	ensured, verified                       *prometheus.CounterVec // images
 	evictions, rejections, restarted        *prometheus.CounterVec
-	probeLate                               *prometheus.HistogramVec
+	probeLate, plugins                      *prometheus.HistogramVec
+	pluginErrors                            *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -60,7 +61,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
-		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, m.probeLate, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
@@ -97,6 +98,8 @@ func (m *Metrics) makePods() {
 		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
 	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for by pods, by pull policy and by what came of it", "pull_policy", "present_locally", "pull_required")
 	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Times that it was asked whether a pod may use an image that is present", "result")
+	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds of a run of a credential provider plugin", prometheus.DefBuckets, "plugin_name")
+	m.pluginErrors = counters("kubelet_credential_provider_plugin_errors_total", "Runs of credential provider plugins that failed", "plugin_name")
 	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
 	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds between the time of a probe and its beginning: a late probe is not a failed one",
@@ -296,6 +299,17 @@ func (m *Metrics) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
 func (m *Metrics) ImageVerified(result string) {
 	if m != nil {
 		m.verified.WithLabelValues(result).Inc()
+	}
+}
+
+// CredentialPluginRan records a run of a credential provider plugin.
+func (m *Metrics) CredentialPluginRan(name string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	m.plugins.WithLabelValues(name).Observe(took.Seconds())
+	if err != nil {
+		m.pluginErrors.WithLabelValues(name).Inc()
 	}
 }
 

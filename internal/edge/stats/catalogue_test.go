@@ -34,6 +34,8 @@ func TestCatalogue(t *testing.T) {
 		use.ImagePulled(20<<20, time.Second)
 		use.ImageEnsured("IfNotPresent", "true", "false")
 		use.ImageVerified("credentialRecordFound")
+		use.CredentialPluginRan("ecr", time.Second, nil)
+		use.CredentialPluginRan("ecr", time.Second, errors.New("no"))
 		use.Evicted("memory.available")
 		use.Rejected("OutOfcpu")
 		use.Rejected("OutOfexample.com/gpu")

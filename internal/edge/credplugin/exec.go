@@ -1,0 +1,90 @@
+package credplugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+)
+
+// maxAnswer bounds what a plugin may write, in bytes.
+const maxAnswer = 1 << 20
+
+// afterKill is how long a killed plugin's pipes may stay open, because a child of it holds them.
+const afterKill = 2 * time.Second
+
+// exec runs the plugin once. Its errors quote nothing that the plugin wrote, since that may be a secret.
+func (p *plugin) exec(ctx context.Context, limit time.Duration, request pluginapi.CredentialProviderRequest) (*pluginapi.CredentialProviderResponse, error) {
+	request.TypeMeta = metav1.TypeMeta{Kind: "CredentialProviderRequest", APIVersion: p.APIVersion}
+	in, err := json.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out := &bounded{left: maxAnswer, full: cancel}
+	cmd := exec.CommandContext(ctx, p.path, p.Args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), out, io.Discard
+	cmd.Env = slices.Clone(os.Environ())
+	for _, e := range p.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children end with it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = afterKill
+	err = cmd.Run()
+	switch {
+	case out.exceeded:
+		return nil, fmt.Errorf("it wrote more than %d bytes", maxAnswer)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, fmt.Errorf("it did not answer within %s", limit)
+	case err != nil:
+		return nil, fmt.Errorf("run it: %w (run %s by hand for what it says)", err, p.path)
+	}
+	return p.decode(out.kept.Bytes())
+}
+
+// decode reads an answer.
+func (p *plugin) decode(raw []byte) (*pluginapi.CredentialProviderResponse, error) {
+	r := &pluginapi.CredentialProviderResponse{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, errors.New("its answer is not the JSON of a CredentialProviderResponse")
+	}
+	if r.Kind != "CredentialProviderResponse" || r.APIVersion != p.APIVersion {
+		return nil, fmt.Errorf("its answer is not a CredentialProviderResponse of %s, which it is configured to speak", p.APIVersion)
+	}
+	switch r.CacheKeyType {
+	case pluginapi.ImagePluginCacheKeyType, pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType:
+		return r, nil
+	}
+	return nil, errors.New("the cacheKeyType of its answer is none of Image, Registry and Global")
+}
+
+// bounded keeps what is written to it until it is full. The buffer is not embedded: its ReadFrom would take everything.
+type bounded struct {
+	kept     bytes.Buffer
+	left     int
+	full     func()
+	exceeded bool
+}
+
+// Write keeps b, or calls full.
+func (w *bounded) Write(b []byte) (int, error) {
+	if len(b) > w.left {
+		w.exceeded = true
+		w.full()
+		return 0, errors.New("too much output")
+	}
+	w.left -= len(b)
+	return w.kept.Write(b)
+}

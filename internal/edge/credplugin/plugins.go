@@ -1,0 +1,300 @@
+package credplugin
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	v1 "k8s.io/api/core/v1"
+	kubeletv1 "k8s.io/kubelet/config/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
+)
+
+// maxKept bounds the answers that are kept: each may hold a credential of one service account for one image.
+const maxKept = 1000
+
+// Config configures Plugins.
+type Config struct {
+	// File is a CredentialProviderConfig, or a directory of them. Dir is the directory of the programs. Both are required.
+	File, Dir string
+	// Tokens allows tokenAttributes (the feature gate KubeletServiceAccountTokenForCredentialProviders).
+	Tokens bool
+	// Token returns a token of the pod's service account, bound to the pod, for the audience. Account returns a service account.
+	// Both are nil on a node without an API server.
+	Token   func(ctx context.Context, p *v1.Pod, audience string) (string, error)
+	Account func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
+	// Meter counts runs. Required.
+	Meter Meter
+	// Log gets a warning for each plugin that fails. Required.
+	Log *slog.Logger
+	// Timeout bounds a run. Default: one minute.
+	Timeout time.Duration
+}
+
+// Meter counts. Its methods do not block.
+type Meter interface {
+	// CredentialPluginRan is called after each run of a plugin.
+	CredentialPluginRan(name string, took time.Duration, err error)
+}
+
+// Plugins are the credential provider plugins of a node. Methods may be called concurrently.
+type Plugins struct {
+	cfg     Config
+	plugins []plugin
+	flights singleflight.Group
+
+	mu   sync.Mutex
+	kept map[string]answer
+}
+
+// plugin is one configured program.
+type plugin struct {
+	kubeletv1.CredentialProvider
+	path   string
+	places []pullaccess.Place
+}
+
+// answer is what a plugin returned, and until when it may be used.
+type answer struct {
+	credentials []pullaccess.PluginCredential
+	until       time.Time
+}
+
+// Load reads the configuration. It returns every problem of the files, and names each program that is missing.
+func Load(cfg Config) (*Plugins, error) {
+	if cfg.File == "" || cfg.Dir == "" {
+		return nil, errors.New("credential provider plugins need both --image-credential-provider-config and --image-credential-provider-bin-dir")
+	}
+	providers, err := readConfig(cfg.File, cfg.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugins{cfg: cfg, kept: map[string]answer{}}
+	p.cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
+	for _, provider := range providers {
+		one := plugin{CredentialProvider: provider, path: filepath.Join(cfg.Dir, provider.Name)}
+		if st, err := os.Stat(one.path); err != nil || st.IsDir() || st.Mode()&0o111 == 0 {
+			return nil, fmt.Errorf("credential provider plugin %q: %s is not a program that can be run: install it there, or remove the provider from %s", provider.Name, one.path, cfg.File)
+		}
+		for _, m := range provider.MatchImages {
+			place, err := pullaccess.ParsePlace(m)
+			if err != nil {
+				return nil, err
+			}
+			one.places = append(one.places, place)
+		}
+		p.plugins = append(p.plugins, one)
+	}
+	return p, nil
+}
+
+// Credentials returns what the plugins that match a repository (host/path) have for it: "Multiple providers may match against a single
+// image, in which case credentials from all providers will be returned". The error names each plugin that failed.
+func (p *Plugins) Credentials(ctx context.Context, of *v1.Pod, repository string) (all []pullaccess.PluginCredential, err error) {
+	var failed []error
+	for i := range p.plugins {
+		one := &p.plugins[i]
+		if !slices.ContainsFunc(one.places, func(at pullaccess.Place) bool { return at.Matches(repository) }) {
+			continue
+		}
+		got, err := p.ask(ctx, one, of, repository)
+		if err != nil {
+			err = fmt.Errorf("credential provider plugin %q: %w", one.Name, err)
+			if ctx.Err() == nil {
+				p.cfg.Log.Warn("a credential provider plugin gave no credentials", "plugin", one.Name, "repository", repository, "err", err)
+			}
+			failed = append(failed, err)
+		}
+		all = append(all, got...)
+	}
+	return all, errors.Join(failed...)
+}
+
+// ask returns what one plugin has: from memory, or by a run that equal questions share.
+func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository string) ([]pullaccess.PluginCredential, error) {
+	who, err := p.identify(ctx, one, of)
+	if err != nil || who == nil {
+		return nil, err
+	}
+	if got, ok := p.remembered(one, who, repository); ok {
+		return got, nil
+	}
+	question := strings.Join([]string{one.Name, who.key, who.token, repository}, "\x00")
+	flight := p.flights.DoChan(question, func() (any, error) {
+		// The run outlives a caller that goes away, since others may wait for it. Its own time limit ends it.
+		return p.run(context.WithoutCancel(ctx), one, who, repository)
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-flight:
+		got, _ := r.Val.([]pullaccess.PluginCredential)
+		return got, r.Err
+	}
+}
+
+// run runs the plugin and keeps its answer.
+func (p *Plugins) run(ctx context.Context, one *plugin, who *identity, repository string) ([]pullaccess.PluginCredential, error) {
+	began := time.Now()
+	response, err := one.exec(ctx, p.cfg.Timeout, pluginapi.CredentialProviderRequest{
+		Image: repository, ServiceAccountToken: who.token, ServiceAccountAnnotations: who.annotations,
+	})
+	p.cfg.Meter.CredentialPluginRan(one.Name, time.Since(began), err)
+	if err != nil {
+		return nil, err
+	}
+	got, err := credentialsOf(response, who, one)
+	if err != nil {
+		return nil, err
+	}
+	p.keep(one, who, repository, response, got)
+	return got, nil
+}
+
+// credentialsOf reads an answer. The order is that of the places, so that equal answers are equal.
+func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity, one *plugin) ([]pullaccess.PluginCredential, error) {
+	var got []pullaccess.PluginCredential
+	for place, auth := range response.Auth {
+		at, err := pullaccess.ParsePlace(place)
+		if err != nil {
+			return nil, fmt.Errorf("it returned credentials for %q: %w", place, err)
+		}
+		if who.token != "" && auth.Password == who.token && one.TokenAttributes.CacheType != kubeletv1.TokenServiceAccountTokenCacheType {
+			return nil, errors.New("it returned the service account's token as the password: that needs tokenAttributes.cacheType: Token")
+		}
+		got = append(got, pullaccess.PluginCredential{Place: at, Username: auth.Username, Password: auth.Password, Account: who.account})
+	}
+	slices.SortFunc(got, func(a, b pullaccess.PluginCredential) int { return a.Place.Compare(b.Place) })
+	return got, nil
+}
+
+// identity is as whom a plugin is asked.
+type identity struct {
+	// key tells identities apart in memory. It is empty where the plugin gets no token.
+	key         string
+	account     *kubelet.ImagePullServiceAccount
+	token       string
+	annotations map[string]string
+}
+
+// identify returns as whom the plugin is asked for a pod: nil where the plugin needs a service account and the pod has none.
+func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*identity, error) {
+	attributes := one.TokenAttributes
+	if attributes == nil {
+		return &identity{}, nil
+	}
+	if of == nil || of.Spec.ServiceAccountName == "" || pod.IsStatic(of) || p.cfg.Token == nil || p.cfg.Account == nil {
+		if *attributes.RequireServiceAccount {
+			return nil, nil
+		}
+		return &identity{}, nil
+	}
+	account, err := p.cfg.Account(ctx, of.Namespace, of.Spec.ServiceAccountName)
+	if err != nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", of.Namespace, of.Spec.ServiceAccountName, err)
+	}
+	who := &identity{
+		account:     &kubelet.ImagePullServiceAccount{UID: string(account.UID), Namespace: account.Namespace, Name: account.Name},
+		annotations: map[string]string{},
+	}
+	for _, key := range attributes.RequiredServiceAccountAnnotationKeys {
+		value, ok := account.Annotations[key]
+		if !ok {
+			return nil, fmt.Errorf("service account %s/%s has no annotation %s, which the plugin requires", account.Namespace, account.Name, key)
+		}
+		who.annotations[key] = value
+	}
+	for _, key := range attributes.OptionalServiceAccountAnnotationKeys {
+		if value, ok := account.Annotations[key]; ok {
+			who.annotations[key] = value
+		}
+	}
+	if who.token, err = p.cfg.Token(ctx, of, attributes.ServiceAccountTokenAudience); err != nil {
+		return nil, fmt.Errorf("get a token of service account %s/%s: %w", account.Namespace, account.Name, err)
+	}
+	token := ""
+	if attributes.CacheType == kubeletv1.TokenServiceAccountTokenCacheType {
+		token = who.token
+	}
+	who.key, err = digest(who.account, who.annotations, token)
+	return who, err
+}
+
+// digest names an identity without containing its token.
+func digest(of ...any) (string, error) {
+	raw, err := json.Marshal(of)
+	if err != nil {
+		return "", fmt.Errorf("name an identity: %w", err)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// scope is the part of a question that an answer is kept under: "caching key to use based on the image".
+func scope(kind pluginapi.PluginCacheKeyType, repository string) string {
+	switch kind {
+	case pluginapi.RegistryPluginCacheKeyType:
+		repository, _, _ = strings.Cut(repository, "/")
+	case pluginapi.GlobalPluginCacheKeyType:
+		repository = ""
+	case pluginapi.ImagePluginCacheKeyType:
+	}
+	return string(kind) + "\x00" + repository
+}
+
+func (p *Plugins) remembered(one *plugin, who *identity, repository string) ([]pullaccess.PluginCredential, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, kind := range []pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType, pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType} {
+		if a, ok := p.kept[one.Name+"\x00"+who.key+"\x00"+scope(kind, repository)]; ok && time.Now().Before(a.until) {
+			return a.credentials, true
+		}
+	}
+	return nil, false
+}
+
+func (p *Plugins) keep(one *plugin, who *identity, repository string, response *pluginapi.CredentialProviderResponse, got []pullaccess.PluginCredential) {
+	keepFor := one.DefaultCacheDuration.Duration
+	if response.CacheDuration != nil {
+		keepFor = response.CacheDuration.Duration
+	}
+	if keepFor <= 0 {
+		return
+	}
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.makeRoom(now)
+	p.kept[one.Name+"\x00"+who.key+"\x00"+scope(response.CacheKeyType, repository)] = answer{got, now.Add(keepFor)}
+}
+
+// makeRoom drops the answers that are over, and where there are too many, the one that would be over first. The caller holds p.mu.
+func (p *Plugins) makeRoom(now time.Time) {
+	oldest := ""
+	for key, a := range p.kept {
+		if !now.Before(a.until) {
+			delete(p.kept, key)
+		} else if oldest == "" || a.until.Before(p.kept[oldest].until) {
+			oldest = key
+		}
+	}
+	if len(p.kept) >= maxKept {
+		delete(p.kept, oldest)
+	}
+}
