@@ -150,3 +150,62 @@ func TestPlantedStarvation(t *testing.T) {
 	}
 	t.Errorf("a class without a share starves nobody: %v", took)
 }
+
+// allReady creates pods at once on a node with a runtime of its kind, and returns when the last is Ready, and when half of them
+// are. places is the number of those that may start at the same time; 0: it follows what the runtime bears.
+func allReady(t *testing.T, runtime simcri.Config, pods, places int) (last, half time.Duration) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Runtime: runtime, Agent: func(c *agent.Config) {
+			c.Processors, c.StartPlaces, c.Kubelet.ClusterDNS = 2, places, []string{"10.96.0.10"}
+		}})
+		defer w.close()
+		w.StartAgent()
+		w.Await("the node is Ready", 5*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
+		began, names := time.Now(), make([]string, pods)
+		for i := range names {
+			names[i] = fmt.Sprint("p", i)
+			w.Create(Pod(names[i]))
+		}
+		var each []time.Duration
+		for end := began.Add(5 * time.Minute); len(each) < pods && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			ready := 0
+			for _, name := range names {
+				if Ready(w.Kube.Pod(Namespace, name)) {
+					ready++
+				}
+			}
+			for len(each) < ready {
+				each = append(each, time.Since(began))
+			}
+		}
+		if len(each) < pods {
+			t.Fatalf("%d of %d pods are Ready after %v", len(each), pods, time.Since(began))
+		}
+		last, half = each[pods-1], each[pods/2]
+	})
+	return last, half
+}
+
+// How many pods start at once follows what the runtime bears. Where a sandbox waits two seconds for its network, a number that
+// fits the processors leaves the machine idle. Where starts compute, more at once are no sooner Ready, and a number that fits a
+// slow network has nearly all wait for the last.
+func TestStartsFollowWhatTheRuntimeBears(t *testing.T) {
+	t.Parallel()
+	const pods = 80
+	network := simcri.Config{Latency: latencies()}
+	network.Latency["RunPodSandbox"] = simcri.Latency{Mean: 2 * time.Second, Jitter: 500 * time.Millisecond}
+	last, _ := allReady(t, network, pods, 0)
+	if few, _ := allReady(t, network, pods, 6); last > few/2 {
+		t.Errorf("%d pods whose network takes 2 s: %v, with six at a time %v", pods, last, few)
+	}
+	last, half := allReady(t, busyMachine(), pods, 0)
+	fewLast, fewHalf := allReady(t, busyMachine(), pods, 6)
+	_, manyHalf := allReady(t, busyMachine(), pods, 64)
+	if last > fewLast*21/20 || half > fewHalf*5/4 {
+		t.Errorf("%d pods that take the processors' time: all after %v, half after %v; with six at a time %v, %v", pods, last, half, fewLast, fewHalf)
+	}
+	if manyHalf < fewHalf*5/4 {
+		t.Errorf("with 64 at a time half of them are Ready after %v, with six after %v: nothing shows what too many cost", manyHalf, fewHalf)
+	}
+}
