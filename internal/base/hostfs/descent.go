@@ -14,9 +14,10 @@ import (
 
 // Bounds of a walk through a tree that a container made.
 const (
-	// openLevels is how many of the deepest directories stay open, beside the top one. Few trees are deeper.
+	// openLevels is how many of the deepest directories stay open, in addition to the top one. Few trees are deeper.
 	openLevels = 8
-	// maxLevels is how deep a walk goes. A path of PATH_MAX bytes reaches 2,048 levels, so no honest tree is deeper.
+	// maxLevels is the deepest level of a walk. A path of PATH_MAX bytes has at most 2,048 levels, so no ordinary tree
+	// is deeper.
 	maxLevels = 128 << 10
 	// direntBytes is the buffer for the entries of one open directory: about 250 short names.
 	direntBytes = 8 << 10
@@ -29,15 +30,15 @@ var (
 	ErrMoved = errors.New("a directory was moved while it was read")
 )
 
-// descent is a position in a tree of directories, and the way back to its top. It never leaves the mount of the top and
-// follows no link. It holds at most openLevels+1 directories open and a few words for each level above.
+// descent is a position in a tree of directories, with the way back to the top. It never leaves the mount of the top
+// and follows no link. It keeps at most openLevels+1 directories open, and a few words of memory for each other level.
 //
-// The way down is by name from an open directory. The way up is by ".." where the directory above is no longer open;
-// device and inode then have to be those that were seen on the way down. Whoever moves a directory away meanwhile
-// makes the way up fail with ErrMoved, and never leads anywhere else.
+// It goes down by name from an open directory. It goes up by ".." if the directory above is no longer open; device and
+// inode must then be those of the way down. If somebody moved a directory meanwhile, the way up fails with ErrMoved and
+// never leads anywhere else.
 type descent struct {
 	host   Host
-	mount  int // of the top, for kernels without openat2
+	mount  int // the mount of the top, for kernels without openat2
 	levels []level
 	spare  []*dirReader // closed readers, for their buffers
 }
@@ -46,8 +47,8 @@ type descent struct {
 type level struct {
 	dev, ino uint64
 	reader   *dirReader // nil: closed, to save descriptors
-	at       int64      // where reading goes on; valid while the reader is closed
-	// For removal: an entry could not be removed, and how often the current one was entered.
+	at       int64      // where reading continues; valid while the reader is closed
+	// For removal: whether an entry could not be removed, and how often the current entry was entered.
 	failed bool
 	tries  uint8
 }
@@ -58,7 +59,7 @@ type dirReader struct {
 	buf  []byte
 	n    int // bytes in buf
 	pos  int // of the next entry in buf
-	last int // of the entry before, which unread gives again
+	last int // of the previous entry, which unread returns to
 	// Positions in the directory: of the next entry, and of the one before.
 	at, lastAt int64
 }
@@ -69,7 +70,7 @@ type dirEntry struct {
 	kind uint8 // unix.DT_*; a hint
 }
 
-// begin starts at an open directory, which it takes over.
+// begin starts a descent at an open directory, and closes that at the end.
 func (h Host) begin(fd int) (*descent, error) {
 	d := &descent{host: h}
 	if h.noOpenat2 {
@@ -95,7 +96,7 @@ func (d *descent) depth() int   { return len(d.levels) }
 func (d *descent) here() *level { return &d.levels[len(d.levels)-1] }
 func (d *descent) fd() int      { return d.here().reader.fd }
 
-// push goes to an open directory below the deepest, and closes it where it cannot.
+// push goes to an open directory below the current one. If it fails, it closes the directory.
 func (d *descent) push(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -130,7 +131,7 @@ func (d *descent) closeLevel(i int) {
 	l.reader = nil
 }
 
-// enter goes into a subdirectory of the position. EXDEV: another mount; ENOTDIR or ELOOP: no directory.
+// enter goes into a subdirectory. EXDEV means another mount; ENOTDIR or ELOOP means that it is not a directory.
 func (d *descent) enter(name string) error {
 	if len(d.levels) >= d.host.levelLimit() {
 		return ErrTooDeep
@@ -149,8 +150,8 @@ func (h Host) levelLimit() int {
 	return maxLevels
 }
 
-// leave goes to the directory above, where reading continues after (or, after unread, with) the entry left. It must not be
-// called at the top.
+// leave goes to the directory above. Reading continues there after the entry that it left (after unread, with that
+// entry). It must not be called at the top.
 func (d *descent) leave() error {
 	n := len(d.levels) - 1
 	up := &d.levels[n-1]
@@ -207,7 +208,7 @@ func (d *descent) rewind() error {
 	return err
 }
 
-// next is the next entry of the directory; false at its end.
+// next returns the next entry of the directory; false at the end.
 func (d *descent) next() (dirEntry, bool, error) {
 	r := d.here().reader
 	for {
@@ -234,7 +235,7 @@ func (d *descent) next() (dirEntry, bool, error) {
 	}
 }
 
-// unread makes next give the last entry again, also after the directory was closed and opened again.
+// unread makes next return the last entry again, even if the directory is closed and opened meanwhile.
 func (d *descent) unread() {
 	r := d.here().reader
 	r.pos, r.at = r.last, r.lastAt
@@ -261,7 +262,7 @@ func (r *dirReader) parse() (dirEntry, bool) {
 	return dirEntry{name: name, kind: b[18]}, true
 }
 
-// place says where the position is, for messages: its path, or how deep it is where that is too long to say.
+// place returns the current path for messages, or the depth if the path is too long.
 func (d *descent) place(top string) string {
 	const most = 512
 	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(d.fd()))
@@ -271,9 +272,9 @@ func (d *descent) place(top string) string {
 	return path
 }
 
-// openDirOn opens a directory for reading, following no link; EXDEV when it is on another mount than the directory at,
-// bind mounts of the same file system included. The kernel checks it in the same step in which it opens. Without openat2 the
-// mount is compared with the given one.
+// openDirOn opens a directory for reading and follows no link. It returns EXDEV if the directory is on another mount
+// than at; bind mounts of the same file system count as other mounts. The kernel checks that in the same step as the
+// opening. Without openat2, openDirOn compares the mount with the given one.
 func (h Host) openDirOn(at int, name string, mount int) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if !h.noOpenat2 {
@@ -305,7 +306,7 @@ func (h Host) openDirOn(at int, name string, mount int) (int, error) {
 	return fd, nil
 }
 
-// mountID says through which mount a descriptor was opened.
+// mountID returns the mount through which a descriptor was opened.
 func mountID(fd int) (int, error) {
 	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {

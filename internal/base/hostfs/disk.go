@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskSpace is what the file system at path has in all and what an ordinary user may still take: bytes and inodes.
+// DiskSpace returns the size of the file system at path and what an ordinary user may still take, in bytes and inodes.
 func (Host) DiskSpace(path string) (capacity, available, inodes, inodesFree uint64, err error) {
 	var st unix.Statfs_t
 	if err := statfs(path, &st); err != nil {
@@ -33,11 +33,12 @@ func statfs(path string, st *unix.Statfs_t) error {
 	}
 }
 
-// DiskUsage sums up what dir and all below it take on disk, as du does: blocks, not lengths; other mounts left out; links
-// not followed. A file with several names counts in equal parts under each, so that nothing has to be remembered of it.
-// It stops when ctx ends. However deep or wide the tree, few descriptors and little memory are used.
+// DiskUsage adds up the disk usage of dir and all below it like du: it counts blocks, not lengths, leaves out other
+// mounts and follows no link. A file with several names counts in equal parts under each name, so that nothing has to
+// be remembered. It stops when ctx ends. It uses few descriptors and little memory, however deep or wide the tree is.
 //
-// Whatever is not measured is an error. What was counted until then is returned with it: at least so much is there.
+// Anything that cannot be measured is an error. With the error, DiskUsage returns what it has counted: the real usage
+// is at least that.
 func (h Host) DiskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	for try := 0; ; try++ {
 		bytes, inodes, err = h.diskUsage(ctx, dir)
@@ -96,7 +97,7 @@ func (u *usage) walk(ctx context.Context) error {
 	}
 }
 
-// entry adds an entry, and goes into it if it is a directory. Entries that vanish meanwhile are not there.
+// entry adds an entry, and goes into it if it is a directory. An entry that vanishes meanwhile does not count.
 func (u *usage) entry(name string, isDir bool) error {
 	if isDir {
 		err := u.enter(name)
@@ -119,10 +120,10 @@ func (u *usage) entry(name string, isDir bool) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		u.add(&st)
 		return nil
-	case isDir: // it was none a moment ago
+	case isDir: // it was not a directory a moment ago
 		return ErrMoved
 	}
-	return u.entry(name, true) // the file system does not say in a listing what an entry is
+	return u.entry(name, true) // this file system lists no types
 }
 
 // addOpen adds the directory of the position.
@@ -131,7 +132,7 @@ func (u *usage) addOpen() error {
 	if err := unix.Fstat(u.fd(), &st); err != nil {
 		return err
 	}
-	st.Nlink = 1 // of a directory the links are its subdirectories'
+	st.Nlink = 1 // the links of a directory come from its subdirectories
 	u.add(&st)
 	return nil
 }
@@ -151,7 +152,7 @@ func mountOf(path string) (found *mountinfo.Info, real string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("read mounts above %s: %w", path, err)
 	}
-	for _, m := range infos { // of several on one point, the last is the one on top
+	for _, m := range infos { // of several on one mount point, the last is on top
 		if (found == nil || len(m.Mountpoint) >= len(found.Mountpoint)) && (m.Mountpoint == "/" || strings.HasPrefix(real+"/", m.Mountpoint+"/")) {
 			found = m
 		}

@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// Machine reads what the kernel and the operating system say of the machine. All of it is below Root.
+// Machine reads what the kernel and the operating system report about the machine. All files lie below Root.
 type Machine struct {
 	// Root is "/" on a real machine (and when empty); a directory with proc, sys and etc in tests.
 	Root string
 }
 
-// Facts are what does not change while the machine runs (huge pages excepted). Strings that cannot be found out are
-// empty.
+// Facts are facts that do not change while the machine runs (except huge pages). Strings that cannot be read are empty.
 type Facts struct {
 	MachineID     string // /etc/machine-id
-	SystemUUID    string // of the firmware; where that has none, the machine ID
+	SystemUUID    string // of the firmware; the machine ID if the firmware has none
 	BootID        string
 	KernelVersion string // as uname -r
 	OSImage       string // PRETTY_NAME of os-release
@@ -63,7 +62,7 @@ func (m Machine) Facts() (Facts, error) {
 
 func (m Machine) path(rel string) string { return filepath.Join("/", m.Root, rel) }
 
-// first is the trimmed content of the first of the files that has any.
+// first returns the trimmed content of the first file that is not empty.
 func (m Machine) first(paths ...string) string {
 	for _, p := range paths {
 		data, err := os.ReadFile(m.path(p))
@@ -74,7 +73,7 @@ func (m Machine) first(paths ...string) string {
 	return ""
 }
 
-// CPUs counts the CPUs that are online: not those that an affinity mask or a cgroup leaves to this process.
+// CPUs counts the CPUs that are online. An affinity mask or cgroup of this process does not matter.
 func (m Machine) CPUs() (int, error) {
 	if n, err := parseCPUList(m.first("sys/devices/system/cpu/online")); err == nil {
 		return n, nil
@@ -149,7 +148,7 @@ func (m Machine) Memory() (Memory, error) {
 	return mem, nil
 }
 
-// Tasks is how many tasks (threads) there are on the machine now.
+// Tasks returns how many tasks (threads) run on the machine now.
 func (m Machine) Tasks() (int64, error) {
 	path := m.path("proc/loadavg") // 0.12 0.10 0.09 2/345 6789: 345 tasks
 	data, err := os.ReadFile(path)
@@ -166,7 +165,7 @@ func (m Machine) Tasks() (int64, error) {
 	return 0, fmt.Errorf("count tasks: %s has %q", path, strings.TrimSpace(string(data)))
 }
 
-// pidMax is the lesser of the two limits that the kernel has.
+// pidMax returns the smaller of the kernel's two limits.
 func (m Machine) pidMax() int64 {
 	limit := int64(0)
 	for _, p := range []string{"proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"} {
@@ -209,7 +208,7 @@ func (m Machine) hugePages() []HugePages {
 	return pools
 }
 
-// osImage is what the distribution calls itself.
+// osImage returns the distribution's name of itself.
 func (m Machine) osImage() string {
 	for line := range strings.Lines(m.first("etc/os-release", "usr/lib/os-release")) {
 		value, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME=")

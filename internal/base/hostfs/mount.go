@@ -16,9 +16,9 @@ import (
 
 // Host acts on the machine that the process runs on. The zero value is ready.
 type Host struct {
-	// noOpenat2 makes every open take the way of kernels before 5.6. For tests.
+	// noOpenat2 makes every call work as on kernels before 5.6. For tests.
 	noOpenat2 bool
-	// maxLevels is how deep walks go; 0: the constant of that name. For tests.
+	// maxLevels replaces the constant of that name; 0: the constant. For tests.
 	maxLevels int
 }
 
@@ -31,14 +31,14 @@ func (Host) MountPoints(dir string) ([]string, error) {
 	}
 	points := make([]string, 0, len(infos))
 	for _, m := range infos {
-		// A directory that was removed while mounted elsewhere is marked so by the kernel.
+		// The kernel marks a mount point whose directory was removed elsewhere.
 		points = append(points, strings.TrimSuffix(m.Mountpoint, "//deleted"))
 	}
 	return points, nil
 }
 
-// IsMountPoint reports whether a file system (not a bind mount of the same one) is mounted on dir. A directory that
-// does not exist is none.
+// IsMountPoint reports whether a file system (not a bind mount of the same one) is mounted on dir. It is false for a
+// directory that does not exist.
 func (Host) IsMountPoint(dir string) (bool, error) {
 	var here, up unix.Stat_t
 	if err := unix.Lstat(dir, &here); err != nil {
@@ -53,8 +53,8 @@ func (Host) IsMountPoint(dir string) (bool, error) {
 	return here.Dev != up.Dev, nil
 }
 
-// Mount mounts a file system of its own (tmpfs, hugetlbfs) on target with the options that mount(8) takes after -o;
-// nosuid and nodev are not implied.
+// Mount mounts a file system of its own (tmpfs, hugetlbfs) on target, with options as mount(8) takes them after -o. It
+// does not add nosuid and nodev.
 func (Host) Mount(source, target, fstype, options string) error {
 	if err := unix.Mount(source, target, fstype, 0, options); err != nil {
 		return fmt.Errorf("mount %s on %s (options %q): %w", fstype, target, options, err)
@@ -62,9 +62,9 @@ func (Host) Mount(source, target, fstype, options string) error {
 	return nil
 }
 
-// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, its root
-// with the given mode and group, and with the flags of mount(2). Its pages are never swapped out where the kernel can
-// promise that (6.4); maySwap says that it cannot and that this machine swaps.
+// MountTmpfs mounts a tmpfs of at most size bytes (0: the kernel's default, half of the memory) on target, with the
+// mode and group of its root and the flags of mount(2). Its pages are never swapped out if the kernel can promise that
+// (6.4). maySwap says that the kernel cannot, and that this machine has swap space.
 func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int, flags uintptr) (maySwap bool, err error) {
 	options := []string{"mode=" + strconv.FormatUint(uint64(unixMode(mode)), 8)}
 	if size > 0 {
@@ -81,7 +81,7 @@ func (h Host) MountTmpfs(target string, size int64, mode os.FileMode, gid int, f
 	}, swaps)
 }
 
-// mountWithoutSwap mounts with the option noswap, or without it where the kernel does not know it.
+// mountWithoutSwap mounts with the option noswap, or without it if the kernel does not know it.
 func mountWithoutSwap(options string, mount func(options string) error, swaps func() bool) (maySwap bool, err error) {
 	err = mount(options + ",noswap")
 	if !errors.Is(err, unix.EINVAL) {
@@ -93,13 +93,14 @@ func mountWithoutSwap(options string, mount func(options string) error, swaps fu
 	return swaps(), nil
 }
 
-// swaps reports whether this machine has swap space, or may have: /proc/swaps has a line for each beside its heading.
+// swaps reports whether this machine has swap space, or may have: /proc/swaps has a heading, and a line for each swap
+// space.
 func swaps() bool {
 	table, err := os.ReadFile("/proc/swaps")
 	return err != nil && !errors.Is(err, os.ErrNotExist) || bytes.Count(table, []byte("\n")) > 1
 }
 
-// unixMode has the bits of mode where the kernel has them.
+// unixMode converts a mode to the kernel's bits.
 func unixMode(mode os.FileMode) uint32 {
 	bits := uint32(mode.Perm())
 	if mode&os.ModeSetuid != 0 {
@@ -114,8 +115,8 @@ func unixMode(mode os.FileMode) uint32 {
 	return bits
 }
 
-// Bind mounts what the open file stands for on target, which must exist and be a directory exactly if the file is
-// one. It is the file itself that is mounted, not its name: whoever renames it afterwards changes nothing.
+// Bind mounts an open file or directory on target, which must exist and be of the same kind. It mounts the file itself
+// and not its name, so a later rename changes nothing.
 func (Host) Bind(f *os.File, target string) error {
 	source := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
@@ -134,9 +135,10 @@ func (Host) Bind(f *os.File, target string) error {
 	return nil
 }
 
-// MakeShared makes mounts below a directory propagate: what a container mounts in a volume (Bidirectional) is seen on the
-// machine and in other containers, and what is mounted on the machine in containers (HostToContainer). A directory on a shared
-// mount is left alone; another becomes a shared mount of itself, with what is mounted below it. It reports whether it did that.
+// MakeShared makes mounts below a directory propagate: the machine and other containers see what a container mounts in
+// a volume (Bidirectional), and containers see what the machine mounts (HostToContainer). MakeShared changes nothing if
+// the directory is on a shared mount. Otherwise it mounts the directory on itself, shared, with all mounts below, and
+// reports that it did so.
 func (Host) MakeShared(dir string) (made bool, err error) {
 	m, real, err := mountOf(dir)
 	if err != nil {
@@ -156,8 +158,8 @@ func (Host) MakeShared(dir string) (made bool, err error) {
 	return true, nil
 }
 
-// TakeBackShared takes away what MakeShared mounted: a directory that is mounted on itself, so that what is in it stays. Any
-// other mount stays too, and so does one that is no mount point.
+// TakeBackShared removes the mount that MakeShared made: a directory that is mounted on itself, so that its content
+// stays. It leaves every other mount alone.
 func (h Host) TakeBackShared(dir string) error {
 	m, real, err := mountOf(dir)
 	if err != nil || m.Mountpoint != real {
@@ -174,8 +176,8 @@ func (h Host) TakeBackShared(dir string) error {
 	return h.Unmount(real)
 }
 
-// Unmount takes the topmost mount off target. A busy one is detached: it disappears from the tree now, and for good
-// when its last user is gone. No mount there is no error.
+// Unmount removes the topmost mount of target. It detaches a busy one, which disappears from the tree now, and for good
+// when its last user is gone. It is no error if nothing is mounted there.
 func (Host) Unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {

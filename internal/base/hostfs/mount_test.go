@@ -17,7 +17,7 @@ func mountTmpfs(t *testing.T, h Host, target string, flags uintptr) {
 	must(t, err)
 }
 
-// optionsOf are the options of the mount on target, as the kernel has them.
+// optionsOf returns the kernel's options of the mount on target.
 func optionsOf(t *testing.T, target string) string {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")
@@ -46,8 +46,8 @@ func TestMountTmpfsTakesFlags(t *testing.T) {
 	}
 }
 
-// Only a kernel that does not know noswap gets a mount without it, and that is told where the machine swaps. Any other error
-// is an error: a full machine must not turn the promise off.
+// Only a kernel that does not know noswap gets a mount without it, and maySwap says so if the machine swaps. Any other
+// error is an error: a full machine must not turn the protection off.
 func TestTmpfsFallsBackToSwapOnlyOnOldKernels(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

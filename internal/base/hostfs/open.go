@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrEscapes is the cause when a path below a root leads out of it: by "..", or by a symbolic link.
+// ErrEscapes is the cause if a path below a root leads out of it, by ".." or by a symbolic link.
 var ErrEscapes = errors.New("path leads outside of its root")
 
 // maxLinks is how many symbolic links one path may take (the kernel's own limit).
 const maxLinks = 40
 
-// OpenBeneath opens path below root without ever leaving root, whatever symbolic links or renames a container makes
+// OpenBeneath opens path below root and never leaves root, whatever symbolic links or renames a container makes
 // meanwhile. The result is an O_PATH descriptor, good for Bind and Stat. Links are followed while they stay inside;
-// absolute links, and those that climb out, are ErrEscapes. Root itself is trusted and may be a link.
+// absolute links and links that climb out are ErrEscapes. Root itself is trusted and may be a link.
 func (h Host) OpenBeneath(root, path string) (*os.File, error) {
 	dir, err := openRoot(root)
 	if err != nil {
@@ -29,9 +29,9 @@ func (h Host) OpenBeneath(root, path string) (*os.File, error) {
 	return h.openIn(dir, path)
 }
 
-// MkdirBeneath makes the directories of path that are missing below root and opens the last one, as OpenBeneath
-// does. New directories get exactly mode, whatever the umask. What exists stays as it is; where a file stands in the
-// way the error is ENOTDIR.
+// MkdirBeneath makes the missing directories of path below root and opens the last one like OpenBeneath. New
+// directories get exactly mode, whatever the umask. Existing ones stay as they are. If a file is in the way, the error
+// is ENOTDIR.
 func (h Host) MkdirBeneath(root, path string, mode fs.FileMode) (*os.File, error) {
 	at, err := openRoot(root)
 	if err != nil {
@@ -43,7 +43,8 @@ func (h Host) MkdirBeneath(root, path string, mode fs.FileMode) (*os.File, error
 			at.Close()
 			return nil, fmt.Errorf("make %q: %w", path, ErrEscapes)
 		}
-		// Each step begins at the root again, so that a link half way is bounded by the root, not by its parent.
+		// Each step begins at the root again, so that a link in the middle of the path can lead anywhere below the
+		// root, not only below its parent.
 		done = filepath.Join(done, name)
 		next, err := h.stepInto(root, done, at, mode)
 		at.Close()
@@ -55,7 +56,7 @@ func (h Host) MkdirBeneath(root, path string, mode fs.FileMode) (*os.File, error
 	return at, nil
 }
 
-// stepInto opens root/path, made first inside parent (which is root/path's directory) when it is missing.
+// stepInto opens root/path. If that is missing, it first makes it in parent, the directory of root/path.
 func (h Host) stepInto(root, path string, parent *os.File, mode fs.FileMode) (*os.File, error) {
 	f, err := h.OpenBeneath(root, path)
 	if !errors.Is(err, unix.ENOENT) {
@@ -68,11 +69,11 @@ func (h Host) stepInto(root, path string, parent *os.File, mode fs.FileMode) (*o
 	}
 	fd, openErr := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if openErr != nil {
-		return nil, openErr // EEXIST and yet ENOENT: a link to nowhere
+		return nil, openErr // EEXIST and also ENOENT: a dangling link
 	}
 	f = os.NewFile(uintptr(fd), path)
 	if err == nil {
-		// The umask is the process's and not ours to change.
+		// The umask belongs to the process and must not change.
 		if err := unix.Fchmod(fd, unixMode(mode)); err != nil {
 			f.Close()
 			return nil, err
@@ -114,8 +115,8 @@ func (h Host) openIn(dir *os.File, path string) (*os.File, error) {
 	}
 }
 
-// walkIn resolves path one component at a time with O_NOFOLLOW, keeping every directory passed open, so that ".."
-// of a link means the directory we came through and never one that somebody moved.
+// walkIn resolves path one component at a time with O_NOFOLLOW. It keeps every directory on the way open, so that ".."
+// in a link means the directory that it came through, and never one that somebody moved.
 func walkIn(root *os.File, path string) (*os.File, error) {
 	stack := []int{} // open directories below root
 	defer func() {
@@ -176,7 +177,7 @@ func walkIn(root *os.File, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// readLinkFD reads the link that an O_PATH|O_NOFOLLOW descriptor stands for.
+// readLinkFD reads the link of an O_PATH|O_NOFOLLOW descriptor.
 func readLinkFD(fd int) (target string, isLink bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UntrustedDiskUsage is DiskUsage of a directory that a container may have made or replaced; depth is as for OpenUntrusted.
-// A link in its place leads to no walk of the node's own files.
+// UntrustedDiskUsage is DiskUsage for a directory that a container may have made or replaced; depth is as for
+// OpenUntrusted. It does not follow a link in the directory's place, which could lead to the node's own files.
 func (h Host) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (bytes, inodes uint64, err error) {
 	pinned, err := pin(dir, depth)
 	if err != nil {
@@ -26,13 +26,13 @@ func (h Host) UntrustedDiskUsage(ctx context.Context, dir string, depth int) (by
 	return h.DiskUsage(ctx, procFD(pinned)+"/.")
 }
 
-// listed is how many names of a directory are in memory at a time.
+// listed is how many names of a directory are in memory at once.
 const listed = 512
 
-// UntrustedDir is an open directory that a container can write to. What is done through it stays in it, whatever its path leads
-// to meanwhile, follows no link and waits for nothing. Names are those of its entries, without a path.
+// UntrustedDir is an open directory that a container can write to. Its methods stay in this directory, whatever its
+// path leads to meanwhile, follow no link and wait for nothing. Names are names of entries, without a path.
 type UntrustedDir struct {
-	// root does what is safe as it is; its Open is not: it follows links to other files of the directory and waits for pipes.
+	// root is safe except for its Open, which follows links to other files of the directory and waits for pipes.
 	root *os.Root
 }
 
@@ -53,24 +53,24 @@ func OpenUntrustedDir(path string, depth int) (*UntrustedDir, error) {
 // Close closes the directory.
 func (d *UntrustedDir) Close() error { return d.root.Close() }
 
-// Create makes a new file to write to; one of that name, or a link, is fs.ErrExist.
+// Create makes a new file for writing. If there is an entry of that name, also a link, the error is fs.ErrExist.
 func (d *UntrustedDir) Create(name string, perm fs.FileMode) (*os.File, error) {
 	return d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 }
 
-// Lstat describes an entry, and a link itself.
+// Lstat describes an entry. It does not follow a link.
 func (d *UntrustedDir) Lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
-// Readlink reads where a link leads to.
+// Readlink returns the target of a link.
 func (d *UntrustedDir) Readlink(name string) (string, error) { return d.root.Readlink(name) }
 
-// Remove removes an entry, and a link itself.
+// Remove removes an entry. It does not follow a link.
 func (d *UntrustedDir) Remove(name string) error { return d.root.Remove(name) }
 
 // Rename gives an entry another name.
 func (d *UntrustedDir) Rename(from, to string) error { return d.root.Rename(from, to) }
 
-// Link gives a file a second name; one that is taken is fs.ErrExist.
+// Link gives a file a second name. If the name is taken, the error is fs.ErrExist.
 func (d *UntrustedDir) Link(name, second string) error { return d.root.Link(name, second) }
 
 func rootOf(pinned *os.File) (*os.Root, error) {
@@ -84,7 +84,7 @@ func rootOf(pinned *os.File) (*os.Root, error) {
 	return root, nil
 }
 
-// MakeUntrustedDir makes the directories that are missing and refuses (ErrNotRegular) where one of the last depth names is a
+// MakeUntrustedDir makes the missing directories of path. It fails (ErrNotRegular) if one of the last depth names is a
 // link or a file.
 func MakeUntrustedDir(path string, depth int, perm fs.FileMode) error {
 	trusted, names, err := split(path, depth)
@@ -116,7 +116,7 @@ func MakeUntrustedDir(path string, depth int, perm fs.FileMode) error {
 	return nil
 }
 
-// Open opens a regular file for reading, as OpenUntrusted does.
+// Open opens a regular file for reading, like OpenUntrusted.
 func (d *UntrustedDir) Open(name string) (*os.File, error) {
 	if name != filepath.Base(name) || name == "." || name == ".." {
 		return nil, fmt.Errorf("open %q: not the name of a file", name)
@@ -135,8 +135,8 @@ func (d *UntrustedDir) Open(name string) (*os.File, error) {
 	return OpenPinned(pinned)
 }
 
-// Each calls f for each entry, in no order, until f returns an error. However many entries a container made, few are in memory
-// at a time.
+// Each calls f for each entry, in no order, until f returns an error. It keeps few entries in memory, however many a
+// container made.
 func (d *UntrustedDir) Each(f func(fs.DirEntry) error) error {
 	self, err := d.root.Open(".")
 	if err != nil {
@@ -159,12 +159,12 @@ func (d *UntrustedDir) Each(f func(fs.DirEntry) error) error {
 	}
 }
 
-// maxShown is how many entries of a directory an UntrustedFS lists.
+// maxShown bounds the listing of a directory by an UntrustedFS.
 const maxShown = 10_000
 
-// UntrustedFS shows the regular files and directories below dir, for somebody who may read all of them. Links are followed
-// while they stay below dir. To open anything else is an error (ErrNotRegular, ErrEscapes), and never waits. A directory with
-// more than 10,000 entries cannot be listed.
+// UntrustedFS shows the regular files and directories below dir, for a reader who may read all of them. It follows
+// links while they stay below dir. Opening anything else is an error (ErrNotRegular, ErrEscapes) and never waits. A
+// directory with more than 10,000 entries cannot be listed.
 func UntrustedFS(dir string) fs.FS { return untrustedFS(dir) }
 
 type untrustedFS string
@@ -209,7 +209,7 @@ func (dir untrustedFS) open(name string) (fs.File, error) {
 // shownDir is a directory whose listing is bounded.
 type shownDir struct{ *os.File }
 
-// ReadDir lists the directory, as fs.ReadDirFile says.
+// ReadDir lists the directory as fs.ReadDirFile describes.
 func (d shownDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	if n > 0 {
 		return d.File.ReadDir(n)

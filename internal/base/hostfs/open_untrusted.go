@@ -14,17 +14,18 @@ import (
 
 // Causes of errors about a file that a container controls.
 var (
-	// ErrNotRegular is the cause when something else than a regular file (or a directory, where one is asked for) is in
-	// its place: a link, a named pipe, a device, a socket.
+	// ErrNotRegular is the cause if there is something other than a regular file (or a directory, if that is expected):
+	// a link, a named pipe, a device, a socket.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrTooLarge is the cause when a file has more bytes than its reader takes.
+	// ErrTooLarge is the cause if a file has more bytes than its reader takes.
 	ErrTooLarge = errors.New("file is too large")
 )
 
-// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never waits:
-// a pipe, a device, a socket and a directory are refused (ErrNotRegular) and not even opened, since opening alone can block
-// or make a device act. The last depth names of path are those that a container may have put there: none of them may be a
-// symbolic link. The names before them belong to the node and are followed. A missing file is fs.ErrNotExist.
+// OpenUntrusted opens a regular file for reading that a container may have made, changed or replaced. It never waits.
+// It refuses a pipe, a device, a socket and a directory (ErrNotRegular) and does not even open it, because an open can
+// block or make a device act. A container may have made the last depth names of path: none of them may be a symbolic
+// link. The names before them belong to the node, and links there are followed. For a missing file the error is
+// fs.ErrNotExist.
 func OpenUntrusted(path string, depth int) (*os.File, error) {
 	pinned, err := pin(path, depth)
 	if err != nil {
@@ -34,7 +35,7 @@ func OpenUntrusted(path string, depth int) (*os.File, error) {
 	return OpenPinned(pinned)
 }
 
-// OpenUntrustedToWrite is OpenUntrusted for writing. The file is neither made nor cut.
+// OpenUntrustedToWrite is OpenUntrusted for writing. It neither makes nor truncates the file.
 func OpenUntrustedToWrite(path string, depth int) (*os.File, error) {
 	pinned, err := pin(path, depth)
 	if err != nil {
@@ -47,7 +48,7 @@ func OpenUntrustedToWrite(path string, depth int) (*os.File, error) {
 	return reopen(pinned, unix.O_WRONLY)
 }
 
-// OpenPinned opens the regular file that an O_PATH descriptor stands for (one of Host.OpenBeneath, say) for reading. The
+// OpenPinned opens the regular file of an O_PATH descriptor (from Host.OpenBeneath, for example) for reading. The
 // descriptor stays open.
 func OpenPinned(pinned *os.File) (*os.File, error) {
 	if err := wantType(pinned, 0); err != nil {
@@ -56,8 +57,8 @@ func OpenPinned(pinned *os.File) (*os.File, error) {
 	return reopen(pinned, unix.O_RDONLY)
 }
 
-// ReadUntrusted reads the whole of a file that OpenUntrusted can open. More than limit bytes are ErrTooLarge, and no more
-// than limit+1 bytes are read to know it.
+// ReadUntrusted reads a whole file like OpenUntrusted. If it has more than limit bytes, the error is ErrTooLarge;
+// ReadUntrusted reads at most limit+1 bytes.
 func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
 	f, err := OpenUntrusted(path, depth)
 	if err != nil {
@@ -67,7 +68,7 @@ func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
 	return readBounded(f, limit)
 }
 
-// ReadPinned is ReadUntrusted for a file that an O_PATH descriptor stands for.
+// ReadPinned is ReadUntrusted for the file of an O_PATH descriptor.
 func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
 	f, err := OpenPinned(pinned)
 	if err != nil {
@@ -77,7 +78,7 @@ func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
 	return readBounded(f, limit)
 }
 
-// ReadUntrustedEnd reads at most the last limit bytes of a file that OpenUntrusted can open.
+// ReadUntrustedEnd reads at most the last limit bytes of a file, like OpenUntrusted.
 func ReadUntrustedEnd(path string, depth int, limit int64) ([]byte, error) {
 	f, err := OpenUntrusted(path, depth)
 	if err != nil {
@@ -90,7 +91,7 @@ func ReadUntrustedEnd(path string, depth int, limit int64) ([]byte, error) {
 	}
 	data := make([]byte, min(limit, st.Size()))
 	n, err := f.ReadAt(data, st.Size()-int64(len(data)))
-	if err != nil && err != io.EOF { // it may be cut while it is read
+	if err != nil && err != io.EOF { // a container may truncate it meanwhile
 		return nil, err
 	}
 	return data[:n], nil
@@ -111,11 +112,13 @@ func readBounded(f *os.File, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// OverwriteUntrusted gives a file that containers have mounted, and can write, new content. It reads nothing. The file stays
-// the same inode, so that the containers see the content, and is at no moment empty; bytes behind the content are cut off.
+// OverwriteUntrusted replaces the content of a file that containers have mounted and can write to. It reads nothing.
+// The file keeps its inode, so that the containers see the content, and is never empty meanwhile; bytes behind the
+// content are cut off.
 //
-// What is no regular file of one name was not made here, and no container has it mounted: it is removed and a new file
-// takes its place. So no link is written through, be it symbolic or hard. Path's directory is trusted.
+// If there is something other than a regular file with one name, the agent did not make it and no container has it
+// mounted. It is removed, and a new file takes its place, so that nothing is written through a symbolic or hard link.
+// Path's directory is trusted.
 func OverwriteUntrusted(path string, content []byte, perm fs.FileMode) error {
 	f, err := openToOverwrite(path, perm)
 	if err != nil {
@@ -147,12 +150,12 @@ func openToOverwrite(path string, perm fs.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("clear what is in the place of the file: %w", err)
+		return nil, fmt.Errorf("remove what is in the place of the file: %w", err)
 	}
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, perm)
 }
 
-// pin walks to path and returns an O_PATH descriptor for it. No name of the last depth ones may be a symbolic link.
+// pin walks to path and returns an O_PATH descriptor. None of the last depth names may be a symbolic link.
 func pin(path string, depth int) (*os.File, error) {
 	trusted, names, err := split(path, depth)
 	if err != nil {
@@ -180,7 +183,7 @@ func pin(path string, depth int) (*os.File, error) {
 	return at, nil
 }
 
-// split cuts the last depth names off path; fewer where it has no more.
+// split separates the last depth names from path, or fewer if it has no more.
 func split(path string, depth int) (trusted string, names []string, err error) {
 	trusted = filepath.Clean(path)
 	for len(names) < depth {
@@ -197,7 +200,7 @@ func split(path string, depth int) (trusted string, names []string, err error) {
 	return trusted, names, nil
 }
 
-// wantType refuses all types of files but one, given as its bits of fs.FileMode: 0 (regular) or fs.ModeDir.
+// wantType refuses all but one type of file, given as its bits of fs.FileMode: 0 (regular) or fs.ModeDir.
 func wantType(f *os.File, want fs.FileMode) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -227,8 +230,9 @@ func typeName(t fs.FileMode) string {
 	return "special file"
 }
 
-// reopen opens the very file of an O_PATH descriptor. O_NONBLOCK: a container that owns the file can hold a lease on it,
-// and the open would wait for that (45 s by default); so it fails with EAGAIN, and the kernel ends the lease.
+// reopen opens the file of an O_PATH descriptor. It uses O_NONBLOCK: a container that owns the file can hold a lease on
+// it, and a blocking open would wait for that (45 s by default). With it, the open fails with EAGAIN, and the kernel
+// ends the lease.
 func reopen(pinned *os.File, flags int) (*os.File, error) {
 	fd, err := openat(unix.AT_FDCWD, procFD(pinned), flags|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -237,10 +241,10 @@ func reopen(pinned *os.File, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), pinned.Name()), nil
 }
 
-// procFD is the name under which the kernel opens a descriptor's file again.
+// procFD returns a path under which the kernel opens the file of a descriptor again.
 func procFD(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// openat is openat(2), tried again where a signal cut it short.
+// openat is openat(2), repeated if a signal interrupts it.
 func openat(dir int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)

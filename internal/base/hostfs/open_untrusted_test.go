@@ -22,7 +22,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// Every way to open a file refuses what is none, at once and by name.
+// Every function that opens a file refuses anything else, at once and by name.
 func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(path string) error{
@@ -129,8 +129,8 @@ func TestASparseFileIsNotRead(t *testing.T) {
 	}
 }
 
-// A file whose name is the container's to choose is the same inode afterwards, whatever it was filled with; anything else makes
-// way for a new file, and what a link leads to keeps its content.
+// OverwriteUntrusted keeps the inode of a file that a container may fill. It replaces anything else by a new file, and
+// the target of a link keeps its content.
 func TestOverwriteUntrusted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -183,7 +183,7 @@ func TestOverwriteReplacesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A container that owns the file can hold a lease on it, which makes others that open it wait.
+// A container that owns a file can hold a lease on it, which makes ordinary opens wait.
 func TestALeaseHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "hosts")
@@ -222,7 +222,7 @@ func TestMakeUntrustedDir(t *testing.T) {
 	}
 }
 
-// What is done through the root of a directory stays there when another directory takes its name.
+// An open UntrustedDir stays the same directory when another one takes its name.
 func TestOpenUntrustedDir(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -253,7 +253,7 @@ func TestOpenUntrustedDir(t *testing.T) {
 	}
 }
 
-// A link in the place of a log directory, or above it, does not have the agent walk what it leads to.
+// The agent does not walk the target of a link in the place of a log directory, or above it.
 func TestUntrustedDiskUsage(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

@@ -25,7 +25,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// ways are the two ways in which every open is done: the kernel's, and ours for old kernels.
+// ways runs f with both ways to open a path: the kernel's, and our own for old kernels.
 func ways(t *testing.T, f func(t *testing.T, h Host)) {
 	t.Helper()
 	for name, h := range map[string]Host{"openat2": {}, "walk": {noOpenat2: true}} {
@@ -151,7 +151,7 @@ func TestMkdirBeneath(t *testing.T) {
 }
 
 // A container swaps a directory of its volume for a link to the host, as fast as it can, while the agent opens and
-// makes paths through it. No descriptor may ever be of the host's tree, and nothing may appear there.
+// makes paths through it. No descriptor may ever belong to the host's tree, and nothing may appear there.
 func TestOpenBeneathUnderAttack(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -243,7 +243,7 @@ func TestRemoveTreeEntersNoMount(t *testing.T) {
 		dir, outside := filepath.Join(base, "dir"), filepath.Join(base, "outside")
 		must(t, os.MkdirAll(filepath.Join(dir, "a/bind"), 0o755), os.MkdirAll(filepath.Join(dir, "tmpfs"), 0o755), os.Mkdir(outside, 0o755),
 			os.WriteFile(filepath.Join(outside, "precious"), nil, 0o644), os.WriteFile(filepath.Join(dir, "boundfile"), nil, 0o644))
-		mount := func(source, target string) { // of the same file system: the device number tells nothing
+		mount := func(source, target string) { // of the same file system, so the device number is the same
 			t.Helper()
 			must(t, unix.Mount(source, target, "", unix.MS_BIND, ""))
 			t.Cleanup(func() { _ = h.Unmount(target) })

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMounted is the cause when RemoveTree meets a mount: nothing behind it has been touched.
+// ErrMounted is the cause if RemoveTree meets a mount. It deletes nothing behind it.
 var ErrMounted = errors.New("something is mounted there")
 
-// maxPasses is how often one directory is read again for entries that appeared meanwhile.
+// maxPasses is how often one directory is read again because new entries appeared.
 const maxPasses = 100
 
-// errRefilled is the cause when a directory does not become empty.
+// errRefilled is the cause if a directory does not become empty.
 var errRefilled = errors.New("somebody puts new entries there while it is removed")
 
-// RemoveTree deletes dir and all below it. It follows no symbolic link and enters no mount: what is mounted below
-// is left whole and reported as ErrMounted, the rest is deleted. A dir that does not exist is no error. It stops
-// between two entries when ctx ends. However deep the tree, few descriptors and little memory are used.
+// RemoveTree deletes dir and all below it. It follows no symbolic link and enters no mount: it leaves a mount and what
+// it holds alone, reports it as ErrMounted, and deletes the rest. A missing dir is no error. It stops between two
+// entries when ctx ends. It uses few descriptors and little memory, however deep the tree is.
 func (h Host) RemoveTree(ctx context.Context, dir string) error {
 	parent, err := openRoot(filepath.Dir(dir))
 	if errors.Is(err, unix.ENOENT) {
@@ -50,7 +50,7 @@ func (h Host) RemoveTree(ctx context.Context, dir string) error {
 	return fmt.Errorf("remove %s: %w", dir, errRefilled)
 }
 
-// removeEntry deletes one entry; full: it is a directory that is not empty.
+// removeEntry deletes one entry; full says that it is a directory that is not empty.
 func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 	if kind != unix.DT_DIR {
 		err = unix.Unlinkat(at, name, 0)
@@ -61,7 +61,7 @@ func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 		err = unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		if err = file; file == nil { // said to be a directory, and no longer one
+		if err = file; file == nil { // listed as a directory, but no longer one
 			err = unix.Unlinkat(at, name, 0)
 		}
 	}
@@ -76,7 +76,7 @@ func removeEntry(at int, name string, kind uint8) (full bool, err error) {
 	return false, err
 }
 
-// empty deletes all below the entry of at that dir names.
+// empty deletes all below dir, which is an entry of the open directory at.
 func (h Host) empty(ctx context.Context, at int, dir string) error {
 	var mount int
 	var err error
@@ -103,15 +103,15 @@ func (h Host) empty(ctx context.Context, at int, dir string) error {
 	return r.run()
 }
 
-// removal empties a directory from its leaves up. An entry that cannot be removed keeps itself and what is above
-// it; the rest goes.
+// removal empties a directory from its leaves up. If an entry cannot be removed, it and the directories above it stay,
+// and the rest goes.
 type removal struct {
 	*descent
 	ctx    context.Context
 	top    string
 	first  error // the first failure
-	skip   bool  // the next entry is one that was just left and could not be emptied
-	lifted bool  // something was moved to the top since the top was read from its beginning
+	skip   bool  // the next entry is the directory just left, which could not be emptied
+	lifted bool  // something was moved to the top since the last reading of the top began
 	moved  int   // how often the way up was lost
 }
 
@@ -140,19 +140,19 @@ func (r *removal) run() error {
 	}
 }
 
-// end is reached when the directory of the position has no more entries; done: it was the top one.
+// end handles the end of a directory; done says that it is the top one.
 func (r *removal) end() (done bool, err error) {
 	switch {
 	case r.depth() > 1:
 		return false, r.up()
-	case r.lifted: // and what was lifted may have been put before the position
+	case r.lifted: // a lifted directory may lie before the position
 		r.lifted = false
 		return false, r.rewind()
 	}
 	return true, nil
 }
 
-// one deletes an entry, or goes into it; it is then met again when all below it is gone.
+// one deletes an entry, or goes into it. A directory comes up again when all below it is gone.
 func (r *removal) one(name string, kind uint8) {
 	full, err := removeEntry(r.fd(), name, kind)
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *removal) one(name string, kind uint8) {
 	err = r.enter(name)
 	switch {
 	case err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
-		return // entered, or changed meanwhile: looked at again
+		return // entered, or changed meanwhile: look again
 	case errors.Is(err, ErrTooDeep):
 		if err = r.lift(name); err == nil {
 			return
@@ -184,7 +184,7 @@ func (r *removal) one(name string, kind uint8) {
 	r.skip = true
 }
 
-// lift moves a directory that is too deep into the top directory, which is read again before it is removed.
+// lift moves a directory that is too deep into the top directory, which is then read again.
 func (r *removal) lift(name string) error {
 	err := unix.Renameat(r.fd(), name, r.levels[0].reader.fd, ".removed-"+rand.Text())
 	if errors.Is(err, unix.ENOENT) {
@@ -194,7 +194,7 @@ func (r *removal) lift(name string) error {
 	return err
 }
 
-// up goes back to the directory above. Where that cannot be found again, it starts at the top.
+// up goes back to the directory above. If that cannot be found again, it starts at the top.
 func (r *removal) up() error {
 	failed := r.here().failed
 	err := r.leave()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a machine whose root is private, a directory becomes a shared mount: what is mounted below it later, and what was before, is
-// seen through a slave of it. The test runs itself again in a mount namespace of its own.
+// On a machine whose root mount is private, MakeShared makes a directory a shared mount: a slave of it sees what is
+// mounted below later, and what was mounted before. The test runs itself again in a mount namespace of its own.
 func TestMakeShared(t *testing.T) {
 	needRoot(t)
 	if dir := os.Getenv("HOSTFS_PRIVATE_DIR"); dir != "" {
@@ -47,7 +47,7 @@ func sharedInPrivateNamespace(t *testing.T, dir string) {
 	if _, err := os.Stat(filepath.Join(root, "before/file")); err != nil {
 		t.Errorf("what was mounted below the directory is hidden: %v", err)
 	}
-	// What a runtime does for HostToContainer.
+	// This is what a runtime does for HostToContainer.
 	container := filepath.Join(dir, "container")
 	must(t, unix.Mount(root, container, "", unix.MS_BIND|unix.MS_REC, ""))
 	must(t, unix.Mount("", container, "", unix.MS_SLAVE|unix.MS_REC, ""))
@@ -58,7 +58,7 @@ func sharedInPrivateNamespace(t *testing.T, dir string) {
 			t.Errorf("a mount does not reach the container: %v", err)
 		}
 	}
-	// A mount point that is private is made shared itself.
+	// A private mount point becomes shared itself.
 	alone := filepath.Join(dir, "alone")
 	must(t, os.Mkdir(alone, 0o755))
 	must(t, h.Mount("tmpfs", alone, "tmpfs", ""))
@@ -68,7 +68,7 @@ func sharedInPrivateNamespace(t *testing.T, dir string) {
 	if infos, err := h.MountPoints(alone); err != nil || len(infos) != 1 {
 		t.Errorf("a mount point is mounted again: %q, %v", infos, err)
 	}
-	// A directory that is mounted on itself goes back to what it was; another mount stays.
+	// A directory that is mounted on itself becomes an ordinary one again; another mount stays.
 	own := filepath.Join(dir, "own")
 	must(t, os.Mkdir(own, 0o755))
 	must(t, os.WriteFile(filepath.Join(own, "file"), nil, 0o644))

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dig makes a chain of directories below dir, each with a file if files, by descriptors: no path is that long. It returns
-// how many bytes it takes on disk, and how many inodes.
+// dig makes a chain of directories below dir, each with a file if files is set. It uses descriptors, because no path is
+// that long. It returns the bytes on disk and the inodes.
 func dig(t *testing.T, dir string, levels int, name string, files bool) (bytes, inodes uint64) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -44,8 +44,8 @@ func dig(t *testing.T, dir string, levels int, name string, files bool) (bytes, 
 	return uint64(levels) * uint64(st.Blocks) * 512, inodes
 }
 
-// child runs the calling test again in a process of its own, whose limits it may change; it reports whether this is that
-// process.
+// child runs the calling test again in a process of its own, whose limits it may change. It reports whether it is in
+// that process.
 func child(t *testing.T) bool {
 	t.Helper()
 	const mark = "WHERRY_TEST_CHILD"
@@ -60,7 +60,7 @@ func child(t *testing.T) bool {
 	return false
 }
 
-// memoryDir is a temporary directory in memory, where there is one: a disk takes a minute for 100,000 directories.
+// memoryDir returns a temporary directory in memory, if possible: a disk takes a minute for 100,000 directories.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "wherry-test-")
@@ -71,7 +71,7 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
-// smallHeap fails the test when the heap of this process has ever been larger than 64 MiB.
+// smallHeap fails the test if the heap of this process was ever larger than 64 MiB.
 func smallHeap(t *testing.T) {
 	t.Helper()
 	var m runtime.MemStats
@@ -82,7 +82,7 @@ func smallHeap(t *testing.T) {
 	}
 }
 
-// A container nests 100,000 directories. With 64 descriptors and a heap of 64 MiB the tree is measured to the byte, and
+// A container nests 100,000 directories. With 64 descriptors and a heap of 64 MiB, the tree is measured exactly and
 // removed.
 func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	t.Parallel()
@@ -115,8 +115,8 @@ func TestDeepTreesNeedFewDescriptorsAndLittleMemory(t *testing.T) {
 	}
 }
 
-// A directory of 100,000 entries, half of them names of one file, is not read as a whole into memory, and no name is
-// remembered.
+// A directory has 100,000 entries, half of them names of one file. It is not read into memory as a whole, and no name
+// is remembered.
 func TestWideTreesNeedLittleMemory(t *testing.T) {
 	t.Parallel()
 	if !child(t) {
@@ -147,7 +147,8 @@ func TestWideTreesNeedLittleMemory(t *testing.T) {
 	smallHeap(t)
 }
 
-// Trees of all shapes go, and are measured as they are, also where walks are kept shallow and lift what is deeper.
+// Trees of all shapes are measured exactly and removed, also if walks are kept shallow and deeper directories are
+// lifted.
 func TestTreesOfManyShapes(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -194,7 +195,7 @@ func TestTreesOfManyShapes(t *testing.T) {
 	})
 }
 
-// What cannot be opened is no empty directory.
+// A directory that cannot be opened does not count as empty.
 func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	t.Parallel()
 	if !child(t) {
@@ -213,7 +214,7 @@ func TestNoDescriptorLeftIsAnError(t *testing.T) {
 		must(t, err)
 		held = append(held, fd)
 	}
-	for range 4 { // enough to begin, and too few to come to the end
+	for range 4 { // enough to begin, but too few to finish
 		must(t, unix.Close(held[len(held)-1]))
 		held = held[:len(held)-1]
 	}
@@ -229,7 +230,7 @@ func TestNoDescriptorLeftIsAnError(t *testing.T) {
 	must(t, h.RemoveTree(t.Context(), dir))
 }
 
-// One mount in a wide and deep tree keeps itself and the directories above it, and nothing else; it is not measured.
+// One mount in a wide and deep tree stays with the directories above it, and nothing else stays. It is not measured.
 func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -263,8 +264,8 @@ func TestOnlyTheMountAndTheWayToItStay(t *testing.T) {
 	})
 }
 
-// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts new
-// ones in their place, until stop. What it must not reach lies in precious.
+// attack moves directories of a tree out of it and back, swaps others for links to a directory of the host, and puts
+// new ones in their place, until stop. precious lies outside; nobody may touch it.
 func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -292,8 +293,8 @@ func attack(t *testing.T, tree, aside, precious string) (moves *atomic.Int64, st
 	return moves, func() { cancel(); <-ended }
 }
 
-// While a container moves the directories that are being walked out of the tree, swaps them for links and makes new ones,
-// nothing outside is removed, and nothing outside is counted.
+// While a container moves directories of the tree, swaps them for links and makes new ones, RemoveTree removes nothing
+// outside and DiskUsage counts nothing outside.
 func TestTreesUnderAttack(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {
@@ -329,8 +330,8 @@ func TestTreesUnderAttack(t *testing.T) {
 	})
 }
 
-// A directory in which a walk is, deeper than it keeps directories open, is moved out of the tree: the walk does not follow
-// ".." to where it is now.
+// A walk is in a directory, deeper than it keeps directories open, when that is moved out of the tree: the walk does
+// not follow ".." to the new place.
 func TestTheWayUpIsChecked(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, h Host) {

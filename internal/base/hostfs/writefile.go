@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unfinished is the end of the name of a file that WriteFile or ReplaceFile had not finished when the process ended.
+// Unfinished ends the name of a file that WriteFile or ReplaceFile had not finished when the process ended.
 const Unfinished = ".new"
 
-// WriteFile makes path hold data, with exactly mode, and on disk: after it has returned not even a power cut loses the file.
-// Until then path is what it was. It is for directories that only the agent writes to, and one writer of a path at a time.
+// WriteFile writes data to path, with exactly mode, and to the disk: after it has returned, not even a power cut loses
+// the file. Until then path keeps its old content. It is for directories that only the agent writes to, with one writer
+// of a path at a time.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	if err := replace(path, data, mode, true); err != nil {
 		return err
@@ -22,8 +23,8 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// ReplaceFile is WriteFile without waiting for the disk: a tenth of the time. After a power cut the file may be the old one,
-// or empty, or torn, so it is for what is checked when it is read and can be done without.
+// ReplaceFile is WriteFile without waiting for the disk, in a tenth of the time. After a power cut, the file may be
+// old, empty or torn. Use it for files that are checked when they are read and that the agent can do without.
 func ReplaceFile(path string, data []byte, mode fs.FileMode) error {
 	return replace(path, data, mode, false)
 }
@@ -51,7 +52,7 @@ func replace(path string, data []byte, mode fs.FileMode, sync bool) error {
 	return err
 }
 
-// SyncDir makes the names in a directory last: files made, renamed or removed there.
+// SyncDir makes changes of the names in a directory durable: files made, renamed or removed there.
 func SyncDir(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file is written as a whole or stays as it was, on a disk that is full or becomes read-only too, and nothing else is left.
+// WriteFile writes the whole file or leaves the old one, also on a disk that is full or becomes read-only, and leaves
+// nothing else behind.
 func TestWriteFileIsWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(string, []byte, fs.FileMode) error{"WriteFile": WriteFile, "ReplaceFile": ReplaceFile} {

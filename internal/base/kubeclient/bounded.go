@@ -6,11 +6,11 @@ import (
 	"net/http"
 )
 
-// maxAnswer is how much one answer may hold: client-go reads an answer whole, however long it is. A watch is no answer; what it
-// says at once is bounded by client-go.
+// maxAnswer bounds one answer, because client-go reads an answer into memory as a whole, however long it is. It does
+// not apply to a watch; client-go bounds each event of a watch.
 const maxAnswer = 256 << 20
 
-// bounded is a transport whose answers end in an error where they are too long.
+// bounded is a transport whose answers fail if they are too long.
 type bounded struct{ next http.RoundTripper }
 
 // RoundTrip sends a request.
@@ -27,7 +27,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// WrappedRoundTripper is the transport below, for those who close its connections.
+// WrappedRoundTripper returns the transport below, for callers that close its connections.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
 
 type boundedBody struct {
@@ -35,7 +35,7 @@ type boundedBody struct {
 	left int64
 }
 
-// Read fails where the answer goes on after its bound.
+// Read fails if the answer goes on after its bound.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
 	if b.left -= int64(n); b.left < 0 {

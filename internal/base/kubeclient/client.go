@@ -19,13 +19,14 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Client reaches one API server as one user.
+// Client sends requests to one API server as one user.
 type Client struct {
 	core, authentication, authorization, certificates, coordination, node rest.Interface
 }
 
-// New returns a client of what cfg names. It does no IO. All resources share one limit of requests: cfg.RateLimiter, or one of
-// cfg.QPS and cfg.Burst (0: those of client-go, below 0: none). Without a content type it speaks protobuf and understands JSON.
+// New returns a client for the server and user in cfg. It does no IO. All resources share one rate limit:
+// cfg.RateLimiter, or a limiter with cfg.QPS and cfg.Burst (0: those of client-go; below 0: no limit). Without a
+// content type, the client sends protobuf and accepts JSON, too.
 func New(cfg *rest.Config) (*Client, error) {
 	own := rest.CopyConfig(cfg)
 	if own.UserAgent == "" {
@@ -75,72 +76,72 @@ func group(cfg *rest.Config, version schema.GroupVersion, h *http.Client) (rest.
 	return rest.RESTClientForConfigAndClient(&own, h)
 }
 
-// Nodes are those of the cluster.
+// Nodes returns the nodes of the cluster.
 func (c *Client) Nodes() *Resource[*v1.Node, *v1.NodeList] {
 	return resource[v1.Node, v1.NodeList](c.core, "nodes", "")
 }
 
-// Pods are those of a namespace; "": of all.
+// Pods returns the pods of a namespace; "" means all namespaces.
 func (c *Client) Pods(namespace string) *Resource[*v1.Pod, *v1.PodList] {
 	return resource[v1.Pod, v1.PodList](c.core, "pods", namespace)
 }
 
-// ConfigMaps are those of a namespace.
+// ConfigMaps returns the ConfigMaps of a namespace.
 func (c *Client) ConfigMaps(namespace string) *Resource[*v1.ConfigMap, *v1.ConfigMapList] {
 	return resource[v1.ConfigMap, v1.ConfigMapList](c.core, "configmaps", namespace)
 }
 
-// Secrets are those of a namespace.
+// Secrets returns the Secrets of a namespace.
 func (c *Client) Secrets(namespace string) *Resource[*v1.Secret, *v1.SecretList] {
 	return resource[v1.Secret, v1.SecretList](c.core, "secrets", namespace)
 }
 
-// Services are those of a namespace; "": of all.
+// Services returns the Services of a namespace; "" means all namespaces.
 func (c *Client) Services(namespace string) *Resource[*v1.Service, *v1.ServiceList] {
 	return resource[v1.Service, v1.ServiceList](c.core, "services", namespace)
 }
 
-// Events are those of a namespace.
+// Events returns the Events of a namespace.
 func (c *Client) Events(namespace string) *Resource[*v1.Event, *v1.EventList] {
 	return resource[v1.Event, v1.EventList](c.core, "events", namespace)
 }
 
-// Leases are those of a namespace.
+// Leases returns the Leases of a namespace.
 func (c *Client) Leases(namespace string) *Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
 	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.coordination, "leases", namespace)
 }
 
-// CertificateSigningRequests are those of the cluster.
+// CertificateSigningRequests returns the certificate requests of the cluster.
 func (c *Client) CertificateSigningRequests() *Resource[*certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequestList] {
 	return resource[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](c.certificates, "certificatesigningrequests", "")
 }
 
-// RuntimeClasses are those of the cluster.
+// RuntimeClasses returns the RuntimeClasses of the cluster.
 func (c *Client) RuntimeClasses() *Resource[*nodev1.RuntimeClass, *nodev1.RuntimeClassList] {
 	return resource[nodev1.RuntimeClass, nodev1.RuntimeClassList](c.node, "runtimeclasses", "")
 }
 
-// TokenReviews say whose a bearer token is.
+// TokenReviews asks which user a bearer token belongs to.
 func (c *Client) TokenReviews() *Question[*authenticationv1.TokenReview] {
 	return question[authenticationv1.TokenReview](c.authentication, "tokenreviews")
 }
 
-// SelfSubjectReviews say who this client is.
+// SelfSubjectReviews asks which user this client is.
 func (c *Client) SelfSubjectReviews() *Question[*authenticationv1.SelfSubjectReview] {
 	return question[authenticationv1.SelfSubjectReview](c.authentication, "selfsubjectreviews")
 }
 
-// SubjectAccessReviews say what somebody may do.
+// SubjectAccessReviews asks what a user may do.
 func (c *Client) SubjectAccessReviews() *Question[*authorizationv1.SubjectAccessReview] {
 	return question[authorizationv1.SubjectAccessReview](c.authorization, "subjectaccessreviews")
 }
 
-// ServiceAccounts are those of a namespace.
+// ServiceAccounts returns the service accounts of a namespace.
 func (c *Client) ServiceAccounts(namespace string) *ServiceAccounts {
 	return &ServiceAccounts{c.core, namespace}
 }
 
-// ServiceAccounts are the service accounts of a namespace. A node reads them and asks for tokens.
+// ServiceAccounts requests tokens of the service accounts of a namespace.
 type ServiceAccounts struct {
 	client    rest.Interface
 	namespace string
@@ -153,7 +154,7 @@ func (s *ServiceAccounts) Get(ctx context.Context, name string, opts metav1.GetO
 	return got, err
 }
 
-// CreateToken asks for a token of the service account.
+// CreateToken requests a token of the service account.
 func (s *ServiceAccounts) CreateToken(ctx context.Context, name string, req *authenticationv1.TokenRequest, opts metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
 	got := new(authenticationv1.TokenRequest)
 	err := s.client.Post().Namespace(s.namespace).Resource("serviceaccounts").Name(name).SubResource("token").

@@ -1,12 +1,12 @@
-// Package kubeclient reaches the API server: the resources that a node agent and its hand tools use, and no others.
+// Package kubeclient is a client for the API server. It has only the resources that the node agent and its hand tools
+// use.
 //
-// k8s.io/client-go/kubernetes has a client for every resource of Kubernetes, with all their types, apply configurations and
-// schemas: some ten MiB of text, which the kernel maps in as it is touched, and a scheme that every process fills at its
-// start. Here are the seven groups that an agent speaks, over the same k8s.io/client-go/rest; internal/proof/archtest keeps the
-// other package out.
+// k8s.io/client-go/kubernetes has a client for every resource of Kubernetes, with all types, apply configurations and
+// schemas: some ten MiB of code, and a scheme that every process fills at its start. This package has the seven groups
+// that an agent uses, on top of k8s.io/client-go/rest. internal/proof/archtest keeps the other package out.
 //
-// The methods of a Resource have the signatures of the field's typed clients, so that either fits the narrow interfaces
-// of those who call: each package says for itself which methods it needs. Follow keeps something up to date
-// by a list and a watch. Everything may be called concurrently. Errors are
-// those of the API (k8s.io/apimachinery/pkg/api/errors) or of the connection, as they are.
+// The methods of a Resource have the signatures of client-go's typed clients, so that both fit the narrow interfaces of
+// the callers: each package declares the methods that it needs. Follow keeps objects up to date by a list and a watch.
+// Everything may be called concurrently. Errors are the unchanged errors of the API
+// (k8s.io/apimachinery/pkg/api/errors) or of the connection.
 package kubeclient

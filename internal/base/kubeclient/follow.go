@@ -13,36 +13,36 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Followed is what Follow keeps up to date. Its methods are called from one goroutine.
+// Followed is the set of objects that Follow keeps up to date. One goroutine calls its methods.
 type Followed interface {
-	// List reads all there is; Watch continues from a resource version. Both add their own selectors to opts. A List that sets a
-	// Limit is asked again for the next page, until there is none.
+	// List reads all objects, and Watch continues from a resource version. Both add their own selectors to opts. If
+	// List sets a Limit, Follow calls it again for the next page until there is none.
 	List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	// Replace and Apply take in what was read; they return true when there is nothing more to follow.
+	// Replace and Apply store what was read. They return true if there is nothing more to follow.
 	Replace(items []runtime.Object) (done bool)
 	Apply(event watch.EventType, obj runtime.Object) (done bool)
-	// Failed hears of a list or watch that failed, before it is tried again.
+	// Failed is called when a list or watch has failed, before the next try.
 	Failed(err error)
 }
 
 const (
-	// The first wait between tries is short: a node may read an object only when the API server's authorizer has seen the pod,
-	// and that is often some milliseconds after the node has.
+	// The first wait between tries is short: a node may read an object only after the API server's authorizer has seen
+	// the pod, which is often some milliseconds later than the node.
 	retryMin = 10 * time.Millisecond
-	// A watch that ends sooner is not healthy, and the next one waits.
+	// After a watch that ends sooner, the next one waits.
 	watchMin = time.Second
-	// The server ends a watch after this long, and up to twice of it; then it is begun again, without a list.
+	// The server ends a watch after this time, or up to twice of it. The next watch continues without a list.
 	watchTimeout = 5 * time.Minute
 	// PageSize is the Limit for lists that can be long; maxPages of them are more than any cluster has.
 	PageSize = 500
 	maxPages = 2000
-	// A page that takes longer does not come.
+	// listTimeout bounds the time for one page.
 	listTimeout = 2 * time.Minute
 )
 
-// Follow lists and watches until ctx ends or there is nothing more to follow. What fails is tried again, each time after twice
-// the wait, up to longest (and by chance half as long again). It costs one goroutine and at most one open request.
+// Follow lists and watches until ctx ends or there is nothing more to follow. After a failure it tries again, each time
+// after twice the wait, up to longest (plus a random half). It costs one goroutine and at most one open request.
 func Follow(ctx context.Context, f Followed, longest time.Duration) {
 	wait := time.Duration(0)
 	version := ""
@@ -57,7 +57,7 @@ func Follow(ctx context.Context, f Followed, longest time.Duration) {
 			f.Failed(err)
 		}
 		switch {
-		case tooOld: // the server answers, so that the list need not wait
+		case tooOld: // the server answers, so the list need not wait
 			wait = 0
 		case lived < watchMin:
 			wait = min(max(2*wait, retryMin), longest)
@@ -69,8 +69,8 @@ func Follow(ctx context.Context, f Followed, longest time.Duration) {
 	}
 }
 
-// followOnce lists, when version is empty, and watches until the watch ends. Lived is how long the watch did; next is the version
-// to go on from; empty: list again.
+// followOnce lists, if version is empty, and watches until the watch ends. lived is how long the watch lasted. next is
+// the version to continue from; empty: list again.
 func followOnce(ctx context.Context, f Followed, version string) (done bool, lived time.Duration, next string, err error) {
 	if version == "" {
 		var items []runtime.Object
@@ -92,7 +92,7 @@ func followOnce(ctx context.Context, f Followed, version string) (done bool, liv
 	return done, time.Since(began), next, err
 }
 
-// listAll reads all pages of a list, and the version that they are of.
+// listAll reads all pages of a list, and returns the version of the list.
 func listAll(ctx context.Context, f Followed) (items []runtime.Object, version string, err error) {
 	var opts metav1.ListOptions
 	for range maxPages {
@@ -118,8 +118,8 @@ func listAll(ctx context.Context, f Followed) (items []runtime.Object, version s
 	return nil, "", fmt.Errorf("read list: more than %d pages", maxPages)
 }
 
-// afterError is where to go on after a watch could not be had: from the start when the version is too old, or newer than all that
-// the server has, as it is after the cluster was restored from a backup.
+// afterError returns the version to continue from after a watch failed. It is empty (list again) if the version is too
+// old, or newer than the server's newest, as after the cluster was restored from a backup.
 func afterError(version string, err error) string {
 	switch {
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
@@ -129,7 +129,7 @@ func afterError(version string, err error) string {
 	return version
 }
 
-// drain takes in what a watch says until it ends.
+// drain handles the events of a watch until it ends.
 func drain(ctx context.Context, w watch.Interface, f Followed, version string) (done bool, next string, err error) {
 	for {
 		var event watch.Event
@@ -158,8 +158,8 @@ func drain(ctx context.Context, w watch.Interface, f Followed, version string) (
 	}
 }
 
-// Pause waits before a request is tried again, for d and by chance up to half as long again, so that those who were refused
-// together do not come back together; false when ctx ended first.
+// Pause waits before a request is tried again, for d and a random time of up to half of d, so that clients that were
+// refused together do not come back together. It returns false if ctx ended.
 func Pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

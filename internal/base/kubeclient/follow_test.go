@@ -26,7 +26,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// mirror follows the Services of a cluster, as Follow tells of them.
+// mirror is a Followed that keeps the Services of a cluster.
 type mirror struct {
 	api *kubeclient.Resource[*v1.Service, *v1.ServiceList]
 
@@ -73,7 +73,7 @@ func (m *mirror) Failed(error) {
 	m.failures++
 }
 
-// takeLists returns when it listed since the last call.
+// takeLists returns the times of the lists since the last call.
 func (m *mirror) takeLists() []time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,8 @@ func (m *mirror) takeLists() []time.Time {
 	return out
 }
 
-// What is followed stays right through cut watches, an outage and a compacted history, and is listed again only where it must be.
+// A followed set stays correct through cut watches, an outage and a compacted history, and is listed again only if
+// necessary.
 func TestFollowKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +128,7 @@ func TestFollowKeepsUp(t *testing.T) {
 		see("after half an hour", time.Second, false)
 		k.CutWatches()
 		see("after a cut", time.Second, false)
-		for range 10 { // nothing of what is followed, so that only bookmarks tell of newer versions
+		for range 10 { // other objects, so that only bookmarks report newer versions
 			if _, err := c.ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-", Namespace: "default"}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -162,12 +163,12 @@ func TestFollowKeepsUp(t *testing.T) {
 	})
 }
 
-// script is followed, and answers what its test says.
+// script is a Followed with the answers that its test sets.
 type script struct {
 	list  func(opts metav1.ListOptions) (runtime.Object, error)
 	watch func(opts metav1.ListOptions) (watch.Interface, error)
 	log   []string
-	most  int // lines of the log, after which following ends
+	most  int // lines of the log after which Follow ends
 	end   context.CancelFunc
 }
 
@@ -205,8 +206,8 @@ func (s *script) follow(t *testing.T) {
 	kubeclient.Follow(ctx, s, time.Minute)
 }
 
-// A version that the server does not have any more, or, restored from a backup, not yet, is no place to go on from. Other failures
-// cost no list.
+// Follow lists again if the server no longer has a version or, after a restore from a backup, does not have it yet.
+// Other failures cost no list.
 func TestWhereFollowGoesOn(t *testing.T) {
 	t.Parallel()
 	services7 := func(metav1.ListOptions) (runtime.Object, error) { return services("7", "", 1), nil }
@@ -240,7 +241,7 @@ func TestWhereFollowGoesOn(t *testing.T) {
 	}
 }
 
-// A list that comes in pages is taken in whole, and one of endless pages is a failure.
+// A list in pages is read completely, and endless pages are a failure.
 func TestFollowReadsPages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +273,7 @@ func TestFollowReadsPages(t *testing.T) {
 	})
 }
 
-// Failures that take their time do not come one after another: the waits between them grow all the same.
+// The waits between failures grow, even if each failure takes a long time itself.
 func TestFollowBacksOffWhereFailuresTakeTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +293,7 @@ func TestFollowBacksOffWhereFailuresTakeTime(t *testing.T) {
 	})
 }
 
-// An answer without an end is cut; what a watch says is not.
+// An endless answer is cut; a watch is not.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -24,7 +24,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// Each method of a resource does what its name says, against an API server that others wrote the client of too.
+// Each method of a resource works against an API server whose client others wrote.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -80,7 +80,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// What is asked is what client-go's own client of all of Kubernetes asks.
+// The requests are those of client-go's own client.
 func TestSameRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Resource is a kind of object of the API, in one namespace or in none. T is what one is, L a list of them.
+// Resource is a kind of object of the API, in one namespace or in none. T is the type of an object, L that of a list.
 type Resource[T, L runtime.Object] struct {
 	client          rest.Interface
 	name, namespace string
@@ -23,7 +23,7 @@ type Resource[T, L runtime.Object] struct {
 	newList         func() L
 }
 
-// object is a pointer to what the API keeps.
+// object is a pointer to an API type.
 type object[T any] interface {
 	*T
 	runtime.Object
@@ -33,7 +33,7 @@ func resource[T, L any, PT object[T], PL object[L]](client rest.Interface, name,
 	return &Resource[PT, PL]{client, name, namespace, func() PT { return new(T) }, func() PL { return new(L) }}
 }
 
-// to says which objects a request is about.
+// to sets the objects that a request is about.
 func (r *Resource[T, L]) to(req *rest.Request) *rest.Request {
 	return req.NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name)
 }
@@ -50,13 +50,13 @@ func (r *Resource[T, L]) List(ctx context.Context, opts metav1.ListOptions) (L, 
 	return got, r.to(r.client.Get()).VersionedParams(&opts, params{}).Timeout(timeout(opts)).Do(ctx).Into(got)
 }
 
-// Watch follows the objects that opts selects.
+// Watch watches the objects that opts selects.
 func (r *Resource[T, L]) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
 	return r.to(r.client.Get()).VersionedParams(&opts, params{}).Timeout(timeout(opts)).Watch(ctx)
 }
 
-// timeout is for how long the client waits: as long as the server was asked to work.
+// timeout returns how long the client waits: as long as the server is asked to work.
 func timeout(opts metav1.ListOptions) time.Duration {
 	if opts.TimeoutSeconds == nil {
 		return 0
@@ -64,13 +64,13 @@ func timeout(opts metav1.ListOptions) time.Duration {
 	return time.Duration(*opts.TimeoutSeconds) * time.Second
 }
 
-// Create makes an object and returns it as it is kept.
+// Create creates an object and returns it as stored.
 func (r *Resource[T, L]) Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error) {
 	got := r.newOne()
 	return got, r.to(r.client.Post()).VersionedParams(&opts, params{}).Body(obj).Do(ctx).Into(got)
 }
 
-// Update writes a whole object.
+// Update replaces a whole object.
 func (r *Resource[T, L]) Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error) {
 	got := r.newOne()
 	named, ok := any(obj).(metav1.Object)
@@ -80,18 +80,18 @@ func (r *Resource[T, L]) Update(ctx context.Context, obj T, opts metav1.UpdateOp
 	return got, r.to(r.client.Put()).Name(named.GetName()).VersionedParams(&opts, params{}).Body(obj).Do(ctx).Into(got)
 }
 
-// Patch changes an object, or what is of it under a subresource ("status").
+// Patch changes an object, or its subresource ("status").
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (T, error) {
 	got := r.newOne()
 	return got, r.to(r.client.Patch(kind)).Name(name).SubResource(subresources...).VersionedParams(&opts, params{}).Body(body).Do(ctx).Into(got)
 }
 
-// Delete removes an object, or asks for its end.
+// Delete deletes an object; with a grace period, it begins to end.
 func (r *Resource[T, L]) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
 	return r.to(r.client.Delete()).Name(name).Body(&opts).Do(ctx).Error()
 }
 
-// Question is a resource that is not kept: what is created is a question, and what comes back has the answer.
+// Question is a resource that is not stored: the client creates a question, and the answer comes back at once.
 type Question[T runtime.Object] struct {
 	client rest.Interface
 	name   string
@@ -102,13 +102,13 @@ func question[T any, PT object[T]](client rest.Interface, name string) *Question
 	return &Question[PT]{client, name, func() PT { return new(T) }}
 }
 
-// Create asks.
+// Create sends the question and returns it with the answer.
 func (q *Question[T]) Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error) {
 	got := q.newOne()
 	return got, q.client.Post().Resource(q.name).VersionedParams(&opts, params{}).Body(obj).Do(ctx).Into(got)
 }
 
-// params writes options into a URL, by the names that their JSON tags have.
+// params encodes options into a URL, by their JSON names.
 type params struct{}
 
 var _ runtime.ParameterCodec = params{}
@@ -118,7 +118,7 @@ func (params) EncodeParameters(options runtime.Object, _ schema.GroupVersion) (u
 	return queryparams.Convert(options)
 }
 
-// DecodeParameters is what a server does.
+// DecodeParameters fails, because only a server decodes options.
 func (params) DecodeParameters(url.Values, schema.GroupVersion, runtime.Object) error {
 	return errors.New("a client does not read options")
 }

@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// codecs read and write what this package speaks of, JSON and protobuf. They are made when the first client is, and shared by all
-// of the process: the agents of a fleet speak of the same kinds.
+// codecs encode and decode the kinds of this package, in JSON and protobuf. They are made with the first client and
+// shared by all agents of the process.
 var codecs = sync.OnceValue(func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(newScheme()).WithoutConversion()
 })
 
-// newScheme knows the kinds of this package, and what every group has: options, events of a watch, Status.
+// newScheme returns a scheme with the kinds of this package, and with the ones that every group has: options, watch
+// events, Status.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, g := range []struct {

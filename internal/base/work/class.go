@@ -27,7 +27,7 @@ const (
 	Classes
 )
 
-// String is the class's name in metrics and settings.
+// String returns the class's name in metrics and settings.
 func (c Class) String() string {
 	switch c {
 	case Start:
@@ -70,7 +70,7 @@ func ParseShares(by map[string]float64) (Shares, error) {
 	for name, share := range by {
 		c, ok := known[name]
 		if !ok || share < 0 || share > 1e6 {
-			return s, fmt.Errorf("%q: %v: no such class, or no such share", name, share)
+			return s, fmt.Errorf("%q: %v: the class is unknown, or the share is not between 0 and 1e6", name, share)
 		}
 		s[c] = share
 	}

@@ -74,6 +74,6 @@ func (l *limit) ended(p *Pace, took time.Duration, among float64, full bool) {
 	l.now = min(l.most, max(l.least, l.now))
 }
 
-// Pace is how long a command took the last time, and with how many jobs in flight. The caller that repeats the command keeps it.
-// The zero value means: not measured yet.
+// Pace records how long a command took the last time, and with how many jobs in flight. The caller that repeats the
+// command keeps it. The zero value means: not measured yet.
 type Pace struct{ took, among float64 }

@@ -16,7 +16,7 @@ const (
 	longest = 6 * time.Second
 )
 
-// Config is what a Scheduler needs; its zero value is usable.
+// Config configures a Scheduler; its zero value is usable.
 type Config struct {
 	// Processors is the number of processors of the machine, and the lower bound of the limit. Default 2.
 	Processors int
@@ -49,7 +49,7 @@ type Job struct {
 
 	state   state
 	loads   bool // it is in flying
-	waits   bool // of a class that can wait
+	waits   bool // its class can wait
 	began   time.Time
 	charged time.Duration
 	until   time.Time // when it stops counting as load
@@ -79,7 +79,7 @@ func New(cfg Config) *Scheduler {
 	return &Scheduler{limit: newLimit(cfg.Processors, cfg.Most), queue: queue{shares: shares}}
 }
 
-// Begin notes a job that begins at once. Done ends it.
+// Begin records a job that begins at once. Done ends it.
 func (s *Scheduler) Begin(c Class) *Job {
 	j := &Job{s: s, class: c}
 	s.mu.Lock()

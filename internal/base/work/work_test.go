@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// bubble runs f in time of its own.
+// bubble runs f in a synctest bubble.
 func bubble(t *testing.T, cfg Config, f func(t *testing.T, s *Scheduler)) {
 	t.Helper()
 	t.Parallel()
@@ -21,7 +21,7 @@ func bubble(t *testing.T, cfg Config, f func(t *testing.T, s *Scheduler)) {
 	})
 }
 
-// again runs work of a pod again and again until ctx ends, and counts.
+// again runs jobs of a pod one after another until ctx ends, and counts them.
 func again(ctx context.Context, s *Scheduler, c Class, uid types.UID, took time.Duration, count *atomic.Int64) {
 	for ctx.Err() == nil {
 		j, err := s.Wait(ctx, c, uid)
@@ -34,7 +34,7 @@ func again(ctx context.Context, s *Scheduler, c Class, uid types.UID, took time.
 	}
 }
 
-// share lets ten pods of each class compete for a second of four places' time and returns what each class did.
+// share lets ten pods of each class compete for one second on four places. It returns how many jobs each class did.
 func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
@@ -60,7 +60,7 @@ func share(t *testing.T, s *Scheduler, classes ...Class) map[Class]int {
 	return out
 }
 
-// Where there is room nothing waits, whatever its class.
+// While there is room, nothing waits, whatever its class.
 func TestAnIdleMachineDelaysNothing(t *testing.T) {
 	bubble(t, Config{Processors: 4}, func(t *testing.T, s *Scheduler) {
 		for c := range Classes {
@@ -77,7 +77,7 @@ func TestAnIdleMachineDelaysNothing(t *testing.T) {
 	})
 }
 
-// Classes that compete get what their shares say, and one that is alone gets all.
+// Competing classes get their shares, and a class that is alone gets everything.
 func TestShares(t *testing.T) {
 	bubble(t, Config{Processors: 2, Most: 4}, func(t *testing.T, s *Scheduler) {
 		got := share(t, s, First, Periodic, Removal)
@@ -101,7 +101,7 @@ func TestAloneAClassGetsAll(t *testing.T) {
 	})
 }
 
-// A class without a share starves beside one that never ends: the shares are what keeps it from that.
+// A class without a share starves beside one that never stops; shares prevent that.
 func TestWithoutAShare(t *testing.T) {
 	shares := DefaultShares()
 	shares[Removal] = 0
@@ -112,7 +112,7 @@ func TestWithoutAShare(t *testing.T) {
 	})
 }
 
-// Starts and people do not wait, and what can wait makes room for them, but for a part.
+// Starts and commands of people do not wait. Jobs that can wait make room for them, except for a reserved part.
 func TestStartsGoAtOnce(t *testing.T) {
 	bubble(t, Config{Processors: 4, Most: 8}, func(t *testing.T, s *Scheduler) {
 		var starts []*Job
@@ -142,7 +142,7 @@ func TestStartsGoAtOnce(t *testing.T) {
 	})
 }
 
-// What takes long is no load any more, and keeps no place: a runtime that hangs holds up nothing for ever.
+// A job that takes long stops counting as load: a runtime that hangs does not block the others for ever.
 func TestWhatHangsKeepsNoPlace(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 2}, func(t *testing.T, s *Scheduler) {
 		for range 2 {
@@ -159,7 +159,7 @@ func TestWhatHangsKeepsNoPlace(t *testing.T) {
 	})
 }
 
-// Who gives up is not called, and the next one is.
+// A job that was withdrawn is not called, and the next one is.
 func TestWithdraw(t *testing.T) {
 	bubble(t, Config{Processors: 1, Most: 1}, func(t *testing.T, s *Scheduler) {
 		first, _ := s.Enter(Periodic, "a", nil, nil)
@@ -190,8 +190,7 @@ func TestWithdraw(t *testing.T) {
 	})
 }
 
-// limitAfter runs a hundred commands over and over, of which each takes what took says while n are in flight, and returns the
-// limit.
+// limitAfter repeats a hundred commands, each of which takes took(n) while n are in flight, and returns the limit.
 func limitAfter(t *testing.T, s *Scheduler, d time.Duration, took func(n int) time.Duration) int {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -215,8 +214,8 @@ func limitAfter(t *testing.T, s *Scheduler, d time.Duration, took func(n int) ti
 	return limit
 }
 
-// The limit follows what commands take: of those that sleep the machine bears any number, of those that compute as many as it
-// has processors for.
+// The limit follows the durations of commands: the machine bears any number of commands that sleep, and as many that
+// compute as it has processors.
 func TestTheLimitFollowsWhatCommandsTake(t *testing.T) {
 	bubble(t, Config{Processors: 2}, func(t *testing.T, s *Scheduler) {
 		if got := limitAfter(t, s, time.Minute, func(int) time.Duration { return 900 * time.Millisecond }); got < 60 {

@@ -42,14 +42,14 @@ func (v *validator) container(c *v1.Container, at *field.Path) {
 	}
 }
 
-// initContainer: what runs once and ends is not probed and has no hooks.
+// initContainer refuses probes and hooks for an init container that runs once and ends.
 func (v *validator) initContainer(c *v1.Container, at *field.Path) {
 	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 		return
 	}
 	none := func(set bool, name string) {
 		if set {
-			v.add(field.Forbidden(at.Child(name), "an init container has none; with restartPolicy Always it may"))
+			v.add(field.Forbidden(at.Child(name), "only an init container with restartPolicy Always may have it; remove it"))
 		}
 	}
 	none(c.LivenessProbe != nil, "livenessProbe")
@@ -84,7 +84,7 @@ func (v *validator) port(at *field.Path, n int32, orNone bool) {
 	}
 }
 
-// hostPorts: no two containers of a pod can have one port of the node.
+// hostPorts checks that no two containers of a pod use the same port of the node.
 func (v *validator) hostPorts(s *v1.PodSpec, at *field.Path) {
 	taken := map[string]bool{}
 	for i := range s.Containers {
@@ -106,7 +106,7 @@ func (v *validator) env(c *v1.Container, at *field.Path) {
 	for i, e := range c.Env {
 		here := at.Child("env").Index(i)
 		if e.Name == "" || strings.ContainsAny(e.Name, "=\x00") {
-			v.bad(here.Child("name"), e.Name, "a variable has a name, without '='")
+			v.bad(here.Child("name"), e.Name, "a variable needs a name without '='")
 		}
 		if e.ValueFrom == nil {
 			continue
@@ -188,7 +188,7 @@ func (v *validator) probe(p *v1.Probe, at *field.Path) {
 	}
 }
 
-// oneSuccess: "must be 1 for liveness and startup".
+// oneSuccess checks that successThreshold is 1: "must be 1 for liveness and startup".
 func (v *validator) oneSuccess(p *v1.Probe, at *field.Path) {
 	if p != nil && p.SuccessThreshold != 1 {
 		v.bad(at.Child("successThreshold"), p.SuccessThreshold, "must be 1")
@@ -231,7 +231,7 @@ func (v *validator) handlerPort(p intstr.IntOrString, at *field.Path) {
 	}
 }
 
-// namespaces: what cannot be shared with the node and kept from it at once.
+// namespaces refuses namespaces that the pod both shares with the node and has for itself.
 func (v *validator) namespaces(s *v1.PodSpec, at *field.Path) {
 	share := s.ShareProcessNamespace
 	if share != nil && *share && s.HostPID {
@@ -274,14 +274,14 @@ func validateSecret(s *v1.Secret) field.ErrorList {
 	return v.errs
 }
 
-// dataKey: keys become file names.
+// dataKey checks a key, because keys become file names.
 func (v *validator) dataKey(at *field.Path, k string) {
 	for _, why := range validation.IsConfigMapKey(k) {
 		v.bad(at.Key(k), k, why)
 	}
 }
 
-// kindsOf are the JSON names of the volume kinds that are set.
+// kindsOf returns the JSON names of the volume kinds that are set.
 func kindsOf(vol *v1.Volume) []string {
 	var out []string
 	src := reflect.ValueOf(vol.VolumeSource)

@@ -20,23 +20,24 @@ import (
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
-// MaxBytes is how many bytes one manifest may have, as kubelets have it.
+// MaxBytes is the size limit of one manifest, as in upstream's kubelet.
 const MaxBytes = 10 << 20
 
-// Manifest is what one file, answer or request holds. What is wrong in it is in Errors; the documents and list items
-// that are right are there all the same.
+// Manifest is the content of one file, answer or request. Errors lists what is wrong in it; the documents and list
+// items without errors are still there.
 type Manifest struct {
-	// Pods have defaults applied and were validated. Their annotation pod.AnnotationHash is a hash of what was written:
-	// comments and layout do not count, and no version of the agent changes it. Static makes them pods of a node.
+	// Pods have their defaults and are validated. Their annotation pod.AnnotationHash is a hash of what was written:
+	// comments and layout do not count, and all versions of the agent compute the same hash. Static makes them pods of
+	// a node.
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
 	Errors     []*Error
-	// Notes are what was left out of objects that are right: an API server had added it.
+	// Notes lists what was left out of correct objects because an API server had added it.
 	Notes []*Error
 }
 
-// Err is all that is wrong, or nil.
+// Err joins all errors; nil if there is none.
 func (m *Manifest) Err() error {
 	errs := make([]error, len(m.Errors))
 	for i, e := range m.Errors {
@@ -45,14 +46,14 @@ func (m *Manifest) Err() error {
 	return errors.Join(errs...)
 }
 
-// Error is one thing that is wrong in a manifest.
+// Error is one error in a manifest.
 type Error struct {
 	Manifest string // file or URL
 	Line     int    // 1 is the first of the manifest; 0: not known
 	Document int    // 1 is the first
-	Object   string // "Pod default/web", as far as it is known
-	Field    string // "spec.containers[0].image"; "" where the whole document is meant
-	Detail   string // what is wrong, and the way out
+	Object   string // "Pod default/web", or the part of it that is known
+	Field    string // "spec.containers[0].image"; "" for the whole document
+	Detail   string // what is wrong, and what to do
 }
 
 // Error reads "web.yaml:12: document 2, Pod default/web: spec.containers[0].imagee: unknown field ...".
@@ -77,8 +78,8 @@ func (e *Error) Error() string {
 }
 
 // Decode reads a manifest: YAML or JSON, one document or many, each a v1 Pod, PodList, List, ConfigMap or Secret. It is
-// strict: a field that does not exist, that is there twice or has a value of the wrong kind is an error of that
-// document, or of that item of a list. It never panics and does no IO. name is what errors call the manifest.
+// strict: an unknown or duplicate field, or a value of the wrong type, is an error of that document or list item. It
+// never panics and does no IO. Errors call the manifest by name.
 func Decode(name string, data []byte) *Manifest {
 	d := &decoder{name: name, types: strict.Types{}, out: &Manifest{}}
 	if len(data) > MaxBytes {
@@ -99,8 +100,8 @@ type document struct {
 	before int
 }
 
-// split cuts a stream at its document markers, which stand at the beginning of a line. Documents of nothing but comments
-// and directives are left out.
+// split cuts a stream at its document markers, which stand at the beginning of a line. It leaves out documents that
+// contain only comments and directives.
 func split(data []byte) []document {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	var out []document
@@ -124,7 +125,7 @@ func split(data []byte) []document {
 		if marker || bytes.Equal(t, []byte("...")) {
 			flush()
 			cur, empty = document{before: line - 1}, true
-			text = append([]byte("   "), text[3:]...) // what follows a marker belongs to the document
+			text = append([]byte("   "), text[3:]...) // text after a marker belongs to the document
 			t = bytes.TrimRight(text, " \t\r\n")
 		}
 		if empty && bytes.HasPrefix(t, []byte("%")) {
@@ -186,7 +187,7 @@ func (d *decoder) document(doc document) {
 	d.object(v, nil)
 }
 
-// jsonValues reads a document as JSON. It reports false, and has done nothing, where that is not JSON.
+// jsonValues reads a document as JSON. If the document is not JSON, it returns false and has changed nothing.
 func (d *decoder) jsonValues(doc document) bool {
 	dec := json.NewDecoder(bytes.NewReader(doc.text))
 	type value struct {
@@ -222,7 +223,7 @@ func (d *decoder) jsonValues(doc document) bool {
 	return true
 }
 
-// generic keeps numbers as they were written.
+// generic decodes JSON and keeps numbers as they were written.
 func generic(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -231,7 +232,7 @@ func generic(text []byte) (any, error) {
 	return v, err
 }
 
-// yamlLine finds the line that a parser's error speaks of.
+// yamlLine finds the line number in a parser's error.
 const yamlLine = `line (\d+): `
 
 func (d *decoder) syntax(err error) {
@@ -245,13 +246,13 @@ func (d *decoder) syntax(err error) {
 	d.fail(line, "", "", "not YAML or JSON: "+text+"; the document is left out")
 }
 
-// maxExpansion is how many times its own text a document may have once its aliases are replaced by what they name.
+// maxExpansion limits the size of a document with its aliases expanded, as a multiple of its text.
 const maxExpansion = 10
 
-// expands reports a document that has more than limit bytes without its aliases. It measures the tree before anything
-// copies it: a few thousand aliases of one long text would fill the memory.
+// expands reports whether a document with its aliases expanded has more than limit bytes. It measures the tree before
+// anything copies it, because a few thousand aliases of one long text would fill the memory.
 func (d *decoder) expands(tree *yamlv3.Node, limit int) bool {
-	const open = -1 // its size is being computed: an alias that leads here has no end
+	const open = -1 // its size is being computed: an alias that leads here is endless
 	sizes := map[*yamlv3.Node]int{}
 	var size func(n *yamlv3.Node) int
 	size = func(n *yamlv3.Node) int {
@@ -285,7 +286,7 @@ func (d *decoder) expands(tree *yamlv3.Node, limit int) bool {
 	return true
 }
 
-// duplicates reports keys that one mapping has twice.
+// duplicates reports whether a mapping has the same key twice.
 func (d *decoder) duplicates(tree *yamlv3.Node) bool {
 	found := false
 	var walk func(n *yamlv3.Node, at string)
@@ -326,7 +327,7 @@ func (d *decoder) object(v any, at *field.Path) {
 	d.kind(m, at, "")
 }
 
-// kind reads m as what it says that it is; fallback stands for items that say nothing.
+// kind reads m as the kind that it names. fallback is the kind of a list's items that name none.
 func (d *decoder) kind(m map[string]any, at *field.Path, fallback string) {
 	version, _ := m["apiVersion"].(string)
 	kind, _ := m["kind"].(string)
@@ -405,7 +406,7 @@ func (d *decoder) list(m map[string]any, at *field.Path, itemKind string) {
 	}
 }
 
-// pod completes and judges one pod.
+// pod completes and validates one pod.
 func (d *decoder) pod(p *v1.Pod, written map[string]any, object string, at *field.Path) {
 	ownFields(p)
 	SetDefaults(p)
@@ -419,17 +420,17 @@ func (d *decoder) pod(p *v1.Pod, written map[string]any, object string, at *fiel
 	d.out.Pods = append(d.out.Pods, p)
 }
 
-// contentHash is of what was written, in an order that does not depend on the writer.
+// contentHash returns a hash of what was written; the order of keys does not count.
 func contentHash(v any) string {
 	text, err := json.Marshal(v)
-	if err != nil { // a value that was read can be written
+	if err != nil { // never: the value was decoded from JSON
 		return ""
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// into reads m into the API type that obj points to, or says all that is in the way.
+// into reads m into the API type that obj points to, or reports all errors that prevent it.
 func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string, ok bool) {
 	object = nameOf(m)
 	if problems := d.types.Check(m, obj); len(problems) > 0 {
@@ -449,7 +450,7 @@ func (d *decoder) into(m map[string]any, obj any, at *field.Path) (object string
 	return object, true
 }
 
-// valid says what a validation found.
+// valid reports the errors of a validation.
 func (d *decoder) valid(errs field.ErrorList, object string, at *field.Path) bool {
 	for _, e := range errs {
 		where := under(at, e.Field)
@@ -458,7 +459,7 @@ func (d *decoder) valid(errs field.ErrorList, object string, at *field.Path) boo
 	return len(errs) == 0
 }
 
-// nameOf is how a person would call an object.
+// nameOf returns the kind and name of an object as people write them.
 func nameOf(m map[string]any) string {
 	kind, _ := m["kind"].(string)
 	meta, _ := m["metadata"].(map[string]any)

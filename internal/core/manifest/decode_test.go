@@ -45,7 +45,7 @@ func errorsOf(m *Manifest) []string {
 	return out
 }
 
-// What is right comes through, whatever stands beside it.
+// Correct objects are read, whatever else is in the manifest.
 func TestDecodeShapes(t *testing.T) {
 	t.Parallel()
 	as := func(s string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(s) }
@@ -109,7 +109,8 @@ items:
 	}
 }
 
-// A mirror pod must not lend a node's identity to resource claims that were not allocated to it, so that a static pod has none.
+// A mirror pod must not lend the node's identity to resource claims that were not allocated to it, so a static pod has
+// none.
 func TestCVE20254563StaticPodHasNoResourceClaims(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{
@@ -126,7 +127,7 @@ func TestCVE20254563StaticPodHasNoResourceClaims(t *testing.T) {
 	}
 }
 
-// Each is one line put into a good pod; the error names the field, the line and the way out.
+// Each case adds one line to a good pod; the error names the field, the line and what to do.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ spec, container, want string }{
@@ -199,7 +200,7 @@ func TestDecodeRefusesNames(t *testing.T) {
 	}
 }
 
-// The node sees the pod as it would if it came from the API.
+// A decoded pod is equal to one that comes from the API.
 func TestDecodeDefaults(t *testing.T) {
 	t.Parallel()
 	m := Decode("f", []byte(`apiVersion: v1
@@ -277,7 +278,7 @@ func TestStaticIdentity(t *testing.T) {
 	if !pod.IsStatic(p) || !pod.RefOf(p).Plausible() {
 		t.Errorf("not a static pod: %v", p.ObjectMeta)
 	}
-	// Pinned: a UID that changed with a version of the agent would restart every static pod at its upgrade.
+	// This UID must stay: if a version of the agent changed it, every static pod would restart at the upgrade.
 	if p.UID != "1ac6043a26b1f0c7ff88e12cef786044" {
 		t.Errorf("UID %s", p.UID)
 	}
@@ -301,7 +302,7 @@ func TestStaticIdentity(t *testing.T) {
 	}
 }
 
-// Aliases of one long text make gigabytes of a small manifest: it is refused before anything copies it.
+// Aliases of one long text can make gigabytes of a small manifest: it is refused before anything copies it.
 func TestAliasesExpandTenTimesAtMost(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 20_000)

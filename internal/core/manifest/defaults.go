@@ -10,7 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// ownFields drops what only an API server writes, so that what `kubectl get -o yaml` prints can be a manifest.
+// ownFields drops the fields that only an API server sets, so that the output of `kubectl get -o yaml` can be a
+// manifest.
 func ownFields(p *v1.Pod) {
 	p.ObjectMeta = metav1.ObjectMeta{
 		Name: p.Name, Namespace: namespaceOf(p.Namespace), UID: p.UID, Labels: p.Labels, Annotations: p.Annotations,
@@ -18,7 +19,7 @@ func ownFields(p *v1.Pod) {
 	p.Status = v1.PodStatus{}
 }
 
-// SetDefaults fills in what the API server would have filled in before a node saw the pod. It does not change what is set.
+// SetDefaults sets the defaults that the API server would have set. It changes no field that is set.
 func SetDefaults(p *v1.Pod) {
 	s := &p.Spec
 	orElse(&s.DNSPolicy, v1.DNSClusterFirst)
@@ -93,8 +94,8 @@ func defaultHTTP(h *v1.HTTPGetAction) {
 	}
 }
 
-// defaultPodResources: a request of the pod that is not set is what its containers ask for, and where they ask for
-// nothing the pod's limit.
+// defaultPodResources sets the requests of a pod-level resources field. A missing request becomes the sum of the
+// containers' requests or, if they have none, the pod's limit.
 func defaultPodResources(p *v1.Pod) {
 	r := p.Spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
@@ -150,7 +151,7 @@ func defaultFieldRefs(items []v1.DownwardAPIVolumeFile) {
 	}
 }
 
-// defaultSecret has stringData go where it is looked for: "values in stringData overwrite those in data".
+// defaultSecret moves stringData to data: "values in stringData overwrite those in data".
 func defaultSecret(s *v1.Secret) {
 	orElse(&s.Type, v1.SecretTypeOpaque)
 	for k, v := range s.StringData {

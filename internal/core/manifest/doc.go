@@ -1,7 +1,7 @@
-// Package manifest is the language in which people write pods for this node: YAML or JSON, one object or many.
+// Package manifest reads the manifests that people write for this node: YAML or JSON, one object or many.
 //
-// Decode reads a text strictly, completes its pods as the API server would, and names what is wrong by file, line and field.
+// Decode reads a text strictly, completes its pods as the API server would, and reports errors by file, line and field.
 // Origin.Static gives a pod of a manifest the identity of a static pod.
 //
-// Contract: functions of their arguments. A text may come from anybody: its size, depth and aliases are bounded.
+// Contract: pure functions. Anybody may have written a text: its size, depth and aliases are bounded.
 package manifest

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
 
-// under is a path, written relative to at, from the document's root.
+// under returns the path rel, which is relative to at, as a path from the document's root.
 func under(at *field.Path, rel string) *field.Path {
 	base := strict.PathText(at)
 	if rel == "" {
@@ -24,7 +24,7 @@ func under(at *field.Path, rel string) *field.Path {
 	return field.NewPath(base + "." + rel)
 }
 
-// line is where a field of the present document stands: its own line, or that of the nearest parent that has one.
+// line returns the line of a field in the present document, or the line of the nearest parent that has one.
 func (d *decoder) line(at *field.Path) int {
 	if d.tree == nil || len(d.tree.Content) == 0 {
 		return 0

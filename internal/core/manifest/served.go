@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A pod as "kubectl get pod -o yaml" prints it has what the API server and others wrote into it. Its node, or no node at
-// all, has no use for that: it is left out, so that what somebody wrote runs here too.
+// The output of "kubectl get pod -o yaml" contains fields that the API server and controllers added. This node, which
+// may have no API server, leaves them out, so that the pod that somebody wrote also runs here.
 
-// tokenVolume is how the names of the volumes begin that "the service account admission controller" adds.
+// tokenVolume is the prefix of the names of volumes that "the service account admission controller" adds.
 const tokenVolume = "kube-api-access-"
 
-// unserve takes out of an object what no person writes: "metadata ... populated by the system, read-only". The UID is one
-// of it: this is another pod. An object that was never in an API server stays as it is.
+// unserve removes the fields of an object that no person writes: "metadata ... populated by the system, read-only". It
+// removes the UID, because this is another pod. It changes no object that was never in an API server.
 func unserve(m map[string]any) (was bool) {
 	meta, _ := m["metadata"].(map[string]any)
 	uid, _ := meta["uid"].(string)
@@ -33,9 +33,9 @@ func unserve(m map[string]any) (was bool) {
 	return true
 }
 
-// leaveOut takes out of a pod what was added to it in a cluster and cannot be had here, and says what that is: the default
-// service account with the volume of its token, and the containers that somebody debugged it with. What a person asked for is
-// not left out: that is refused later.
+// leaveOut removes from a pod what a cluster added to it and this node cannot supply, and returns a note for each: the
+// default service account with the volume of its token, and ephemeral containers. It does not remove what a person
+// wrote: validation refuses that later.
 func leaveOut(p *v1.Pod, served bool) (notes []string) {
 	s := &p.Spec
 	isToken := func(v v1.Volume) bool {
@@ -64,11 +64,11 @@ func leaveOut(p *v1.Pod, served bool) (notes []string) {
 	case token:
 		notes = append(notes, "the service account's token (volume "+tokenVolume+"...) is left out: tokens come from the API server")
 	case account:
-		notes = append(notes, "service account default is left out: a pod of a node has none")
+		notes = append(notes, "service account default is left out: a pod from a manifest has none")
 	}
 	if n := len(s.EphemeralContainers); served && n > 0 {
 		s.EphemeralContainers = nil
-		notes = append(notes, fmt.Sprintf("%d ephemeral containers are left out: they are added to a pod that runs", n))
+		notes = append(notes, fmt.Sprintf("%d ephemeral containers are left out: they can only be added to a running pod", n))
 	}
 	return notes
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// "kubectl get pod -o yaml | wherry run -": what the cluster has added to a pod is left out, and that is said.
+// "kubectl get pod -o yaml | wherry run -" works: what the cluster has added to a pod is left out, with a note.
 func TestDecodeWhatKubectlPrints(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/kubectl-get.yaml")
@@ -45,12 +45,12 @@ func TestDecodeWhatKubectlPrints(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{
 		"stdin:1: document 1, Pod default/web-7d4b8c6f9-x2v5k: the service account's token (volume kube-api-access-...) is left out: tokens come from the API server",
-		"stdin:1: document 1, Pod default/web-7d4b8c6f9-x2v5k: 1 ephemeral containers are left out: they are added to a pod that runs",
+		"stdin:1: document 1, Pod default/web-7d4b8c6f9-x2v5k: 1 ephemeral containers are left out: they can only be added to a running pod",
 	}, notes); d != "" {
 		t.Errorf("notes (-want +got):\n%s", d)
 	}
 
-	// Printed again later it is the same pod: nothing that the cluster keeps changing counts.
+	// Printed later, it is the same pod: fields that the cluster keeps changing do not count.
 	later := strings.NewReplacer(`"48213"`, `"50000"`, "restartCount: 0", "restartCount: 3", "nodeName: worker-3", "nodeName: worker-4").Replace(string(text))
 	if again := Decode("stdin", []byte(later)); len(again.Pods) != 1 || again.Pods[0].Annotations[pod.AnnotationHash] != p.Annotations[pod.AnnotationHash] {
 		t.Errorf("printed again it is another pod: %v", again.Err())
@@ -60,7 +60,7 @@ func TestDecodeWhatKubectlPrints(t *testing.T) {
 	}
 }
 
-// What a person asks for is not left out without a word: it is refused, with the way out.
+// A field that a person wrote is not left out silently: it is refused, with what to do.
 func TestDecodeRefusesTokensThatAreAskedFor(t *testing.T) {
 	t.Parallel()
 	printed, err := os.ReadFile("testdata/kubectl-get.yaml")
@@ -77,7 +77,7 @@ func TestDecodeRefusesTokensThatAreAskedFor(t *testing.T) {
 			t.Errorf("%s: %d pods, %v, wanted one with %q", name, len(m.Pods), m.Err(), c.want)
 		}
 	}
-	// A pod that was never in an API server keeps what it says of itself.
+	// A pod that was never in an API server keeps its own UID.
 	own := Decode("f", []byte(strings.Replace(web, "name: web\nspec", "name: web\n  uid: my-own\nspec", 1)))
 	if len(own.Pods) != 1 || own.Pods[0].UID != "my-own" || len(own.Notes) != 0 {
 		t.Errorf("%v, notes %v", own.Err(), own.Notes)

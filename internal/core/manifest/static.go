@@ -13,24 +13,24 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The class of a static pod that names none, and its value.
+// The priority class of a static pod that names none, and its value.
 const (
 	nodeCritical      = "system-node-critical"
 	nodeCriticalValue = 2000001000
 	clusterCritical   = "system-cluster-critical"
 )
 
-// Origin says where a manifest's pods come from.
+// Origin says where the pods of a manifest come from.
 type Origin struct {
 	Source   pod.Source
-	Name     string // of the file, URL or connection; a pod of another name is another pod
+	Name     string // of the file or URL; the same manifest under another name makes another pod
 	NodeName string
 	Seen     time.Time
 }
 
-// Static makes a decoded pod one of this node's own: "the kubelet appends the node's name to the static pod's", its UID
-// follows from what was written, where, and on which node, so that an agent that restarts finds it again and an edited
-// manifest is a new pod. It changes and returns p.
+// Static makes a decoded pod a static pod of this node: "the kubelet appends the node's name to the static pod's". Its
+// UID is computed from the manifest, its origin and the node, so that an agent that restarts finds the pod again, and
+// an edited manifest makes a new pod. Static changes and returns p.
 func (o Origin) Static(p *v1.Pod) *v1.Pod {
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
@@ -53,7 +53,7 @@ func (o Origin) Static(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// tolerateAll: no taint ends a static pod, for nothing could start it elsewhere.
+// tolerateAll makes sure that no taint ends a static pod, because nothing could start it elsewhere.
 func tolerateAll(p *v1.Pod) {
 	for _, t := range p.Spec.Tolerations {
 		if t.Operator == v1.TolerationOpExists && t.Key == "" && (t.Effect == "" || t.Effect == v1.TaintEffectNoExecute) && t.TolerationSeconds == nil {
@@ -63,8 +63,8 @@ func tolerateAll(p *v1.Pod) {
 	p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 }
 
-// prioritize gives the pod the number of its class, which is the node's own unless it names one. The values of other
-// classes are known to the API server alone.
+// prioritize sets the priority of the pod's class. A pod without a class gets system-node-critical. Only the API server
+// knows the values of other classes.
 func prioritize(p *v1.Pod) {
 	value := int32(nodeCriticalValue)
 	switch p.Spec.PriorityClassName {

@@ -11,10 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The judgments here are those of the API server that a node relies on: what becomes a path, a name in the runtime or a
-// number that is computed with, and what would fail late or silently. A pod from the API has passed them there.
+// These checks are the part of the API server's validation that a node relies on: for values that become a path, a name
+// in the runtime or a number to compute with, and for mistakes that would fail late or silently. Pods from the API have
+// passed them in the API server.
 
-// validatePod judges a pod with its defaults.
+// validatePod validates a pod that has its defaults.
 func validatePod(p *v1.Pod) field.ErrorList {
 	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
 	v := &validator{volumes: map[string]bool{}, containers: map[string]bool{}}
@@ -88,7 +89,7 @@ func (v *validator) atLeast(at *field.Path, n, least int64) {
 	}
 }
 
-// oneOf: values that are not set are right.
+// oneOf checks a value against the allowed ones. An empty value is allowed.
 func oneOf[T ~string](v *validator, at *field.Path, value T, allowed ...T) {
 	if value != "" && !slices.Contains(allowed, value) {
 		v.add(field.NotSupported(at, value, allowed))
@@ -112,7 +113,7 @@ func (v *validator) metadata(name, namespace string, labels, annotations map[str
 	}
 }
 
-// static refuses what only an API server can give.
+// static refuses fields that only an API server can serve.
 func (v *validator) static(s *v1.PodSpec, at *field.Path) {
 	refuse := func(set bool, at *field.Path, why string) {
 		if set {
@@ -121,7 +122,7 @@ func (v *validator) static(s *v1.PodSpec, at *field.Path) {
 	}
 	refuse(s.ServiceAccountName != "", at.Child("serviceAccountName"), "a pod of a node has no service account: its tokens come from the API server; remove it")
 	refuse(s.DeprecatedServiceAccount != "", at.Child("serviceAccount"), "a pod of a node has no service account: its tokens come from the API server; remove it")
-	refuse(len(s.EphemeralContainers) > 0, at.Child("ephemeralContainers"), "they are added to a pod that runs; make them containers")
+	refuse(len(s.EphemeralContainers) > 0, at.Child("ephemeralContainers"), "they can only be added to a running pod; make them containers")
 	refuse(len(s.ResourceClaims) > 0, at.Child("resourceClaims"), "claims are allocated through the API server; remove them")
 	refuse(len(s.SchedulingGates) > 0, at.Child("schedulingGates"), "the pod is on its node already; remove them")
 	for i := range s.Volumes {
@@ -220,7 +221,7 @@ func (v *validator) mode(at *field.Path, mode *int32) {
 	}
 }
 
-// below: a path inside of a volume.
+// below checks a path inside of a volume.
 func (v *validator) below(at *field.Path, p string) {
 	switch {
 	case p == "":

@@ -1,16 +1,18 @@
-// Package event tells the API server of what happens: "Event is a report of an event somewhere in the cluster. Events have a
+// Package event sends events to the API server: "Event is a report of an event somewhere in the cluster. Events have a
 // limited retention time and triggers and messages may evolve with time" (core/v1).
 //
-// The same event again is counted, not written again: a PATCH of count, lastTimestamp and message. Of one object, more than ten
-// texts of one reason within ten minutes become one event, "(combined from similar events)". Of one object and type, 25 events are
-// written at once, and then one each five minutes. These are the habits of client-go's recorder, which keeps every event whole in
-// three caches, has two goroutines per recorder, and makes its patches with the OpenAPI schemas of Kubernetes.
+// A repeated event is counted by a PATCH of count, lastTimestamp and message, not created again. From the tenth text of
+// one object and reason within ten minutes on, the events become one event, "(combined from similar events)". For one
+// object and type, 25 events are sent at once, and after that one every five minutes. Client-go's recorder does the
+// same, but it keeps every event in three caches, has two goroutines per recorder, and makes its patches with the
+// OpenAPI schemas of Kubernetes.
 //
-// Contract: Record never blocks and may be called concurrently at any time; before Open, after its context has ended, and when the
-// queue is full, events are dropped. Those of one object are sent in their order; one that an API server takes long over holds up
-// a quarter of the others, not all: there are four requests at a time, by goroutines that live as long as there is one to send.
-// What Open returns waits for their end. An event is lost when the API server refuses it, and after twelve tries of two minutes in
-// all when it cannot be reached.
+// Contract: Record never blocks and may be called concurrently at any time. Events are dropped before Open, after its
+// context has ended, and when the queue is full. The events of one object are sent in their order. There are four
+// requests at a time, so a slow request delays a quarter of the other events, not all. The goroutines live only while
+// there are events to send. The function that Open returns waits for their end. An event is lost if the API server
+// refuses it, or if twelve tries, in two minutes, did not reach the server.
 //
-// A node without an API server has a Local in its place: the newest 512 events, in memory, and an endpoint that serves them.
+// A node without an API server uses a Local instead: it keeps the newest 512 events in memory and serves them over
+// HTTP.
 package event

@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// kept is how many events a Local keeps. A pod that starts makes five.
+	// kept is how many events a Local keeps. The start of a pod makes five.
 	kept = 512
-	// longestWait is how long a request for newer events waits for one, at most.
+	// longestWait bounds how long a request for newer events waits.
 	longestWait = time.Minute
 )
 
-// Local is the API of a node without an API server: it keeps the newest events in memory, and serves them. Methods may be called
-// concurrently.
+// Local replaces the events of an API server on a node without one: it keeps the newest events in memory and serves
+// them. Methods may be called concurrently.
 type Local struct {
 	mu     sync.Mutex
-	events []v1.Event // by time of the last occurrence; resourceVersion is its place in the order of all
+	events []v1.Event // by time of the last occurrence; resourceVersion counts all changes
 	seq    int
 	news   chan struct{} // closed with the next event
 }
 
 var _ API = (*Local)(nil)
 
-// NewLocal returns a Local that has no event.
+// NewLocal returns a Local without events.
 func NewLocal() *Local { return &Local{news: make(chan struct{})} }
 
-// Create keeps an event; the one that occurred longest ago goes where there are too many.
+// Create stores an event. If there are too many, it drops the one that occurred longest ago.
 func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) (*v1.Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *Local) Create(_ context.Context, ev *v1.Event, _ metav1.CreateOptions) 
 	return &made, nil
 }
 
-// Patch counts an event: body has the fields that change.
+// Patch counts a repeated event; body has the fields that change.
 func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.Event, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Local) Patch(_ context.Context, name string, _ types.PatchType, body []
 	return &changed, nil
 }
 
-// add puts an event last, and wakes those who wait for one. It is called with the lock held.
+// add stores an event as the newest one, and wakes the requests that wait. The lock is held.
 func (l *Local) add(ev *v1.Event) {
 	l.seq++
 	ev.ResourceVersion = strconv.Itoa(l.seq)
@@ -77,7 +77,8 @@ func (l *Local) add(ev *v1.Event) {
 	l.news = make(chan struct{})
 }
 
-// After returns the events newer than seq, oldest first, the newest seq, and what is closed with the next event.
+// After returns the events newer than seq, oldest first, the newest seq, and a channel that is closed with the next
+// event.
 func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +90,8 @@ func (l *Local) After(seq int) (events []v1.Event, newest int, news <-chan struc
 	return events, l.seq, l.news
 }
 
-// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer: only newer events are
-// given, and with ?wait= (seconds) the first one is waited for.
+// ServeHTTP answers with an EventList, oldest first. ?after= is the resourceVersion of an earlier answer and selects
+// newer events. With ?wait= (seconds) the request waits for the first of them.
 func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var after, wait int
@@ -106,7 +107,7 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	events, seq, news := l.After(after)
-	if after > seq { // of an earlier agent
+	if after > seq { // the version comes from an earlier agent
 		events, seq, news = l.After(0)
 	}
 	if len(events) == 0 && wait > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// local gives f a Recorder whose events stay in a Local.
+// local calls f with a Recorder that sends its events to a Local.
 func local(t *testing.T, f func(l *event.Local, record func(object, message string))) {
 	t.Helper()
 	t.Parallel()
@@ -33,7 +33,7 @@ func local(t *testing.T, f func(l *event.Local, record func(object, message stri
 	})
 }
 
-// ask is one request; the events are "object message count".
+// ask makes one request; it returns the events as "object message count".
 func ask(t *testing.T, l *event.Local, query string) (events []string, version string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -52,7 +52,7 @@ func TestLocalEvents(t *testing.T) {
 	local(t, func(l *event.Local, record func(object, message string)) {
 		record("a", "x")
 		record("b", "x")
-		record("a", "x") // counted, and the newest now
+		record("a", "x") // counted, and now the newest
 		got, version := ask(t, l, "")
 		if d := cmp.Diff([]string{"b x 1", "a x 2"}, got); d != "" || version != "3" {
 			t.Errorf("version %s: %s", version, d)
@@ -60,7 +60,7 @@ func TestLocalEvents(t *testing.T) {
 		if got, version := ask(t, l, "?after=2"); version != "3" || cmp.Diff([]string{"a x 2"}, got) != "" {
 			t.Errorf("after 2: %v, %s", got, version)
 		}
-		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // of an agent before this one
+		if got, _ := ask(t, l, "?after=90"); len(got) != 2 { // a version of an earlier agent
 			t.Errorf("after what is to come: %v", got)
 		}
 		began := time.Now()
@@ -84,14 +84,14 @@ func TestLocalEvents(t *testing.T) {
 	})
 }
 
-// The newest 512 stay, and an event that went is made anew when it occurs again.
+// The newest 512 events stay, and an event that was dropped is created again when it occurs again.
 func TestLocalEventsAreBounded(t *testing.T) {
 	local(t, func(l *event.Local, record func(object, message string)) {
 		record("first", "x")
 		for i := range 511 {
 			record(fmt.Sprint(i), "x")
 		}
-		record("first", "x") // it is in use: another goes
+		record("first", "x") // used again, so another one is dropped
 		record("last", "x")
 		got, _ := ask(t, l, "")
 		if len(got) != 512 || got[0] != "1 x 1" || got[510] != "first x 2" || got[511] != "last x 1" {

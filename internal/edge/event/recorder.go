@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How hard it is tried to send an event, how many may wait, and how many requests there may be at a time.
+// Limits: the tries to send an event and the time between them, the events that may wait, and the requests at a time.
 const (
 	tries   = 12
 	between = 10 * time.Second
@@ -28,23 +28,23 @@ const (
 	lanes   = 4
 )
 
-// API are the events of one namespace. Calls may come concurrently.
+// API writes the events of one namespace. Calls may come concurrently.
 type API interface {
 	Create(ctx context.Context, ev *v1.Event, opts metav1.CreateOptions) (*v1.Event, error)
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Event, error)
 }
 
-// Config is what a Recorder works with.
+// Config configures a Recorder.
 type Config struct {
 	API func(namespace string) API
-	// Source is whom the events are from.
+	// Source is the source that the events name.
 	Source v1.EventSource
-	// Before, when set, is called before an event is sent, and returns soon: others of its lane wait meanwhile.
+	// Before, if set, is called before an event is sent. It must return soon, because other events of its lane wait.
 	Before func(ctx context.Context, ref *v1.ObjectReference, eventType, reason string)
 	// Rate bounds the requests; nil: no bound.
 	Rate *rate.Limiter
-	// Log gets a line for each event that is sent, at -v=2, and a warning for each that the API server refuses and that is lost.
-	// Nil: nothing does.
+	// Log gets a line for each event that is sent, at -v=2, and a warning for each one that the API server refuses or
+	// that is lost; nil: no lines.
 	Log *slog.Logger
 }
 
@@ -57,23 +57,23 @@ type Recorder struct {
 	ctx   context.Context // nil unless it is open
 	seen  *seen
 	lanes [lanes]lane
-	queue int // how many wait, in all lanes
+	queue int // events that wait, in all lanes
 }
 
-// lane is the events of some objects: each object has one, so that its events stay in their order.
+// lane is a queue of events. All events of one object are in the same lane, so that they keep their order.
 type lane struct {
-	queue   []told
+	queue   []recorded
 	sending bool
 }
 
 func laneOf(ref *v1.ObjectReference) int {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, string(ref.UID)+ref.Namespace+ref.Name)
-	return int(h.Sum32() >> 16 % lanes) // FNV mixes its lowest bits little
+	return int(h.Sum32() >> 16 % lanes) // FNV mixes its lowest bits badly
 }
 
-// told is one event as it was recorded.
-type told struct {
+// recorded is one event as it was recorded.
+type recorded struct {
 	ref                        v1.ObjectReference
 	eventType, reason, message string
 	at                         time.Time
@@ -93,7 +93,7 @@ func New(cfg Config) *Recorder {
 	return &Recorder{cfg: cfg, seen: newSeen()}
 }
 
-// Open lets events be sent until ctx ends. The function that it returns waits for the requests under way.
+// Open lets events be sent until ctx ends. join waits for the requests in flight.
 func (r *Recorder) Open(ctx context.Context) (join func()) {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -106,7 +106,7 @@ func (r *Recorder) Open(ctx context.Context) (join func()) {
 	}
 }
 
-// Record takes an event on an object.
+// Record queues an event about an object.
 func (r *Recorder) Record(ref *v1.ObjectReference, eventType, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Recorder) Record(ref *v1.ObjectReference, eventType, reason, message st
 		return
 	}
 	l := &r.lanes[laneOf(ref)]
-	l.queue = append(l.queue, told{*ref, eventType, reason, message, time.Now()})
+	l.queue = append(l.queue, recorded{*ref, eventType, reason, message, time.Now()})
 	r.queue++
 	if !l.sending {
 		l.sending = true
@@ -123,7 +123,7 @@ func (r *Recorder) Record(ref *v1.ObjectReference, eventType, reason, message st
 	}
 }
 
-// send empties a lane.
+// send sends the events of a lane until it is empty.
 func (r *Recorder) send(ctx context.Context, l *lane) {
 	for {
 		t, w, ok := r.next(ctx, l)
@@ -138,28 +138,29 @@ func (r *Recorder) send(ctx context.Context, l *lane) {
 	}
 }
 
-// next takes the next event out of a lane and says how to write it; of a lane that is empty, it ends the sending.
-func (r *Recorder) next(ctx context.Context, l *lane) (t told, w written, ok bool) {
+// next takes the next event out of a lane and says how to write it. If the lane is empty, ok is false and the lane
+// stops sending.
+func (r *Recorder) next(ctx context.Context, l *lane) (t recorded, w written, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(l.queue) == 0 || ctx.Err() != nil {
 		r.queue -= len(l.queue)
 		*l = lane{}
-		return told{}, written{}, false
+		return recorded{}, written{}, false
 	}
-	t, l.queue[0] = l.queue[0], told{}
+	t, l.queue[0] = l.queue[0], recorded{}
 	l.queue = l.queue[1:]
 	r.queue--
 	return t, r.seen.note(&t), true
 }
 
-// verbosity is the -v from which the log has events.
+// verbosity is the least -v with which the log shows events.
 const verbosity = 2
 
-// log writes the line of an event. It is not written for events that are too many to be sent.
-func (r *Recorder) log(ctx context.Context, t *told, w *written) {
+// log writes the line of an event. Events that are dropped because they are too many get no line.
+func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
 	args := []any{"type", t.eventType, "reason", t.reason, "message", t.message}
-	if t.ref.Kind == "Pod" { // else it is of the node, which every line names
+	if t.ref.Kind == "Pod" { // other events belong to the node, which every line names
 		args = append([]any{"pod", t.ref.Namespace + "/" + t.ref.Name}, args...)
 	}
 	if w.count > 1 {
@@ -168,8 +169,8 @@ func (r *Recorder) log(ctx context.Context, t *told, w *written) {
 	r.cfg.Log.Log(ctx, slog.Level(-verbosity), "event", args...)
 }
 
-// one sends one event, as often as it takes.
-func (r *Recorder) one(ctx context.Context, t *told, w *written) {
+// one sends one event, and tries again after errors that may pass.
+func (r *Recorder) one(ctx context.Context, t *recorded, w *written) {
 	ev := r.event(t, w)
 	for try := 1; ; try++ {
 		err := r.write(ctx, ev, w.again)
@@ -187,7 +188,7 @@ func (r *Recorder) one(ctx context.Context, t *told, w *written) {
 			return
 		}
 		wait := between
-		if try == 1 { // the agents of a cluster should not all come back at once
+		if try == 1 { // the agents of a cluster should not all try again at once
 			wait = rand.N(between)
 		}
 		select {
@@ -198,7 +199,7 @@ func (r *Recorder) one(ctx context.Context, t *told, w *written) {
 	}
 }
 
-// write makes the event, or counts it where it is there.
+// write creates the event, or counts it if it exists.
 func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 	api := r.cfg.API(ev.Namespace)
 	if again {
@@ -213,7 +214,7 @@ func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		// It was kept for an hour.
+		// The API server has dropped it, after an hour by default.
 	}
 	if err := r.cfg.Rate.Wait(ctx); err != nil {
 		return err
@@ -222,7 +223,7 @@ func (r *Recorder) write(ctx context.Context, ev *v1.Event, again bool) error {
 	return err
 }
 
-func (r *Recorder) event(t *told, w *written) *v1.Event {
+func (r *Recorder) event(t *recorded, w *written) *v1.Event {
 	namespace := t.ref.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
@@ -239,7 +240,7 @@ func (r *Recorder) event(t *told, w *written) *v1.Event {
 	}
 }
 
-// nameOf makes the name of an event: that of its object and a number that no other has.
+// nameOf returns the name of an event: the name of its object and a unique number.
 func nameOf(object string, n int64) string {
 	number := fmt.Sprintf(".%x", n)
 	if most := 253 - len(number); len(object) > most {

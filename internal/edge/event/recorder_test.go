@@ -25,7 +25,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// server is the API's events. It writes down what it is asked.
+// server plays the events API and records the requests.
 type server struct {
 	mu     sync.Mutex
 	began  time.Time
@@ -84,7 +84,7 @@ func (s *server) set(fail func() error) {
 	s.fail = fail
 }
 
-// run gives f an open Recorder in a bubble.
+// run calls f with an open Recorder, in a bubble.
 func run(t *testing.T, limit *rate.Limiter, f func(s *server, tell func(object, reason, message string))) {
 	t.Helper()
 	t.Parallel()
@@ -194,7 +194,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 	})
 }
 
-// An event that is tried again and again holds up its object's others, and of the others a part.
+// An event that is tried again and again delays the others of its object, and a part of all others.
 func TestOneEventDoesNotHoldUpAll(t *testing.T) {
 	run(t, nil, func(s *server, tell func(object, reason, message string)) {
 		s.set(func() error { return errors.New("connection refused") })

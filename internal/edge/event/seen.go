@@ -9,31 +9,31 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// When events are counted, combined and dropped.
+// These limits decide when events are counted, combined and dropped.
 const (
-	remembered = 512 // of each kind of memory: a pod that starts leaves five events behind, for as long as the agent lives
-	alike      = 10  // texts of one object and reason, within
+	remembered = 512 // entries of each kind: the start of a pod makes five events
+	alike      = 10  // this many texts of one object and reason are combined, within alikeFor
 	alikeFor   = 10 * time.Minute
-	spamBurst  = 25 // events of one object and type, and then one in
+	spamBurst  = 25 // events of one object and type, and then one per spamEvery
 	spamEvery  = 5 * time.Minute
 )
 
-// written is how an event is to be written.
+// written says how to write an event.
 type written struct {
 	name     string
 	first    time.Time
 	count    int32
-	again    bool // it was written before: count it
-	combined bool // it stands for others of its kind too
-	spam     bool // not at all
+	again    bool // the event was written before: count it
+	combined bool // it also stands for similar events
+	spam     bool // drop it
 }
 
-// seen remembers events by what makes two of them the same. It has no lock of its own.
+// seen remembers events by the parts in which repeated events agree. It has no lock of its own.
 type seen struct {
 	events  *recent[*sameEvent]
 	reasons *recent[*sameReason]
 	objects *recent[*rate.Limiter]
-	last    int64 // number in a name
+	last    int64 // the last number in a name
 }
 
 type sameEvent struct {
@@ -42,7 +42,7 @@ type sameEvent struct {
 	count int32
 }
 
-// sameReason are the texts that an object and reason had.
+// sameReason holds the texts of one object and reason.
 type sameReason struct {
 	texts map[key]struct{}
 	last  time.Time
@@ -52,8 +52,8 @@ func newSeen() *seen {
 	return &seen{events: newRecent[*sameEvent](), reasons: newRecent[*sameReason](), objects: newRecent[*rate.Limiter]()}
 }
 
-// note remembers an event and says how to write it.
-func (s *seen) note(t *told) written {
+// note records an event and says how to write it.
+func (s *seen) note(t *recorded) written {
 	o := &t.ref
 	object := []string{o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion, t.eventType}
 	reasonKey := keyOf(append(object, t.reason)...)
@@ -67,7 +67,7 @@ func (s *seen) note(t *told) written {
 	reason.last = t.at
 	reason.texts[keyOf(t.message)] = struct{}{}
 	if w.combined = len(reason.texts) >= alike; w.combined {
-		for other := range reason.texts { // it stays as large as it is
+		for other := range reason.texts { // remove one, so that the map does not grow
 			delete(reason.texts, other)
 			break
 		}
@@ -88,7 +88,7 @@ func (s *seen) note(t *told) written {
 	return w
 }
 
-// key is a digest: texts are long, and there are many.
+// key is a digest, because texts are long and many.
 type key [16]byte
 
 func keyOf(parts ...string) (k key) {
@@ -101,7 +101,7 @@ func keyOf(parts ...string) (k key) {
 	return k
 }
 
-// recent keeps what was used last.
+// recent keeps the values that were used last.
 type recent[V any] struct {
 	order *list.List // of *recentEntry; the newest first
 	byKey map[key]*list.Element
@@ -116,7 +116,7 @@ func newRecent[V any]() *recent[V] {
 	return &recent[V]{order: list.New(), byKey: map[key]*list.Element{}}
 }
 
-// get returns what is kept under k; where nothing is, what make makes.
+// get returns the value of k. If there is none, it stores the result of make.
 func (r *recent[V]) get(k key, make func() V) V {
 	if e, ok := r.byKey[k]; ok {
 		r.order.MoveToFront(e)

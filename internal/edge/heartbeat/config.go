@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// The field's timings.
+// The timings of upstream's kubelet.
 const (
 	DefaultStatusFrequency = 10 * time.Second
 	DefaultReportFrequency = 5 * time.Minute
@@ -26,19 +26,19 @@ const (
 	fastFor       = 120 * time.Second
 	backOffFirst  = 200 * time.Millisecond
 	backOffMax    = 7 * time.Second
-	leaseFraction = 0.25 // of the duration: the renewal interval, and the most that one request may take
-	leaseJitter   = 0.04 // of the interval, added
+	leaseFraction = 0.25 // of the lease's duration: the renewal interval and the timeout of one request
+	leaseJitter   = 0.04 // of the interval: at most this is added at random
 	repeatLogged  = time.Minute
 )
 
-// Source computes what the Node should be. It belongs to the agent, which measures; calls are made one at a time and
-// should end within seconds. The first call should have asked the runtime already: an agent that restarts beside a
-// healthy runtime would otherwise make a Ready node NotReady for a moment.
+// Source computes the Node that this agent wants the API to have. The heartbeat makes one call at a time; a call should
+// end within seconds. The implementation should ask the runtime before the first call: otherwise an agent that restarts
+// beside a healthy runtime would make a Ready node NotReady for a moment.
 type Source interface {
-	// Initial makes the Node for registration. It is called anew for each try.
+	// Initial makes the Node for registration. It is called again for each try.
 	Initial(ctx context.Context) nodestatus.Result
-	// Update computes the Node from the one the API has, which it must not write to. It is called every
-	// StatusFrequency, and every 100 ms while the node starts, so expensive facts should be kept for a moment.
+	// Update computes the Node from the one in the API, which it must not change. It is called every StatusFrequency,
+	// and every 100 ms while the node starts, so it should cache expensive facts for a moment.
 	Update(ctx context.Context, node *v1.Node) nodestatus.Result
 }
 
@@ -47,15 +47,16 @@ type Recorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// Leases renews leases on behalf of many nodes. A fleet has one, with one timer; without it a Heartbeat has a loop of
-// its own.
+// Leases renews leases for many nodes. Many agents in one process share one, with one timer; without it, each Heartbeat
+// has a loop of its own.
 type Leases interface {
-	// Keep begins to renew the lease of a node and returns at once. uid is of the Node object, for the owner
-	// reference; empty: not known yet. release ends it and may be called once, after which the lease ages.
+	// Keep begins to renew the lease of a node and returns at once. uid returns the UID of the Node object, for the
+	// owner reference; empty: not known yet. release stops the renewals; call it at most once.
 	Keep(node string, uid func() types.UID) (release func())
 }
 
-// NodeAPI are the Nodes of the API server. The status loop calls it, and until the Node is known the lease loop (Get).
+// NodeAPI reads and writes the Nodes of the API server. The status loop calls it and, until the Node is known, the
+// lease loop (Get).
 type NodeAPI interface {
 	Create(ctx context.Context, node *v1.Node, opts metav1.CreateOptions) (*v1.Node, error)
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
@@ -63,19 +64,19 @@ type NodeAPI interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
 }
 
-// LeaseAPI are the Leases of one namespace. One goroutine calls it.
+// LeaseAPI reads and writes the Leases of one namespace. One goroutine calls it.
 type LeaseAPI interface {
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// Config of a Heartbeat. Nodes, NodeName, Source are required.
+// Config configures a Heartbeat. Nodes, NodeName and Source are required.
 type Config struct {
-	// Nodes needs requests that end: give the client a Timeout of the status frequency, so that a connection to a server
-	// that is gone is noticed in time.
+	// Nodes is the client for Nodes. Its requests must end: give the client a Timeout of the status frequency, so that
+	// the agent soon notices a connection to a server that is gone.
 	Nodes NodeAPI
-	// Lease has the leases of the namespace kube-node-lease. It may be missing where Leases is there.
+	// Lease is the client for the leases of the namespace kube-node-lease. It may be nil if Leases is set.
 	Lease    LeaseAPI
 	NodeName string
 	// Register creates the Node. Without it, the agent waits for somebody to create it.
@@ -88,16 +89,19 @@ type Config struct {
 	ReportFrequency time.Duration // nodeStatusReportFrequency; zero: 5 min
 	LeaseDuration   time.Duration // nodeLeaseDurationSeconds; zero: 40 s
 
-	// Cached returns the Node as the agent's own watch last saw it, or nil. It is optional, and saves one GET per
-	// round; a Node older than the last answer is not used.
+	// Cached returns the newest Node of the agent's own watch, or nil. It is optional and saves one GET per round. A
+	// Node that is older than the last answer is not used.
 	Cached func() *v1.Node
-	// PodCIDR is told the node's pod CIDRs once known and whenever they change; after an error it is told again.
+	// PodCIDR is called with the node's pod CIDRs once they are known and when they change. After an error it is called
+	// again.
 	PodCIDR func(ctx context.Context, cidrs []string) error
-	// OnRepeatedFailure closes the client's connections. Status and lease loop call it, possibly at once.
+	// OnRepeatedFailure closes the client's connections. The status loop and the lease loop call it, possibly at the
+	// same time.
 	OnRepeatedFailure func()
 	Recorder          Recorder // optional
 	Leases            Leases   // optional
-	// Rand is a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call it.
+	// Rand returns a number in [0, 1) that spreads the reports and renewals of many nodes; nil: random. Both loops call
+	// it.
 	Rand func() float64
 	// Log should carry the node's name: the messages do not repeat it.
 	Log *slog.Logger

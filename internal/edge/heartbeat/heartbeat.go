@@ -14,18 +14,18 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// Heartbeat is one node's. Now and Node may be called from anywhere; Run once.
+// Heartbeat keeps the heartbeats of one node. Now and Node may be called from any goroutine; call Run once.
 type Heartbeat struct {
 	cfg  Config
 	wake chan struct{}
-	node atomic.Pointer[v1.Node] // as the API last answered
+	node atomic.Pointer[v1.Node] // the API's newest answer
 	seen chan struct{}           // closed with the first answer
-	// asked is when the newest read of the Node began that has been answered by the API server from etcd: no cache, no watch.
+	// asked is when the newest answered read of the Node began that went to etcd, not to a cache or the watch.
 	asked atomic.Pointer[time.Time]
-	// fresh: the next round reads the Node so.
+	// fresh makes the next round read the Node from etcd.
 	fresh atomic.Bool
 
-	// The rest belongs to the status loop.
+	// Only the status loop uses the fields below.
 	lastReport    time.Time
 	reportDelay   time.Duration
 	cidrs         []string // the last CIDRs that PodCIDR accepted
@@ -45,7 +45,7 @@ func New(cfg Config) (*Heartbeat, error) {
 	return h, nil
 }
 
-// Now asks for a computation of the status at once. It never blocks.
+// Now makes the status loop compute the status at once. It never blocks.
 func (h *Heartbeat) Now() {
 	select {
 	case h.wake <- struct{}{}:
@@ -53,12 +53,12 @@ func (h *Heartbeat) Now() {
 	}
 }
 
-// Node is the Node as the API last answered; nil before the first answer. It must not be written to.
+// Node returns the API's newest answer; nil before the first. The caller must not change it.
 func (h *Heartbeat) Node() *v1.Node { return h.node.Load() }
 
-// NodeSince reports whether Node is what the API server had after t: it was asked after t, past its own cache and whatever
-// the watch of the Node showed, and has answered. If not, it is asked now, and the answer is true a moment later. It never
-// blocks.
+// NodeSince reports whether Node is at least as new as t: the heartbeat has asked the API server after t, past its
+// cache and the watch of the Node, and has the answer. If not, NodeSince makes the heartbeat ask now, and returns true
+// a moment later. It never blocks.
 func (h *Heartbeat) NodeSince(t time.Time) bool {
 	if asked := h.asked.Load(); asked != nil && asked.After(t) {
 		return true
@@ -68,7 +68,7 @@ func (h *Heartbeat) NodeSince(t time.Time) bool {
 	return false
 }
 
-// Run registers the node and keeps its beats until ctx ends. It returns nil then.
+// Run registers the node and keeps its heartbeats until ctx ends. Then it returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
 	h.event(v1.EventTypeNormal, nodestatus.EventStarting, "Starting kubelet.")
 	var wg sync.WaitGroup
@@ -89,7 +89,8 @@ func (h *Heartbeat) uid() types.UID {
 	return ""
 }
 
-// runStatus is the status loop: one round each StatusFrequency, one after Now, and cheap looks while the node starts.
+// runStatus is the status loop: one round each StatusFrequency and after Now, and computations without a request while
+// the node starts.
 func (h *Heartbeat) runStatus(ctx context.Context) {
 	if h.cfg.Register && !h.register(ctx) {
 		return
@@ -120,7 +121,7 @@ func (h *Heartbeat) runStatus(ctx context.Context) {
 	}
 }
 
-// starting is the time from the first sight of the Node until it is Ready, at most two minutes, once.
+// starting is the time from the first known Node until it is Ready, at most two minutes. It occurs once.
 type starting struct {
 	until time.Time
 	over  bool
@@ -138,7 +139,7 @@ func (s *starting) lasts(node *v1.Node) bool {
 	return !s.over
 }
 
-// fastLook computes the status without asking the API, and tells it only when the node has just become ready.
+// fastLook computes the status without asking the API, and sends it only if the node has just become ready.
 func (h *Heartbeat) fastLook(ctx context.Context) {
 	base := h.Node()
 	res := h.cfg.Source.Update(ctx, base)
@@ -150,10 +151,10 @@ func (h *Heartbeat) fastLook(ctx context.Context) {
 	}
 }
 
-// known keeps an answer of the API unless a newer one is there.
+// known stores an answer of the API unless there is a newer one. It returns the newer of the two.
 func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	have := h.node.Load()
-	if have != nil { // versions grow from one Node to the next of its name
+	if have != nil { // versions also grow from a deleted Node to the next one of its name
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, have.ResourceVersion); err == nil && order < 0 {
 			return have
 		}
@@ -162,10 +163,10 @@ func (h *Heartbeat) known(node *v1.Node) *v1.Node {
 	return node
 }
 
-// keep is called by the status loop only.
+// keep stores the Node. Only the status loop calls it.
 func (h *Heartbeat) keep(node *v1.Node) {
 	if node.ManagedFields != nil {
-		node.ManagedFields = nil // others', and a third of its bytes
+		node.ManagedFields = nil // nobody here uses them, and they are a third of the bytes
 	}
 	if h.node.Swap(node) == nil {
 		close(h.seen)
@@ -178,14 +179,14 @@ func (h *Heartbeat) event(eventType, reason, message string) {
 	}
 }
 
-// record tells of what has just become true in the API.
+// record records the events of changes that are now in the API.
 func (h *Heartbeat) record(events []nodestatus.Event) {
 	for _, e := range events {
 		h.event(e.Type, e.Reason, e.Message)
 	}
 }
 
-// notice looks at what others decide about the node: whether pods may be scheduled, and its pod CIDRs. It
+// notice handles fields of the Node that other components set: whether pods may be scheduled, and the pod CIDRs. It
 // reports whether the CIDRs changed.
 func (h *Heartbeat) notice(ctx context.Context, node *v1.Node) (cidrChanged bool) {
 	if node.Spec.Unschedulable != h.unschedulable {
@@ -205,6 +206,6 @@ func (h *Heartbeat) notice(ctx context.Context, node *v1.Node) (cidrChanged bool
 		return false
 	}
 	h.cidrs, h.cidrsKnown = slices.Clone(cidrs), true
-	h.cfg.Log.Info("pod CIDR handed on", "cidrs", cidrs)
+	h.cfg.Log.Info("passed the pod CIDRs on", "cidrs", cidrs)
 	return true
 }

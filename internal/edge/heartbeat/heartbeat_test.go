@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// bench is one Heartbeat over an API in memory, and a log of what happened when, in time since the start.
+// bench is a Heartbeat with an API in memory, and a log of what happened, with the time since the start.
 type bench struct {
 	t      *testing.T
 	api    *fake.Clientset
@@ -76,7 +76,8 @@ func (b *bench) note(line string) {
 	b.lines = append(b.lines, fmt.Sprintf("%s %s", time.Since(b.start), line))
 }
 
-// take returns what happened since the last take and matches a word, lease renewals apart when not asked for.
+// take returns what happened since the last take and matches a word. It leaves out lease renewals unless a word asks
+// for them.
 func (b *bench) take(words ...string) string {
 	synctest.Wait()
 	b.mu.Lock()
@@ -218,8 +219,8 @@ func TestNowComputesAtOnce(t *testing.T) {
 	})
 }
 
-// Who must know what others have just written on the Node has it read between two beats, from etcd, whatever the watch of the
-// Node shows; and what the watch shows later of an older Node does not count.
+// NodeSince makes the heartbeat read the Node from etcd between two rounds, whatever the watch of the Node shows. An
+// older Node that the watch shows later does not replace it.
 func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 			t.Error("the Node of the last beat is taken for one of now")
 		}
 		time.Sleep(time.Millisecond)
-		if h.NodeSince(now) { // asked in the same instant of a bubble's clock
+		if h.NodeSince(now) { // the bubble's clock has not moved
 			t.Error("asked at once")
 		}
 		time.Sleep(time.Millisecond)
@@ -256,7 +257,7 @@ func TestNodeSinceReadsPastTheWatch(t *testing.T) {
 	})
 }
 
-// While the API server does not answer, the Node is not newer than it was.
+// While the API server does not answer, NodeSince stays false.
 func TestNodeSinceWaitsForTheAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +281,7 @@ func TestNodeSinceWaitsForTheAnswer(t *testing.T) {
 	})
 }
 
-// Until the node is ready the status is computed every 100 ms, and the API hears of it only when it is.
+// Until the node is ready, the status is computed every 100 ms, and nothing is sent before it is ready.
 func TestReadyAsSoonAsItIs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -314,7 +315,8 @@ func TestFastLooksEndAfterTwoMinutes(t *testing.T) {
 	})
 }
 
-// Five tries, the first from the cache, connections closed from the second failure on, again after 10 s.
+// A round has five tries, the first from the cache. Connections are closed from the second failure on, and the next
+// round follows after 10 s.
 func TestFiveTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -350,7 +352,7 @@ func TestFiveTries(t *testing.T) {
 	})
 }
 
-// An answer that is older than the last PATCH's is not computed from.
+// The status is not computed from an answer that is older than that of the last PATCH.
 func TestOldCacheIsNotUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

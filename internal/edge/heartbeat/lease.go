@@ -19,24 +19,26 @@ type Lease struct {
 	API      LeaseAPI
 	Node     string
 	Duration time.Duration
-	// Owner is the UID of the Node, which a lease that nobody owns then belongs to.
+	// Owner returns the UID of the Node, which becomes the owner of a lease without one.
 	Owner func(context.Context) (types.UID, error)
-	// Timeout is how long one request may take; 0: as long as the context lasts.
+	// Timeout bounds one request; 0: only the context does.
 	Timeout time.Duration
-	// OnRepeatedFailure closes the client's connections: they may lead to a server that is gone. Optional.
+	// OnRepeatedFailure closes the client's connections, because they may lead to a server that is gone. Optional.
 	OnRepeatedFailure func()
-	// ReadFirst reads the lease before each renewal, because others may renew it too. Else it is read after a failure only.
+	// ReadFirst makes Renew read the lease before each renewal, because others may renew it, too. Without it, Renew
+	// reads the lease only after a failure.
 	ReadFirst bool
 	// Found gets each lease that was read, before it is renewed. Optional.
 	Found func(*coordinationv1.Lease)
 
-	last *coordinationv1.Lease // as the API last answered; nil: not known
+	last *coordinationv1.Lease // the API's newest answer; nil: not known
 }
 
-// errNoOwner: there is neither a lease nor a Node that a new one could belong to.
-var errNoOwner = errors.New("the Node is not there yet")
+// errNoOwner says that there is no Node to own a new lease.
+var errNoOwner = errors.New("the Node does not exist yet")
 
-// Renew writes the time into the lease. A lease that is not known, that another changed or that is gone is read, or made, first.
+// Renew writes the time into the lease. If the lease is not known, or if another component changed or deleted it, Renew
+// first reads or creates it.
 func (l *Lease) Renew(ctx context.Context) error {
 	if l.ReadFirst {
 		l.last = nil
@@ -54,7 +56,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 // known reports whether the lease could be read when Renew last failed.
 func (l *Lease) known() bool { return l.last != nil }
 
-// update writes the time into the lease, in at most five tries.
+// update writes the time into the lease, in at most five tries. If another component changed or deleted the lease,
+// update reads or creates it again. Repeated failure closes the connections, because they may lead to a server that is
+// gone.
 func (l *Lease) update(ctx context.Context) error {
 	var err error
 	for try := range tries {
@@ -76,7 +80,7 @@ func (l *Lease) update(ctx context.Context) error {
 
 func (l *Lease) write(ctx context.Context) error {
 	next := l.last.DeepCopy()
-	_ = l.fill(ctx, next) // an old lease is renewed also where its Node is not there
+	_ = l.fill(ctx, next) // an existing lease is renewed even if its Node is missing
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	lease, err := l.API.Update(ctx, next, metav1.UpdateOptions{})
@@ -86,7 +90,7 @@ func (l *Lease) write(ctx context.Context) error {
 	return err
 }
 
-// readOrMake reads the lease, or makes it (made: it is fresh).
+// readOrMake reads the lease or creates it. made says that it created the lease, which is fresh then.
 func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	l.last = nil
 	reqCtx, cancel := l.bounded(ctx)
@@ -115,8 +119,8 @@ func (l *Lease) readOrMake(ctx context.Context) (made bool, err error) {
 	return true, nil
 }
 
-// fill says in a lease who holds it, since when and for how long, and makes it go with its Node. It fails where the Node is
-// not known; the rest is filled then too.
+// fill writes holder, time, duration and owner into a lease. If the Node is not known, it returns an error, but has
+// written all but the owner.
 func (l *Lease) fill(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	uid, now := types.UID(""), time.Now()
 	if len(lease.OwnerReferences) == 0 {
@@ -126,7 +130,7 @@ func (l *Lease) fill(ctx context.Context, lease *coordinationv1.Lease) (err erro
 	return err
 }
 
-// bounded gives a request a deadline: one lost packet must not cost more than one lease.
+// bounded gives a request a deadline, so that one lost packet costs at most one renewal.
 func (l *Lease) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l.Timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -134,8 +138,9 @@ func (l *Lease) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, l.Timeout)
 }
 
-// Pace calls beat until ctx ends, and returns nil then: each interval, which is computed anew each time, and after a failure with a
-// back-off that starts at 200 ms and grows to 7 s. Failed gets each failure with the pause that follows; its error ends the loop.
+// Pace calls beat until ctx ends, and then returns nil. It calls beat once per interval, which is computed anew each
+// time. After a failure it waits a back-off, which starts at 200 ms and grows to 7 s. Failed gets each failure with the
+// wait that follows; if it returns an error, Pace ends with it.
 func Pace(ctx context.Context, interval func() time.Duration, beat func(context.Context) error, failed func(err error, pause time.Duration) error) error {
 	for pause := backOffFirst; ; {
 		err := beat(ctx)
@@ -157,7 +162,7 @@ func Pace(ctx context.Context, interval func() time.Duration, beat func(context.
 	}
 }
 
-// sleep returns true after d or when early is closed, and false when ctx has ended.
+// sleep returns true after d or when early is closed, and false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -48,7 +48,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// Updates that fail: five at once, then the lease is ensured with a back-off of 200 ms to 7 s.
+// If updates fail, there are five at once, and then reads or creations of the lease with a back-off of 200 ms to 7 s.
 func TestLeaseBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,12 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// renewLease keeps the node's own lease fresh until ctx ends: "The kubelet updates the Lease object every 10 seconds (by default).
-// Lease updates occur independently from updates to the Node's status. If the Lease update fails, the kubelet retries, using
-// exponential backoff that starts at 200 milliseconds and is capped at 7 seconds."
+// renewLease renews the lease until ctx ends.
 func (h *Heartbeat) renewLease(ctx context.Context) {
-	// A new lease belongs to the Node, by UID. A registration that takes longer must not let the lease of an earlier agent
-	// expire.
+	// A new lease belongs to the Node, by UID, so the loop waits for the Node. But it does not wait for a slow
+	// registration, because the lease of an earlier agent must not expire meanwhile.
 	if !sleep(ctx, backOffMax, h.seen) {
 		return
 	}
@@ -30,8 +28,8 @@ func (h *Heartbeat) renewLease(ctx context.Context) {
 	_ = Pace(ctx, interval, beat, func(error, time.Duration) error { return nil }) // beat has logged it
 }
 
-// beat renews the lease and logs what is wrong. It returns an error where that should be tried again soon: a server that lets the
-// lease be read answers, and the next renewal is soon enough.
+// beat renews the lease in up to five tries. If the lease is not known or the tries fail, beat first reads or creates
+// it.
 func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 	err := lease.Renew(ctx)
 	switch {
@@ -45,7 +43,7 @@ func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 		return nil
 	}
 	why := h.explain(err)
-	if apierrors.IsNotFound(err) { // of the lease or its namespace, not of the Node
+	if apierrors.IsNotFound(err) { // the lease or its namespace is missing, not the Node
 		why = err.Error() + ". Trying again"
 	}
 	said.warn("keep the lease of node " + h.cfg.NodeName + ": " + why)

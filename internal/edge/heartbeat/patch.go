@@ -8,10 +8,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/mergepatch"
 )
 
-// statusPatch is the strategic merge patch from one Node to another: its status, labels and annotations. The rest is others'.
+// statusPatch returns the strategic merge patch from one Node to another. It contains status, labels and annotations;
+// other components own the rest.
 //
-// status.addresses is declared as merging by type, but a dual-stack node has two of one type: a merge would lose one.
-// It therefore goes whole. (conditions do merge by type: others' conditions are not sent.)
+// The API merges status.addresses by type, but a dual-stack node has two addresses of one type, and a merge would lose
+// one. The patch therefore replaces the whole list. The API merges conditions by type, too, so the patch contains only
+// the agent's own.
 func statusPatch(base, next *v1.Node) ([]byte, error) {
 	status := mergepatch.Struct(&base.Status, &next.Status)
 	delete(status, "conditions")
@@ -36,7 +38,7 @@ func statusPatch(base, next *v1.Node) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// ours is what of a Node's metadata may be this agent's.
+// ours is the part of a Node's metadata that the agent may change.
 type ours struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// Only what we own is sent, and what is applied gives what was meant: two addresses of one type survive.
+// The patch contains only what we own. Applied, it gives the wanted Node: two addresses of one type survive.
 func TestStatusPatch(t *testing.T) {
 	t.Parallel()
 	address := func(kind v1.NodeAddressType, ip string) v1.NodeAddress {

@@ -50,7 +50,7 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 		h.cfg.Log.Info("node registered")
 		return nil
 	}
-	// A node that may not create itself may still have been created for it.
+	// If the agent may not create the Node, somebody else may have created it.
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("create node %s: %w", h.cfg.NodeName, err)
 	}
@@ -64,7 +64,7 @@ func (h *Heartbeat) tryRegister(ctx context.Context) error {
 	return h.adopt(reqCtx, res.Node, existing)
 }
 
-// adopt takes over a Node that exists.
+// adopt takes over an existing Node.
 func (h *Heartbeat) adopt(ctx context.Context, wanted, existing *v1.Node) error {
 	was, is := existing.Status.NodeInfo.MachineID, wanted.Status.NodeInfo.MachineID
 	if was != "" && is != "" && was != is {
@@ -77,7 +77,7 @@ func (h *Heartbeat) adopt(ctx context.Context, wanted, existing *v1.Node) error 
 	} else if err := h.send(ctx, existing, nodestatus.Result{Node: node}); err != nil {
 		return fmt.Errorf("adopt node %s: %w", h.cfg.NodeName, err)
 	}
-	h.lastReport = time.Time{} // the first round reports in any case
+	h.lastReport = time.Time{} // the first round always reports
 	h.cfg.Log.Info("node was registered before: adopted")
 	return nil
 }

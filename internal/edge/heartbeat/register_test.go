@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Registration backs off from 200 ms to 7 s, and says what is wrong when the name is another's.
+// Registration backs off from 200 ms to 7 s, and logs what to do if the name belongs to another machine.
 func TestRegistrationBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAdoption(t *testing.T) {
 	})
 }
 
-// A node that may not create itself takes the object that an administrator made for it.
+// If the agent may not create the Node, somebody else may have created it.
 func TestForbiddenCreateAdoptsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

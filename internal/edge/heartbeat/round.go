@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// round computes the status and sends it where needed, in at most 5 tries.
+// round computes the status and sends it if needed, in at most 5 tries.
 func (h *Heartbeat) round(ctx context.Context) {
 	var err error
 	for try := range tries {
@@ -23,7 +23,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			break // four more questions at once get the same answer
+			break // four more tries at once would get the same answer
 		}
 		if try > 0 {
 			h.cfg.OnRepeatedFailure()
@@ -50,7 +50,7 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 	if !changed && time.Since(h.lastReport) < h.cfg.ReportFrequency+h.reportDelay {
 		return nil
 	}
-	// Nodes that changed together, or started together, should not report together ever after.
+	// Nodes that changed or started at the same time should not report at the same time from then on.
 	delay := time.Duration(0)
 	if changed || h.lastReport.IsZero() {
 		delay = h.spread()
@@ -62,12 +62,13 @@ func (h *Heartbeat) try(ctx context.Context, try int) error {
 	return nil
 }
 
-// spread is half a ReportFrequency earlier to half a one later.
+// spread returns a random delay, from minus half a ReportFrequency to plus half of it.
 func (h *Heartbeat) spread() time.Duration {
 	return time.Duration(float64(h.cfg.ReportFrequency) * (h.cfg.Rand() - 0.5))
 }
 
-// base is the Node to compute from: on the first try from a cache, unless somebody needs it fresh; then from etcd.
+// base returns the Node to compute from. The first try takes it from a cache, unless NodeSince needs a fresh one; the
+// others read it from etcd.
 func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	options := metav1.GetOptions{}
 	fresh := h.fresh.Swap(false)
@@ -86,7 +87,7 @@ func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	node, err := h.cfg.Nodes.Get(ctx, h.cfg.NodeName, options)
 	if err != nil {
 		if fresh {
-			h.fresh.Store(true) // it still is needed so
+			h.fresh.Store(true) // a fresh Node is still needed
 		}
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func (h *Heartbeat) base(ctx context.Context, try int) (*v1.Node, error) {
 	return node, nil
 }
 
-// send patches what differs and records the events that this makes true.
+// send patches the difference and records the events of the changes.
 func (h *Heartbeat) send(ctx context.Context, base *v1.Node, res nodestatus.Result) error {
 	patch, err := statusPatch(base, res.Node)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// sayer logs a message when it is new, or when it has not been said for a minute: a retry each 200 ms must not fill
-// the disk. The zero value with a log is ready.
+// sayer logs a message that is new or was not logged for a minute, because a retry every 200 ms must not fill the disk.
+// The zero value with a log is ready.
 type sayer struct {
 	log  *slog.Logger
 	said map[string]time.Time
@@ -30,7 +30,7 @@ func (s *sayer) warn(message string, args ...any) {
 	s.log.Warn(message, args...)
 }
 
-// well forgets what was said: should it go wrong again, it is news.
+// well forgets the old messages after a success, so that the same failure is logged again if it returns later.
 func (s *sayer) well() {
 	for message, at := range s.said {
 		if time.Since(at) >= repeatLogged {
@@ -39,7 +39,7 @@ func (s *sayer) well() {
 	}
 }
 
-// explain says what a failure means for the person who runs the node, and what to do.
+// explain returns what a failure means for the person who runs the node, and what to do.
 func (h *Heartbeat) explain(err error) string {
 	switch {
 	case apierrors.IsUnauthorized(err):

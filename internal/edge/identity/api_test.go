@@ -63,7 +63,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// sign makes a certificate; template has what differs.
+// sign makes a certificate; template sets the fields that differ.
 func (a *authority) sign(t testing.TB, pub any, template x509.Certificate) []byte {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
@@ -105,17 +105,17 @@ type api struct {
 	server *httptest.Server
 
 	mu      sync.Mutex
-	token   string        // the bootstrap token that is good now
+	token   string        // the valid bootstrap token
 	approve bool          // requests are approved as they come
-	life    time.Duration // of what is signed, from now on
-	age     time.Duration // of what is signed
+	life    time.Duration // of certificates, counted from now
+	age     time.Duration // how far certificates are dated back
 	version int
 	csrs    map[string]*certificates.CertificateSigningRequest
 	created []string
-	users   []string // who asked, in order of creation
-	serials []string // of client certificates seen
+	users   []string // the users who created requests, in order
+	serials []string // of the client certificates that clients used
 	changed chan struct{}
-	slow    chan struct{} // of requests for /slow
+	slow    chan struct{} // signals of requests for /slow
 }
 
 func newAPI(t *testing.T) *api {
@@ -134,7 +134,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// kubeconfig writes one with a token. ca is whose server it trusts.
+// kubeconfig writes a kubeconfig with a token, which trusts the server of ca.
 func (a *api) kubeconfig(t *testing.T, file, token string, ca *authority) {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
@@ -147,7 +147,7 @@ func (a *api) kubeconfig(t *testing.T, file, token string, ca *authority) {
 	}
 }
 
-// user is who a request comes from; empty: nobody we know.
+// user returns the user of a request; empty: unknown.
 func (a *api) user(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 		serial := certs[0].SerialNumber.String()
@@ -164,8 +164,8 @@ func (a *api) user(r *http.Request) string {
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/slow" {
-		a.slow <- struct{}{} // it has come
-		a.slow <- struct{}{} // and may go
+		a.slow <- struct{}{} // the request has come
+		a.slow <- struct{}{} // the request may end
 		return
 	}
 	a.mu.Lock()
@@ -265,7 +265,7 @@ func (a *api) sign(csr *certificates.CertificateSigningRequest) {
 	})
 }
 
-// change does something to the only request there is, once there is one.
+// change applies do to the only request, once there is one.
 func (a *api) change(do func(*certificates.CertificateSigningRequest)) string {
 	a.t.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
@@ -293,7 +293,7 @@ func (a *api) deny(csr *certificates.CertificateSigningRequest) {
 
 func (a *api) remove(csr *certificates.CertificateSigningRequest) { delete(a.csrs, csr.Name) }
 
-// seen are the certificates that clients showed.
+// seen returns the certificates that clients used.
 func (a *api) seen() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -318,7 +318,7 @@ func fail(w http.ResponseWriter, err *apierrors.StatusError) {
 	_ = json.NewEncoder(w).Encode(err.ErrStatus)
 }
 
-// lines collects a log, and tells when something is said.
+// lines collects a log and reports new lines.
 type lines struct {
 	mu  sync.Mutex
 	all strings.Builder
@@ -346,7 +346,7 @@ func (l *lines) String() string {
 	return l.all.String()
 }
 
-// wait returns when the log has said all of it n times.
+// wait returns when the log contains the text n times.
 func (l *lines) wait(t *testing.T, n int, text string) {
 	t.Helper()
 	late := time.After(2 * time.Minute)

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// backoff is a pause that doubles, with a little chance in it so that many nodes do not come at once.
+// backoff is a pause that doubles, with a random part, so that many nodes do not come at once.
 type backoff struct{ next, most time.Duration }
 
 func newBackoff(first, most time.Duration) *backoff { return &backoff{next: first, most: most} }
 
-// wait pauses; false: ctx ended.
+// wait pauses. It returns false if ctx ended.
 func (b *backoff) wait(ctx context.Context) bool {
 	d := b.next + rand.N(b.next/5+1)
 	b.next = min(2*b.next, b.most)
@@ -29,7 +29,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// repeats lets a message through when it is new, and then once per interval.
+// repeats passes a message that is new, and then again once per interval.
 type repeats struct {
 	every time.Duration
 	last  string

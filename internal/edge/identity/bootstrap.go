@@ -22,7 +22,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// Names that a node's identity has, as the Node authorizer expects them.
+// The names in a node's identity, as the Node authorizer expects them.
 const (
 	nodesGroup = "system:nodes"
 	nodePrefix = "system:node:"
@@ -33,13 +33,13 @@ const (
 	defaultPatience = 15 * time.Second
 )
 
-// BootstrapConfig is what TLS bootstrap needs.
+// BootstrapConfig configures the TLS bootstrap.
 type BootstrapConfig struct {
-	// BootstrapKubeconfig has the token. It is read again for every attempt, so that a renewed token takes effect.
+	// BootstrapKubeconfig contains the token. It is read again for every attempt, so that a renewed token takes effect.
 	BootstrapKubeconfig string
-	// Kubeconfig is used where it works and written where it does not exist or its certificate has ended.
+	// Kubeconfig is used if it works. It is written if it does not exist or its certificate has ended.
 	Kubeconfig string
-	// CertDir is where key and certificate go.
+	// CertDir is the directory for the key and the certificate.
 	CertDir string
 	// NodeName is the name of the Node object.
 	NodeName string
@@ -48,10 +48,11 @@ type BootstrapConfig struct {
 	Patience time.Duration
 }
 
-// Bootstrap returns when Kubeconfig holds an identity to use: it already did, or one was asked for with the bootstrap
-// token and signed ("TLS bootstrapping", https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/).
-// It tries until ctx ends; only what no waiting mends on this machine is an error: a bootstrap kubeconfig that is not
-// there at the start, a disk that does not take the files.
+// Bootstrap returns when Kubeconfig holds a usable identity: either it already did, or the API server has signed one
+// that was requested with the bootstrap token ("TLS bootstrapping",
+// https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/). It tries until ctx ends. Only
+// problems of this machine that do not end by waiting are errors: a bootstrap kubeconfig that does not exist at the
+// start, or a disk that does not take the files.
 func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	usable, why, err := usableKubeconfig(cfg.Kubeconfig)
 	if err != nil {
@@ -74,7 +75,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	if _, err := req.run(ctx); err != nil {
 		return fmt.Errorf("TLS bootstrap: %w", err)
 	}
-	// The server may have been corrected in the file while we waited.
+	// Somebody may have corrected the server in the file during the wait.
 	if last, err := readKubeconfig(cfg.BootstrapKubeconfig); err == nil {
 		first = last
 	}
@@ -85,7 +86,7 @@ func Bootstrap(ctx context.Context, cfg BootstrapConfig) error {
 	return nil
 }
 
-// clientRequest is the wish for a node's client certificate. The caller sets how to reach the server.
+// clientRequest returns the request for a node's client certificate. The caller sets how to reach the server.
 func clientRequest(node string, st store, log *slog.Logger, patience time.Duration) *request {
 	if patience == 0 {
 		patience = defaultPatience
@@ -100,7 +101,7 @@ func clientRequest(node string, st store, log *slog.Logger, patience time.Durati
 	}
 }
 
-// bootstrapClient makes a client of the bootstrap kubeconfig as it is now.
+// bootstrapClient returns a function that makes a client from the bootstrap kubeconfig as it is at the call.
 func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 	return func() (CSRs, func(), string, string, error) {
 		cfg, err := readKubeconfig(file)
@@ -125,8 +126,8 @@ func bootstrapClient(file string) func() (CSRs, func(), string, string, error) {
 	}
 }
 
-// usableKubeconfig reports whether a kubeconfig is there and holds credentials that are not known to be of no use; why
-// says what is wrong with it. Credentials other than a certificate are taken as they are.
+// usableKubeconfig reports whether a kubeconfig exists and holds credentials that may work; if not, why says what is
+// wrong. It accepts credentials other than a certificate without a check.
 func usableKubeconfig(file string) (usable bool, why string, err error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, "it does not exist yet", nil
@@ -150,7 +151,7 @@ func usableKubeconfig(file string) (usable bool, why string, err error) {
 	return true, "", nil
 }
 
-// configPair is the client certificate that a kubeconfig names or holds.
+// configPair returns the client certificate that a kubeconfig names or holds.
 func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 	t := cfg.TLSClientConfig
 	switch {
@@ -162,9 +163,9 @@ func configPair(cfg *rest.Config) (*tls.Certificate, error) {
 	return nil, errors.New("it names none")
 }
 
-// writeKubeconfig writes a kubeconfig that goes to the same server as boot with the certificate at pairFile.
+// writeKubeconfig writes a kubeconfig for the server of boot and the certificate at pairFile.
 func writeKubeconfig(file string, boot *rest.Config, pairFile string) error {
-	// Relative paths in a kubeconfig count from its directory, not from ours.
+	// Relative paths in a kubeconfig start at its directory, not at the agent's.
 	pairFile, err := filepath.Abs(pairFile)
 	if err != nil {
 		return fmt.Errorf("find certificate: %w", err)

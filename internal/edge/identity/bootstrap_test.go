@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// node is a node's directory on the way to its identity.
+// node is the directory of a node that is getting its identity.
 type node struct {
 	api *api
 	dir string
@@ -44,7 +44,7 @@ func newNode(t *testing.T, a *api) *node {
 	return n
 }
 
-// soon is a context that ends when a test has taken too long.
+// soon returns a context that ends when a test has taken too long.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -52,14 +52,14 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// start runs Bootstrap beside the test; the result waits for it.
+// start runs Bootstrap beside the test; result waits for it.
 func (n *node) start(ctx context.Context) (result func() error) {
 	done := make(chan error, 1)
 	go func() { done <- identity.Bootstrap(ctx, n.cfg) }()
 	return func() error { return <-done }
 }
 
-// works checks that the identity is one that the API server takes.
+// works checks that the API server accepts the identity.
 func (n *node) works(t *testing.T) {
 	t.Helper()
 	c := must(identity.OpenClient(identity.ClientConfig{Kubeconfig: n.cfg.Kubeconfig, CertDir: n.cfg.CertDir, NodeName: "n1", Log: n.cfg.Log}))(t)
@@ -110,7 +110,7 @@ func TestBootstrap(t *testing.T) {
 	if link := must(os.Readlink(filepath.Join(n.cfg.CertDir, "kubelet-client-current.pem")))(t); !filepath.IsAbs(link) {
 		t.Errorf("current certificate is at %s", link)
 	}
-	// A second start uses what is there.
+	// A second start uses the existing files.
 	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +127,8 @@ func strs[T ~string](in []T) []string {
 	return out
 }
 
-// A request that waits for a person says which one and what to type, again and again; a restart meanwhile finds the
-// same request again.
+// While a request waits for a person, the log says which request and what to type, again and again. After a restart,
+// the node finds the same request.
 func TestBootstrapByHand(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -152,7 +152,7 @@ func TestBootstrapByHand(t *testing.T) {
 	}
 }
 
-// A refused request is said with its reason; when it is deleted the node asks again.
+// A refused request is logged with its reason. When somebody deletes it, the node makes another.
 func TestBootstrapDenied(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -169,7 +169,7 @@ func TestBootstrapDenied(t *testing.T) {
 	n.works(t)
 }
 
-// Each thing that stands in the way is told apart, said, and tried again until it is mended.
+// Each obstacle gets its own message, and is tried again until somebody removes it.
 func TestBootstrapTrouble(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -226,7 +226,7 @@ func TestBootstrapTrouble(t *testing.T) {
 	}
 }
 
-// serverCertificate replaces the API server by one with another certificate, and tells the node.
+// serverCertificate replaces the API server by one with another certificate, and changes the node's kubeconfig.
 func (n *node) serverCertificate(t *testing.T, from, to time.Time, ip string) {
 	t.Helper()
 	certPEM, keyPEM := n.api.ca.pair(t, x509.Certificate{NotBefore: from, NotAfter: to, IPAddresses: []net.IP{net.ParseIP(ip)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
@@ -240,7 +240,7 @@ func (n *node) serverCertificate(t *testing.T, from, to time.Time, ip string) {
 	n.api.kubeconfig(t, n.cfg.BootstrapKubeconfig, "abcdef.0123456789abcdef", n.api.ca)
 }
 
-// What no waiting mends is an error at once.
+// A problem that does not end by waiting is an error at once.
 func TestBootstrapImpossible(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, newAPI(t))
@@ -254,7 +254,7 @@ func TestBootstrapImpossible(t *testing.T) {
 	}
 }
 
-// A certificate that has ended is asked for anew with the token, and the old kubeconfig is replaced.
+// When its certificate has ended, the node requests another with the token and replaces the old kubeconfig.
 func TestBootstrapAfterExpiry(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

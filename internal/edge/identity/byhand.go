@@ -31,24 +31,25 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// HandRequest is a certificate asked for by a person rather than by a node.
+// HandRequest is the request of a person, rather than of a node, for a certificate.
 type HandRequest struct {
 	Client CSRs
-	// Target has the server and its CA, for the kubeconfig that is written.
+	// Target is the server with its CA, for the kubeconfig that ByHand writes.
 	Target *rest.Config
 
-	// Subject, DNSNames and IPs are what is asked for. They are not used with From.
+	// Subject, DNSNames and IPs are the contents of the request. They are not used with From.
 	Subject  pkix.Name
 	DNSNames []string
 	IPs      []net.IP
-	// From is a certificate request made elsewhere (openssl req -new), PEM; Key its private key where that is at hand.
+	// From is a certificate request that was made elsewhere (openssl req -new), in PEM. Key is its private key, if the
+	// person gives it.
 	From, Key []byte
 
 	// Object is the name of the CertificateSigningRequest; empty: made from Base and the key.
 	Object     string
 	Signer     string
 	Usages     []string
-	Expiration time.Duration // 0: as the signer likes
+	Expiration time.Duration // 0: the signer decides
 
 	// Dir and Base name the files: Base.key, Base.csr, Base.crt, Base.kubeconfig.
 	Dir, Base string
@@ -56,9 +57,9 @@ type HandRequest struct {
 	Patience  time.Duration // between two messages; 0: 15 s
 }
 
-// ByHand does what Bootstrap does, step by step and for any identity: key and request (or one given), submission,
-// waiting for approval, certificate and a kubeconfig that works, and a call with it to see who one is now. Files that
-// exist are used (the key) or written anew.
+// ByHand does the steps of Bootstrap one by one, for any identity: it makes a key and a request (or takes a given one),
+// submits the request, waits for approval, writes the certificate and a kubeconfig that works, and makes a call with it
+// that shows the new identity. It uses an existing key file, and writes all other files anew.
 func ByHand(ctx context.Context, h HandRequest) error {
 	if h.Patience == 0 {
 		h.Patience = defaultPatience
@@ -90,7 +91,7 @@ func ByHand(ctx context.Context, h HandRequest) error {
 		return fmt.Errorf("the certificate does not fit the key: %w", err)
 	}
 	if !clientUse(pair.Leaf) {
-		return nil // a serving certificate is no identity to log in with
+		return nil // a serving certificate cannot be used to log in
 	}
 	data, err := h.kubeconfig(certPEM)
 	if err != nil {
@@ -115,7 +116,7 @@ func (h *HandRequest) write(suffix string, data []byte, mode fs.FileMode, what s
 	return nil
 }
 
-// request makes key and request, or takes the ones given.
+// request makes the key and the request, or takes the given ones.
 func (h *HandRequest) request() ([]byte, error) {
 	if h.From != nil {
 		csr, err := ParseCSR(h.From)
@@ -182,7 +183,7 @@ func (h *HandRequest) submit(ctx context.Context, csrPEM []byte) (string, error)
 	return name, nil
 }
 
-// wait returns the certificate when the request is approved and signed.
+// wait returns the certificate once the request is approved and signed.
 func (h *HandRequest) wait(ctx context.Context, name string) ([]byte, error) {
 	said := newRepeats(h.Patience)
 	look := &request{patience: h.Patience}
@@ -227,7 +228,7 @@ func clientUse(cert *x509.Certificate) bool {
 	return len(cert.ExtKeyUsage) == 0
 }
 
-// kubeconfig holds everything itself, so that it can be carried away.
+// kubeconfig returns a kubeconfig that contains certificate and key, so that it works on any machine.
 func (h *HandRequest) kubeconfig(certPEM []byte) ([]byte, error) {
 	ca := h.Target.CAData
 	if len(ca) == 0 && h.Target.CAFile != "" {
@@ -249,7 +250,7 @@ func (h *HandRequest) kubeconfig(certPEM []byte) ([]byte, error) {
 	return data, nil
 }
 
-// whoAmI uses the new identity once.
+// whoAmI makes a call with the new identity.
 func (h *HandRequest) whoAmI(ctx context.Context, pair *tls.Certificate) error {
 	own, conns, err := withTransport(rest.AnonymousClientConfig(h.Target), func() (*tls.Certificate, error) { return pair, nil })
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// hand is a request for n1's identity with the bootstrap token.
+// hand returns a request for n1's identity with the bootstrap token.
 func hand(t *testing.T, a *api, out *lines) identity.HandRequest {
 	t.Helper()
 	target := &rest.Config{Host: a.server.URL, BearerToken: a.token, TLSClientConfig: rest.TLSClientConfig{CAData: a.ca.pem}}
@@ -30,7 +30,7 @@ func hand(t *testing.T, a *api, out *lines) identity.HandRequest {
 	}
 }
 
-// Key, request, approval by hand, certificate, and a kubeconfig that works.
+// ByHand makes key and request, waits for approval, and writes the certificate and a kubeconfig that works.
 func TestByHand(t *testing.T) {
 	t.Parallel()
 	a, out := newAPI(t), newLines()
@@ -56,7 +56,7 @@ func TestByHand(t *testing.T) {
 	if user := cfg.AuthInfos["n1"]; user.Token != "" || len(user.ClientKeyData) == 0 || cfg.Clusters["cluster"].Server != a.server.URL {
 		t.Errorf("kubeconfig %+v", cfg)
 	}
-	// Called again it finds what is there.
+	// A second call finds the existing files and the request.
 	if err := identity.ByHand(soon(t), h); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// A request that openssl made, without its key: the certificate is saved, and no kubeconfig pretends to work.
+// With a request that openssl made, without its key, ByHand writes the certificate and no kubeconfig.
 func TestByHandFrom(t *testing.T) {
 	t.Parallel()
 	a, out := newAPI(t), newLines()
@@ -81,7 +81,7 @@ func TestByHandFrom(t *testing.T) {
 	if m := modes(t, h.Dir); len(m) != 1 || m["n1.crt"] == 0 {
 		t.Errorf("files %v", m)
 	}
-	// Another key under the same name is another request.
+	// Another key with the same name makes another request.
 	h.From = nil
 	if err := identity.ByHand(soon(t), h); err == nil || !strings.Contains(err.Error(), "there is another certificate request named testcsr") {
 		t.Errorf("same name, other key: %v", err)

@@ -17,11 +17,11 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// ClientConfig says which identity a Client has.
+// ClientConfig configures a Client.
 type ClientConfig struct {
-	// Kubeconfig reaches the API server as this node.
+	// Kubeconfig is the file with the API server and this node's identity.
 	Kubeconfig string
-	// BootstrapKubeconfig, where there is one, is used again when the certificate has ended before it could be renewed.
+	// BootstrapKubeconfig, if set, is used again when the certificate has ended before it could be renewed.
 	BootstrapKubeconfig string
 	CertDir             string
 	NodeName            string
@@ -32,28 +32,28 @@ type ClientConfig struct {
 	Patience time.Duration
 }
 
-// Client is a node's way to its API server. Its methods may be called concurrently.
+// Client connects a node to its API server and keeps its certificate. Its methods may be called concurrently.
 type Client struct {
 	cfg   ClientConfig
-	base  *rest.Config // of the kubeconfig, with our transport
+	base  *rest.Config // from the kubeconfig, with our transport
 	conns *connections
 	store store
 
 	failing  failure
 	mu       sync.Mutex
-	pair     *tls.Certificate // nil: the credentials are no certificate
-	fromFile string           // where pair was read; empty: it stood in the kubeconfig itself
-	keyFile  string           // its key; the same file for those that we wrote
+	pair     *tls.Certificate // nil: the credentials are not a certificate
+	fromFile string           // the file of pair; empty: the kubeconfig itself contains it
+	keyFile  string           // the file of its key; the same file if the agent wrote it
 	stat     fileStamp
 }
 
-// fileStamp tells one state of a file from another.
+// fileStamp identifies a state of a file.
 type fileStamp struct {
 	changed time.Time
 	size    int64
 }
 
-// OpenClient reads the kubeconfig and the certificate. It talks to nobody.
+// OpenClient reads the kubeconfig and the certificate. It makes no request.
 func OpenClient(cfg ClientConfig) (*Client, error) {
 	kubeconfig, err := readKubeconfig(cfg.Kubeconfig)
 	if err != nil {
@@ -81,7 +81,8 @@ func OpenClient(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// findPair chooses the certificate: with rotation the one in CertDir, where that is as good as the kubeconfig's.
+// findPair chooses the certificate. With rotation it takes the one in CertDir, if that is valid and has the same name
+// as the kubeconfig's.
 func (c *Client) findPair(kubeconfig *rest.Config) error {
 	named, namedErr := configPair(kubeconfig)
 	c.pair = named
@@ -115,24 +116,24 @@ func stampOf(file string) (fileStamp, error) {
 	return fileStamp{info.ModTime(), info.Size()}, nil
 }
 
-// Config is how to reach the API server: a copy, to set rates, content type and user agent on. All copies share the
-// connections and show the newest certificate.
+// Config returns a copy of the configuration for clients of the API server, in which the caller may set rates, content
+// type and user agent. All copies share the connections and the newest certificate.
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.base) }
 
 // Server is the URL of the API server.
 func (c *Client) Server() string { return c.base.Host }
 
-// CloseAll breaks every connection to the API server. Heartbeats that fail again and again do so: a connection may be
-// dead and look alive for many minutes.
+// CloseAll closes every connection to the API server. The heartbeat calls it after several failures, because a dead
+// connection may look alive for many minutes.
 func (c *Client) CloseAll() { c.conns.closeAll() }
 
-// Certificate is the certificate in use; nil where the credentials are none.
+// Certificate returns the certificate in use, or nil if the credentials are not a certificate.
 func (c *Client) Certificate() *x509.Certificate {
 	cert, _ := c.certificate()
 	return cert
 }
 
-// certificate is the certificate in use and when we got it: when its file was written.
+// certificate returns the certificate in use, and when its file was written.
 func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,8 +143,8 @@ func (c *Client) certificate() (*x509.Certificate, time.Time) {
 	return c.pair.Leaf, c.stat.changed
 }
 
-// Failing is why the certificate cannot be renewed on this machine (a full or broken disk), while Run tries again; nil when
-// nothing keeps it.
+// Failing returns why the certificate cannot be renewed on this machine (a full or broken disk), while Run tries again,
+// or nil.
 func (c *Client) Failing() error {
 	if err := c.failing.get(); err != nil {
 		return fmt.Errorf("renew client certificate: %w", err)
@@ -151,7 +152,7 @@ func (c *Client) Failing() error {
 	return nil
 }
 
-// present is asked at every handshake. A certificate that somebody replaced on disk is taken from there.
+// present returns the certificate at every handshake. If somebody replaced it on disk, present reads the new one.
 func (c *Client) present() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +165,7 @@ func (c *Client) present() (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// use makes a new certificate the one in use. Requests under way end with the one before, which is still good.
+// use makes a new certificate the one in use. Requests in flight end with the old one, which is still valid.
 func (c *Client) use(pair *tls.Certificate) {
 	c.mu.Lock()
 	c.pair, c.fromFile, c.keyFile = pair, c.store.current(), c.store.current()
@@ -173,7 +174,7 @@ func (c *Client) use(pair *tls.Certificate) {
 	c.conns.renew()
 }
 
-// Run renews the certificate whenever its time comes, until ctx ends; then it closes the connections.
+// Run renews the certificate when it is due, until ctx ends. Then it closes the connections.
 func (c *Client) Run(ctx context.Context) error {
 	defer c.conns.end()
 	if cert := c.Certificate(); !c.cfg.Rotate || cert == nil {
@@ -191,7 +192,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		}
 		if c.Certificate() != cert {
-			continue // replaced from outside meanwhile
+			continue // somebody replaced it meanwhile
 		}
 		c.cfg.Log.Info("Renewing the node's client certificate", "ends", stamp(cert.NotAfter))
 		pair, err := req.run(ctx)
@@ -206,7 +207,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// forRequest reaches the server to ask for a certificate: as the node while its certificate is good, else with the
+// forRequest returns a client for certificate requests. It uses the node's certificate while that is valid, else the
 // bootstrap token.
 func (c *Client) forRequest() (CSRs, func(), string, string, error) {
 	if c.cfg.BootstrapKubeconfig != "" && time.Now().After(c.Certificate().NotAfter) {

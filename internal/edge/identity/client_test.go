@@ -27,8 +27,8 @@ func pairOf(t *testing.T, certPEM, keyPEM []byte) tls.Certificate {
 }
 
 // "RotateKubeletClientCertificate causes the kubelet to rotate its client certificates by creating new CSRs as its
-// existing credentials expire": the same client goes on, with new connections and the new certificate, and a request that is
-// under way gets its answer.
+// existing credentials expire": the same client goes on, with new connections and the new certificate, and a request in
+// flight gets its answer.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -37,7 +37,7 @@ func TestRotation(t *testing.T) {
 	if err := identity.Bootstrap(soon(t), n.cfg); err != nil {
 		t.Fatal(err)
 	}
-	// It was got an hour ago.
+	// The certificate came an hour ago.
 	if err := os.Chtimes(n.cfg.CertDir+"/kubelet-client-current.pem", time.Time{}, time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestRotation(t *testing.T) {
 	slow := must(rest.HTTPClientFor(c.Config()))(t)
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // which is not sent again by itself
+		resp, err := slow.Post(c.Server()+"/slow", "text/plain", strings.NewReader("once")) // a POST, which is not sent again by itself
 		if err == nil {
 			err = resp.Body.Close()
 		}
@@ -88,7 +88,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A certificate that ended while the server was away is asked for with the bootstrap token again.
+// If the certificate ended while the server was away, the client uses the bootstrap token again.
 func TestRotationTooLate(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -113,7 +113,7 @@ func TestRotationTooLate(t *testing.T) {
 	}
 }
 
-// A certificate for another name is said, for the API server will refuse what the node does with it.
+// A certificate for another name is logged, because the API server will refuse the node's requests.
 func TestOtherName(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -127,7 +127,7 @@ func TestOtherName(t *testing.T) {
 	n.log.wait(t, 1, "certificate=system:node:n1 node=n2")
 }
 
-// serve shows s's certificate and returns what a client sees.
+// serve runs a server with s's certificate and returns what a client sees.
 func serve(t *testing.T, s *identity.Serving) func() (*x509.Certificate, error) {
 	t.Helper()
 	l := must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: s.GetCertificate}))(t)
@@ -160,7 +160,7 @@ func addresses(ips ...string) []v1.NodeAddress {
 	return out
 }
 
-// A self-signed certificate is kept over restarts, and made anew when the node has another address.
+// A self-signed certificate survives restarts. A new one is made when the node has another address.
 func TestSelfSigned(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), newLines()
@@ -195,7 +195,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// tlsCertFile and tlsPrivateKeyFile are read again when they change; a pair that does not fit changes nothing.
+// tlsCertFile and tlsPrivateKeyFile are read again when they change. A pair that does not fit together changes nothing.
 func TestServingFiles(t *testing.T) {
 	t.Parallel()
 	dir, log, ca := t.TempDir(), newLines(), newAuthority(t)
@@ -261,8 +261,8 @@ func TestFixedServingFiles(t *testing.T) {
 	}
 }
 
-// serverTLSBootstrap: no certificate until the request is approved, then the signed one; a new one when the node has
-// another address.
+// With serverTLSBootstrap, there is no certificate until the request is approved. A new one is requested when the node
+// has another address.
 func TestServingByRequest(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -297,7 +297,7 @@ func TestServingByRequest(t *testing.T) {
 		t.Errorf("certificate for %s, %v, %v", cert.Subject, cert.DNSNames, cert.IPAddresses)
 	}
 	a.change(a.remove)
-	put(addresses("10.0.0.2")) // and while that request waits, yet another
+	put(addresses("10.0.0.2")) // another address, while that request waits
 	a.change(func(*certificates.CertificateSigningRequest) {})
 	put(addresses("10.0.0.3"))
 	n.log.wait(t, 1, "addresses changed")
@@ -320,7 +320,7 @@ func TestServingByRequest(t *testing.T) {
 	}
 }
 
-// A node that runs says once what its serving certificate waits for, and makes one request.
+// A running node logs once what its serving certificate waits for, and makes one request.
 func TestServingRequestSaysItsWaitOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

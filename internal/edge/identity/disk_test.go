@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/identity"
 )
 
-// brokenDisks are ways in which nothing can be written to a directory, each with the way out.
+// brokenDisks runs f for each way in which nothing can be written to a directory, with a function that mends it.
 func brokenDisks(t *testing.T, f func(t *testing.T, dir string, breakIt func(), mend func())) {
 	t.Helper()
 	for _, name := range []string{"full", "read-only"} {
@@ -57,7 +57,7 @@ func brokenDisks(t *testing.T, f func(t *testing.T, dir string, breakIt func(), 
 	}
 }
 
-// failing waits until part says that it fails.
+// failing waits until part returns an error.
 func failing(t *testing.T, part func() error) error {
 	t.Helper()
 	for range 6000 {
@@ -70,8 +70,8 @@ func failing(t *testing.T, part func() error) error {
 	return nil
 }
 
-// The disk is full, or was remounted read-only, when the client certificate is to be renewed: the client goes on with the
-// certificate that it has, says what is wrong, and renews when the disk is mended.
+// The disk is full, or was remounted read-only, when the client certificate is due for renewal. The client goes on with
+// its certificate, reports what is wrong, and renews when the disk is mended.
 func TestRenewalOutlivesABrokenDisk(t *testing.T) {
 	t.Parallel()
 	brokenDisks(t, func(t *testing.T, dir string, breakIt, mend func()) {
@@ -158,8 +158,8 @@ func TestServingRequestOutlivesABrokenDisk(t *testing.T) {
 	})
 }
 
-// A self-signed certificate that cannot be written serves all the same, at the start and when the node's addresses change, and
-// is written when the disk is mended.
+// A self-signed certificate that cannot be written is used all the same, at the start and when the node's addresses
+// change. It is written when the disk is mended.
 func TestSelfSignedOutlivesABrokenDisk(t *testing.T) {
 	t.Parallel()
 	brokenDisks(t, func(t *testing.T, dir string, breakIt, mend func()) {

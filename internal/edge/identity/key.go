@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// keyPair is a private key and the form it has on disk.
+// keyPair is a private key with its PEM form, as it lies on disk.
 type keyPair struct {
 	key *ecdsa.PrivateKey
 	pem []byte
@@ -34,8 +34,8 @@ func newKey() (keyPair, error) {
 	return keyPair{key: key, pem: pemBlock("EC PRIVATE KEY", der)}, nil
 }
 
-// keptKey reads the key at path, or makes one and keeps it there before anybody has seen its public half. A file that
-// holds no such key is replaced: nothing has been signed for it.
+// keptKey reads the key at path. If there is none, it makes one and writes it, before anybody has seen the public half.
+// It replaces a file that holds no such key, because no certificate was signed for it.
 func keptKey(path string) (keyPair, error) {
 	data, err := os.ReadFile(path)
 	if err == nil {

@@ -12,36 +12,36 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// ProblemKind says what stands between a node and its API server.
+// ProblemKind is the kind of problem between a node and its API server.
 type ProblemKind string
 
 // The kinds of problems.
 const (
-	ProblemUnreachable  ProblemKind = "unreachable"  // nobody answers there
-	ProblemWrongCA      ProblemKind = "wrong CA"     // somebody answers whom our CA did not sign
+	ProblemUnreachable  ProblemKind = "unreachable"  // no server answers at the address
+	ProblemWrongCA      ProblemKind = "wrong CA"     // our CA did not sign the server's certificate
 	ProblemWrongName    ProblemKind = "wrong name"   // the server's certificate is for another name
-	ProblemClock        ProblemKind = "clock"        // a certificate begins in our future
+	ProblemClock        ProblemKind = "clock"        // a certificate is not valid yet by our clock
 	ProblemExpired      ProblemKind = "expired"      // a certificate ended
-	ProblemUnauthorized ProblemKind = "unauthorized" // the server does not know our credentials
-	ProblemForbidden    ProblemKind = "forbidden"    // it knows us and will not let us
+	ProblemUnauthorized ProblemKind = "unauthorized" // the server does not accept our credentials
+	ProblemForbidden    ProblemKind = "forbidden"    // the server knows us and refuses the request
 	ProblemOther        ProblemKind = "other"
 )
 
-// Problem is an error towards the API server, in words for the person who has to help.
+// Problem is an error of a request to the API server, with texts for the person who has to help.
 type Problem struct {
 	Kind ProblemKind
-	// What happened, and Do: what to do about it.
+	// What says what happened, and Do what to do about it.
 	What, Do string
 	Err      error
 }
 
 func (p *Problem) Error() string { return fmt.Sprintf("%s: %s (%v)", p.What, p.Do, p.Err) }
 
-// Unwrap is the error underneath.
+// Unwrap returns the cause.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// Explain turns an error of a request into a Problem. server is the URL, file the kubeconfig that was used, so that the
-// message can name them. A nil error, one of a context and one that is a Problem already come back as they are.
+// Explain turns an error of a request into a Problem. The message names the URL in server and the kubeconfig in file.
+// Explain returns nil, a context's error and a Problem unchanged.
 func Explain(err error, server, file string) error {
 	var already *Problem
 	if err == nil || errors.Is(err, context.Canceled) || errors.As(err, &already) {
@@ -83,7 +83,7 @@ func explainTLS(err error, server, file string) *Problem {
 	return nil
 }
 
-// explainTime says whether a certificate is too old or the clock is wrong.
+// explainTime returns the Problem of a certificate that is too old, or of a clock that is wrong.
 func explainTime(cert *x509.Certificate, whose string, err error) *Problem {
 	now := time.Now()
 	if cert != nil && now.Before(cert.NotBefore) {

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// renewalTime is when to ask for the next certificate: after 70 to 90 % of the life of this one, by chance, so that
-// nodes that came together do not come back together. Its life begins when we got it: signers date certificates back
-// (by 5 minutes in Kubernetes), which would make a short one look old at birth and be renewed without end.
+// renewalTime returns when to request the next certificate: at a random time after 70 to 90 % of the life of this one,
+// so that nodes that joined together do not renew together. Its life begins when we got it, because signers date
+// certificates back (by 5 minutes in Kubernetes): a short-lived certificate would look old from the start and be
+// renewed endlessly.
 func renewalTime(cert *x509.Certificate, got time.Time) time.Time {
 	from := cert.NotBefore
 	if got.After(from) && got.Before(cert.NotAfter) {
@@ -19,10 +20,10 @@ func renewalTime(cert *x509.Certificate, got time.Time) time.Time {
 	return from.Add(time.Duration((0.7 + 0.2*rand.Float64()) * float64(life)))
 }
 
-// longestSleep bounds one timer: a timer does not count while a machine sleeps, and the clock may be set.
+// longestSleep bounds one timer, because a timer does not run while a machine sleeps, and somebody may set the clock.
 const longestSleep = 5 * time.Minute
 
-// sleepUntil waits for a time of the wall clock; false: ctx ended.
+// sleepUntil waits for a time of the wall clock. It returns false if ctx ended.
 func sleepUntil(ctx context.Context, t time.Time) bool {
 	for {
 		left := time.Until(t.Round(0))

@@ -23,19 +23,19 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// CSRs are the certificate requests of a cluster.
+// CSRs reads and creates the certificate requests of a cluster.
 type CSRs interface {
 	Create(ctx context.Context, csr *certificates.CertificateSigningRequest, opts metav1.CreateOptions) (*certificates.CertificateSigningRequest, error)
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*certificates.CertificateSigningRequest, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// request is one certificate that a node wants signed.
+// request gets one certificate for a node.
 //
 //	key kept ─► created ─► pending ─► approved ─► issued ─► saved
 //	   ▲                      │  ▲         │
 //	   │ (deleted: made anew) │  └─────────┘ (waits for the signer)
-//	   └──────────────────────┴─► denied, failed: said, and watched until it is deleted
+//	   └──────────────────────┴─► denied, failed: logged, and watched until it is deleted
 type request struct {
 	signer   string
 	usages   []certificates.KeyUsage
@@ -44,19 +44,21 @@ type request struct {
 	log      *slog.Logger
 	patience time.Duration // between two messages
 	once     bool          // log only once that the node waits, because it can run without the certificate
-	// final: an error of this machine ends run. Without it such an error is noted in failing and tried again like any other:
-	// the certificate in use is good meanwhile, and somebody may free the disk or mend it.
+	// final makes an error of this machine end run. Without final, such an error is recorded in failing, and run tries
+	// again as after any other error: the certificate in use is valid meanwhile, and somebody may free or mend the
+	// disk.
 	final   bool
 	failing *failure
-	// client makes a client for one attempt; done gives it back. Credentials may have changed since the last attempt.
+	// client makes a client for one attempt, because credentials may have changed since the last attempt. done releases
+	// it.
 	client func() (c CSRs, done func(), server, file string, err error)
 }
 
-// errAnew says that a request has to be made again.
+// errAnew says that the request must be made again.
 var errAnew = errors.New("the certificate request is gone")
 
-// run asks until there is a certificate, and saves it. It returns early only when ctx ends or, where that is final, the disk
-// fails.
+// run tries until there is a certificate, and saves it. It returns early only if ctx ends or, with final, after an
+// error of this machine.
 func (r *request) run(ctx context.Context) (*tls.Certificate, error) {
 	pause := newBackoff(time.Second, 30*time.Second)
 	said := newRepeats(r.patience)
@@ -89,7 +91,7 @@ type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
 
-// Unwrap is the error of the machine.
+// Unwrap returns the cause.
 func (e *localError) Unwrap() error { return e.err }
 
 // attempt makes or finds the request, waits for its certificate and saves it.
@@ -117,7 +119,7 @@ func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
 	}
 	pair, err := parsePair(certPEM, key.pem)
 	if err != nil || time.Now().After(pair.Leaf.NotAfter) {
-		// An old answer to an old key: begin again with a new key, whose request has another name.
+		// The answer belongs to an old key: begin again with a new key, whose request has another name.
 		if err := os.Remove(r.store.pendingKey()); err != nil {
 			return nil, &localError{fmt.Errorf("remove key: %w", err)}
 		}
@@ -129,7 +131,8 @@ func (r *request) attempt(ctx context.Context) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// name is the same for the same key and the same wish, so that a restart finds the request that it made before.
+// name returns the name of the request. It is the same for the same key and the same contents, so that after a restart
+// the agent finds its earlier request.
 func (r *request) name(key keyPair) (string, error) {
 	pub, err := x509.MarshalPKIXPublicKey(key.key.Public())
 	if err != nil {
@@ -141,7 +144,7 @@ func (r *request) name(key keyPair) (string, error) {
 	return "node-csr-" + hex.EncodeToString(h.Sum(nil))[:40], nil
 }
 
-// ask creates the request where it does not exist and waits for the certificate.
+// ask creates the request if it does not exist, and waits for the certificate.
 func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]byte, error) {
 	_, err := c.Create(ctx, &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -178,7 +181,7 @@ func (r *request) ask(ctx context.Context, c CSRs, name string, der []byte) ([]b
 	}
 }
 
-// sayWaiting tells what a request waits for, unless that was said last. It returns what it was.
+// sayWaiting logs what a request waits for, unless that is the last message. It returns the message.
 func (r *request) sayWaiting(csr *certificates.CertificateSigningRequest, last string) (said string) {
 	bad, why := refused(csr)
 	approved := slices.ContainsFunc(csr.Status.Conditions, func(c certificates.CertificateSigningRequestCondition) bool {
@@ -215,7 +218,7 @@ func refused(csr *certificates.CertificateSigningRequest) (bool, string) {
 	return false, ""
 }
 
-// untilChange returns when the request changed, or after the patience, or when the watch breaks off.
+// untilChange returns when the request has changed, after the patience, or when the watch ends.
 func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.CertificateSigningRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -225,7 +228,7 @@ func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.Cer
 		ResourceVersion: csr.ResourceVersion, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
-		// Not to be let watch is no reason to give up: look again later.
+		// Without the right to watch, the agent looks again later.
 		<-ctx.Done()
 		return nil
 	}
@@ -233,7 +236,7 @@ func (r *request) untilChange(ctx context.Context, c CSRs, csr *certificates.Cer
 	select {
 	case _, open := <-w.ResultChan():
 		if !open {
-			// The server ended the watch: do not hurry to open the next.
+			// The server ended the watch: wait a little before the next one.
 			select {
 			case <-time.After(min(r.patience, time.Second)):
 			case <-ctx.Done():

@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// selfSignedLife is how long a self-signed certificate lasts; it is made anew after four fifths of it.
+// selfSignedLife is the life of a self-signed certificate. A new one is made after four fifths of it.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// selfSignedMark is the organization of certificates that we signed ourselves, and may therefore replace. A pair that
-// somebody else put into kubelet.crt and kubelet.key is used as it is.
+// selfSignedMark is the organization in certificates that the agent signed itself and may replace. A pair that somebody
+// else put into kubelet.crt and kubelet.key is used unchanged.
 const selfSignedMark = "wherry self-signed"
 
-// selfSign makes sure that there is a certificate, good for the node's name and addresses and not about to end.
+// selfSign makes sure that there is a certificate that covers the node's name and addresses and does not end soon.
 func (s *Serving) selfSign() error {
 	certFile, keyFile := s.selfSignedFiles()
 	pair := s.current()
@@ -40,23 +40,23 @@ func (s *Serving) selfSign() error {
 		s.use(pair)
 		return s.saveSelfSigned()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		// A half that does not fit the other, as after a crash between the two.
+		// Certificate and key do not fit each other, as after a crash between the two writes, for example.
 		s.cfg.Log.Warn("Making a new self-signed serving certificate: the old one cannot be used", "err", err)
 	}
 	pair, certPEM, keyPEM, err := newSelfSigned(wish)
 	if err != nil {
 		return err
 	}
-	s.use(pair) // also where it cannot be kept: clients trust it no less than one that a restart makes
+	s.use(pair) // even if it cannot be written: clients trust it as much as one that a restart makes
 	s.unsaved = &pemPair{cert: certPEM, key: keyPEM}
 	s.cfg.Log.Info("Made a self-signed serving certificate", "file", certFile, "names", wish.DNSNames, "addresses", wish.IPAddresses, "ends", stamp(pair.Leaf.NotAfter))
 	return s.saveSelfSigned()
 }
 
-// pemPair is a certificate and its key as they are written.
+// pemPair is a certificate and its key in PEM.
 type pemPair struct{ cert, key []byte }
 
-// saveSelfSigned writes the pair in use, where it has not been written yet.
+// saveSelfSigned writes the pair in use, unless that is done already.
 func (s *Serving) saveSelfSigned() error {
 	if s.unsaved == nil {
 		return nil
@@ -75,12 +75,12 @@ func (s *Serving) saveSelfSigned() error {
 	return nil
 }
 
-// ours reports whether a certificate is one that newSelfSigned made.
+// ours reports whether newSelfSigned made a certificate.
 func ours(cert *x509.Certificate) bool {
 	return slices.Contains(cert.Subject.Organization, selfSignedMark)
 }
 
-// selfSignedWish is what the certificate has to be good for: the node's name and all its addresses.
+// selfSignedWish returns what the certificate must cover: the node's name and all its addresses.
 func (s *Serving) selfSignedWish() *x509.CertificateRequest {
 	names, ips := hostsOf(s.cfg.Addresses())
 	if name := strings.ToLower(s.cfg.NodeName); name != "" && !slices.Contains(names, name) {

@@ -19,45 +19,46 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ServingConfig says where the certificate of a node's HTTPS server comes from: from CertFile and KeyFile where they are
-// set, else by a request to the API server where Request is set, else it is self-signed.
+// ServingConfig says where the certificate of a node's HTTPS server comes from: from CertFile and KeyFile if they are
+// set, else by a request to the API server if Request is set; otherwise it is self-signed.
 type ServingConfig struct {
-	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change, but not where FixedFiles is set.
+	// CertFile and KeyFile (tlsCertFile, tlsPrivateKeyFile) are read again when they change, unless FixedFiles is set.
 	CertFile, KeyFile string
 	FixedFiles        bool
-	// Request asks for a certificate of the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
+	// Request makes Serving request a certificate from the signer kubernetes.io/kubelet-serving (serverTLSBootstrap).
 	Request bool
-	// Client reaches the API server as the node; needed with Request. Called once per attempt.
+	// Client returns a client with the node's identity; needed with Request. It is called once per attempt.
 	Client func() (CSRs, error)
 	// Server and Kubeconfig name the API server in messages.
 	Server, Kubeconfig string
 
 	CertDir  string
 	NodeName string
-	// Addresses are what the certificate has to be good for, as the Node reports them. Called now and then from Run, and
-	// once from OpenServing. While there are none, no certificate is asked for.
+	// Addresses returns the addresses that the certificate must cover, as the Node reports them. OpenServing calls it
+	// once, and Run periodically. While there are none, no certificate is requested.
 	Addresses func() []v1.NodeAddress
 	Log       *slog.Logger
 	// Patience is the time between two messages, and between two looks at Addresses; 0: 15 s.
 	Patience time.Duration
 }
 
-// Serving is the certificate of a node's HTTPS server. GetCertificate may be called concurrently, before, during and
+// Serving keeps the certificate of a node's HTTPS server. GetCertificate may be called concurrently, before, during and
 // after Run.
 type Serving struct {
 	cfg   ServingConfig
 	store store
 
 	failing failure
-	unsaved *pemPair // a self-signed pair in use that could not be written yet; of OpenServing, then of Run
+	unsaved *pemPair // a self-signed pair in use that could not be written yet; used by OpenServing, then by Run
 
 	mu   sync.Mutex
 	pair *tls.Certificate
-	// stamps of CertFile and KeyFile as they were read last.
+	// stamps are the stamps of CertFile and KeyFile at the last reading.
 	stamps [2]fileStamp
 }
 
-// OpenServing reads or makes the certificate. With Request it may have none yet: handshakes fail until it has.
+// OpenServing reads or makes the certificate. With Request there may be none yet; then handshakes fail until Run has
+// one.
 func OpenServing(cfg ServingConfig) (*Serving, error) {
 	if cfg.Patience == 0 {
 		cfg.Patience = defaultPatience
@@ -89,7 +90,7 @@ func OpenServing(cfg ServingConfig) (*Serving, error) {
 	return s, nil
 }
 
-// GetCertificate is for tls.Config: the newest certificate.
+// GetCertificate returns the newest certificate, for tls.Config.
 func (s *Serving) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.reload()
 	s.mu.Lock()
@@ -115,16 +116,16 @@ func (s *Serving) use(pair *tls.Certificate) {
 	s.pair = pair
 }
 
-// fileStamps tells one state of CertFile and KeyFile from another.
+// fileStamps returns the stamps of CertFile and KeyFile, which change with the files.
 func (s *Serving) fileStamps() (stamps [2]fileStamp) {
 	for i, file := range []string{s.cfg.CertFile, s.cfg.KeyFile} {
-		stamps[i], _ = stampOf(file) // a file that is not there has the zero stamp
+		stamps[i], _ = stampOf(file) // a missing file has the zero stamp
 	}
 	return stamps
 }
 
-// reload reads CertFile and KeyFile again where one of them changed. While they do not fit each other, as in the middle
-// of a replacement, the old pair serves on.
+// reload reads CertFile and KeyFile again if one of them changed. While they do not fit each other, as in the middle of
+// a replacement, the old pair stays in use.
 func (s *Serving) reload() {
 	if s.cfg.CertFile == "" || s.cfg.FixedFiles {
 		return
@@ -145,7 +146,7 @@ func (s *Serving) reload() {
 	s.cfg.Log.Info("Read the changed serving certificate", "file", s.cfg.CertFile, "ends", stamp(pair.Leaf.NotAfter))
 }
 
-// Run renews the certificate before it ends and when the node's addresses outgrow it, until ctx ends.
+// Run renews the certificate before it ends, and when it does not cover the node's addresses, until ctx ends.
 func (s *Serving) Run(ctx context.Context) error {
 	switch {
 	case s.cfg.CertFile != "":
@@ -175,7 +176,7 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if pair := s.current(); pair != nil && pair != of {
 			of = pair
-			got, _ := stampOf(s.store.current()) // where it cannot be told, its own dates count
+			got, _ := stampOf(s.store.current()) // without a time of the file, the certificate's dates count
 			renewal = renewalTime(pair.Leaf, got.changed)
 		}
 		wish := s.wish()
@@ -200,8 +201,8 @@ func (s *Serving) runRequests(ctx context.Context) error {
 	return nil
 }
 
-// Failing is why the certificate cannot be renewed or kept on this machine (a full or broken disk), while Run tries again; nil
-// when nothing keeps it.
+// Failing returns why the certificate cannot be renewed or written on this machine (a full or broken disk), while Run
+// tries again, or nil.
 func (s *Serving) Failing() error {
 	if err := s.failing.get(); err != nil {
 		return fmt.Errorf("renew serving certificate: %w", err)
@@ -209,7 +210,7 @@ func (s *Serving) Failing() error {
 	return nil
 }
 
-// request asks for a certificate until there is one or the node's addresses no longer are what was asked for.
+// request tries until there is a certificate, or until the node's addresses have changed.
 func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*tls.Certificate, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
@@ -217,7 +218,7 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 		defer close(watched)
 		for sleep(ctx, s.cfg.Patience) {
 			if now := s.wish(); now != nil && !sameWish(now, wish) {
-				cancel() // first: nothing that was asked for before comes after the word of it
+				cancel() // before the log line, so that no line about the old request follows it
 				s.cfg.Log.Info("The node's addresses changed; asking for another serving certificate")
 			}
 		}
@@ -235,7 +236,8 @@ func (s *Serving) request(ctx context.Context, wish *x509.CertificateRequest) (*
 	return req.run(ctx)
 }
 
-// wish is the certificate that the node's addresses ask for; nil while it has none, for the signer wants at least one.
+// wish returns the certificate that the node's addresses need, or nil while there are none, because the signer requires
+// at least one.
 func (s *Serving) wish() *x509.CertificateRequest {
 	names, ips := hostsOf(s.cfg.Addresses())
 	if len(names) == 0 && len(ips) == 0 {
@@ -270,7 +272,7 @@ func sameWish(a, b *x509.CertificateRequest) bool {
 	return slices.Equal(a.DNSNames, b.DNSNames) && slices.EqualFunc(a.IPAddresses, b.IPAddresses, net.IP.Equal)
 }
 
-// covers reports whether a certificate is good for all that is wished.
+// covers reports whether a certificate covers all names and addresses of wish.
 func covers(cert *x509.Certificate, wish *x509.CertificateRequest) bool {
 	if wish.Subject.CommonName != "" && cert.Subject.CommonName != wish.Subject.CommonName {
 		return false
@@ -288,7 +290,7 @@ func covers(cert *x509.Certificate, wish *x509.CertificateRequest) bool {
 	return true
 }
 
-// selfSignedFiles are where the self-signed pair is kept.
+// selfSignedFiles returns the paths of the self-signed pair.
 func (s *Serving) selfSignedFiles() (cert, key string) {
 	return filepath.Join(s.cfg.CertDir, "kubelet.crt"), filepath.Join(s.cfg.CertDir, "kubelet.key")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// store keeps certificate and key of one kind together in one file per generation, with a link to the current one, in
-// the layout of Kubernetes' kubelet.
+// store keeps certificate and key of one kind together, one file per generation, with a link to the current file. It
+// has the layout of upstream's kubelet.
 type store struct {
 	dir    string // --cert-dir
 	prefix string // kubelet-client or kubelet-server
@@ -27,7 +27,7 @@ func (s store) current() string { return filepath.Join(s.dir, s.prefix+"-current
 // pendingKey is the path of the key whose request is not answered yet.
 func (s store) pendingKey() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
 
-// load reads the current pair. The error wraps fs.ErrNotExist where there is none yet.
+// load reads the current pair. If there is none yet, the error wraps fs.ErrNotExist.
 func (s store) load() (*tls.Certificate, error) { return loadPair(s.current(), s.current()) }
 
 // save writes a new generation and points the link to it. Only then is the pair the current one.
@@ -46,7 +46,7 @@ func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	if err := hostfs.WriteFile(name, append(append([]byte{}, certPEM...), keyPEM...), 0o600); err != nil {
 		return nil, fmt.Errorf("write certificate: %w", err)
 	}
-	// A link cannot be changed, but another can be renamed over it, and that is atomic.
+	// A link cannot be changed, but renaming another link over it is atomic.
 	next := s.current() + ".next"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old link: %w", err)
@@ -67,7 +67,7 @@ func (s store) save(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	return pair, hostfs.SyncDir(s.dir)
 }
 
-// freeName is the name of a generation that is not there yet: the time, and a number where two fall into one second.
+// freeName returns an unused name for a generation: the time, and a number if two generations fall into one second.
 func (s store) freeName() (string, error) {
 	base := filepath.Join(s.dir, s.prefix+"-"+time.Now().Format("2006-01-02-15-04-05"))
 	for n := 0; ; n++ {

@@ -15,20 +15,20 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// lastRequests is how long requests under way may take when a new certificate comes: longer than any but a watch.
+// lastRequests is how long requests in flight may take after a new certificate comes. All but watches take less.
 const lastRequests = 30 * time.Second
 
-// connections are the open connections of one identity. They are ours, not client-go's process-wide cache's, so that a
-// new certificate reaches the server at once and nothing outlives the node.
+// connections are the open connections of one identity. They do not use client-go's process-wide cache, so that a new
+// certificate reaches the server at once and no connection outlives the node.
 type connections struct {
 	make func() *generation
 
 	mu   sync.Mutex
 	now  *generation
-	past map[*generation]*time.Timer // those whose last requests are under way; the timer ends them
+	past map[*generation]*time.Timer // old generations with requests in flight, and the timers that end them
 }
 
-// generation is the connections that were made with one certificate.
+// generation is the set of connections that were made with one certificate.
 type generation struct {
 	tracker   *connrotation.ConnectionTracker
 	transport *http.Transport
@@ -47,7 +47,7 @@ func (c *connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.transport.RoundTrip(req)
 }
 
-// renew lets the next requests connect anew. Those under way have a while to end in, watches too.
+// renew makes the next requests use new connections. Requests in flight, watches too, may take lastRequests to end.
 func (c *connections) renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *connections) renew() {
 	})
 }
 
-// closeAll breaks every connection; requests under way fail and the next ones connect anew.
+// closeAll closes every connection; requests in flight fail, and the next ones make new connections.
 func (c *connections) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *connections) closeAll() {
 	c.endPast()
 }
 
-// end closes what is open and forgets it.
+// end closes all connections.
 func (c *connections) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,8 +86,8 @@ func (c *connections) endPast() {
 	clear(c.past)
 }
 
-// withTransport gives cfg a transport of its own. certificate says which client certificate to show, at each handshake;
-// nil for none.
+// withTransport gives cfg a transport of its own. certificate returns the client certificate for each handshake; nil
+// for none.
 func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error)) (*rest.Config, *connections, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -127,7 +127,7 @@ func withTransport(cfg *rest.Config, certificate func() (*tls.Certificate, error
 	conns.now = conns.make()
 	out := rest.CopyConfig(cfg)
 	out.Transport, out.Dial, out.Proxy = conns, nil, nil
-	// These are the transport's now; rest.Config refuses to have them twice.
+	// The transport has these settings now; rest.Config refuses to have them twice.
 	out.TLSClientConfig = rest.TLSClientConfig{}
 	return out, conns, nil
 }

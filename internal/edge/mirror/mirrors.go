@@ -16,56 +16,58 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Pods are what the sources want and the API shows. Both calls are cheap and may come at any time.
+// Pods returns what the sources want and the API shows. The calls are cheap and may come at any time.
 type Pods interface {
 	// Static returns the static pod and the mirror of a full name; each may be nil.
 	Static(fullName string) (static, mirror *v1.Pod)
-	// StaticNames are the full names of all static pods and mirrors.
+	// StaticNames returns the full names of all static pods and mirrors.
 	StaticNames() []string
-	// Unwanted reports whether a pod that no source has is known to be wanted by none.
+	// Unwanted reports whether no source wants a pod. It is false while a source that may want it has not answered.
 	Unwanted(ref pod.Ref) bool
 }
 
-// API are the pods of one namespace in the API. Calls come one at a time for each name.
+// API reads and writes the pods of one namespace in the API. There is one call at a time for each name.
 type API interface {
 	Create(ctx context.Context, p *v1.Pod, opts metav1.CreateOptions) (*v1.Pod, error)
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Pod, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Config is what Mirrors work with.
+// Config configures Mirrors.
 type Config struct {
-	// API are the pods of a namespace as the API server has them.
+	// API returns the client for the pods of a namespace.
 	API  func(namespace string) API
 	Pods Pods
-	// Node is the Node as the API has it; nil: not known.
+	// Node returns the Node in the API; nil: not known.
 	Node func() *v1.Node
-	// Local reports whether this node itself has what its static pods mean by a name (KindConfigMap, KindSecret).
+	// Local reports whether this node has the object that its static pods refer to (KindConfigMap, KindSecret) in its
+	// own manifests.
 	Local func(kind, namespace, name string) bool
-	// Ends reports whether a pod of a full name, other than the one of that UID, still has something here.
+	// Ends reports whether something is left here of a pod of this full name with another UID than but.
 	Ends func(fullName string, but types.UID) bool
-	// Owes reports whether the API is still to be told of a mirror how its pod ended.
+	// Owes reports whether the API does not have the final status of a mirror yet.
 	Owes func(mirror types.UID) bool
-	// Gone is told the UID of every mirror that was there and is no more.
+	// Gone is called with the UID of every mirror that existed and is gone.
 	Gone func(mirror types.UID)
 	Log  *slog.Logger
 }
 
-// The timings: of a request, of tries after one that failed, and of looks for what is waited for.
+// The timings of a request, of the tries after a failure, and of repeated looks while waiting.
 const (
 	timeout      = 30 * time.Second
 	retryInitial = 500 * time.Millisecond
 	retryMax     = 30 * time.Second
 	waitAgain    = time.Second
-	unseen       = 10 * time.Second // of a mirror that the API has and the watch has not shown
+	unseen       = 10 * time.Second // how long to wait for the watch to show a mirror that is in the API
 )
 
-// remakes is how often a mirror is made anew because the API server refuses its status.
+// remakes is the least time between two replacements of a mirror whose status the API server refuses.
 const remakes = time.Minute
 
 // absence is how long a name stays without a mirror after one has gone. A client that waits for the end of an object by
-// its name (kubectl delete) learns of it from a watch. Where its watch breaks off at that time, it lists again after 0.8 s
-// to 1.6 s, and takes a new object of the name for a change of the old: it would wait until the new one ends.
+// its name (kubectl delete) learns of the end from a watch. If its watch breaks at that time, the client lists again
+// after 0.8 s to 1.6 s. It would take a new object of the same name for a change of the old one, and wait until the new
+// one ends.
 const absence = 2 * time.Second
 
 // Mirrors keeps the mirror pods of a node. Create it with New, then Run it. Methods may be called concurrently and do not
@@ -81,13 +83,13 @@ type Mirrors struct {
 	working bool
 }
 
-// name is one full name that has something to do, waits, or has a mirror.
+// name is the state of one full name that has work to do, waits, or has a mirror.
 type name struct {
 	due      bool
 	timer    *time.Timer
 	failures int
 	said     string
-	last     types.UID // of the mirror that was last seen
+	last     types.UID // the mirror that was last seen
 	gone     time.Time // when a mirror was first seen to be gone
 	remade   time.Time // when a mirror was last removed to be made anew
 }
@@ -113,8 +115,9 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refused says that the API server refuses the status of a mirror: it shows the end of an earlier life of its pod (the manifest
-// was removed and came back as it was), which nobody may leave. The pod gets another mirror.
+// Refused records that the API server refuses the status of a mirror. That happens if the mirror shows the end of an
+// earlier life of its pod (the manifest was removed and came back unchanged), because the API never lets a pod leave a
+// terminal phase. The pod gets another mirror.
 func (m *Mirrors) Refused(mirror types.UID) {
 	m.mu.Lock()
 	m.refused[mirror] = true
@@ -122,7 +125,7 @@ func (m *Mirrors) Refused(mirror types.UID) {
 	m.Look("")
 }
 
-// remake reports whether a mirror that is in step has to be made anew all the same, or when.
+// remake reports whether a mirror that is otherwise correct must be replaced now, or after which time.
 func (m *Mirrors) remake(fullName string, mirror *v1.Pod) (now bool, later time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +147,7 @@ func (n *name) stop() {
 	}
 }
 
-// Look says that something of a full name may have changed; "" stands for all.
+// Look says that something of a full name may have changed; "" means all names.
 func (m *Mirrors) Look(fullName string) {
 	all := []string{fullName}
 	if fullName == "" {
@@ -163,7 +166,7 @@ func (m *Mirrors) Look(fullName string) {
 	m.spawn()
 }
 
-// spawn is called with the lock held.
+// spawn starts work unless it runs already. The lock is held.
 func (m *Mirrors) spawn() {
 	if m.working || m.ctx == nil || m.ctx.Err() != nil {
 		return
@@ -173,7 +176,7 @@ func (m *Mirrors) spawn() {
 	go m.work()
 }
 
-// work does what is due, one name after another: static pods are few.
+// work handles the due names one after another: static pods are few.
 func (m *Mirrors) work() {
 	defer m.wg.Done()
 	for {
@@ -222,7 +225,7 @@ func (m *Mirrors) work() {
 	}
 }
 
-// after arranges another look where something is waited for or failed. Called with the lock held.
+// after schedules another look if the name waits for something or has failed. The lock is held.
 func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -232,7 +235,7 @@ func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error
 		n.failures++
 		if n.said != err.Error() {
 			n.said = err.Error()
-			m.cfg.Log.Warn("mirror pod not in step, will retry", "pod", fullName, "err", err)
+			m.cfg.Log.Warn("cannot update mirror pod, will retry", "pod", fullName, "err", err)
 		}
 	default:
 		n.failures, n.said = 0, ""
@@ -242,8 +245,9 @@ func (m *Mirrors) after(fullName string, n *name, again time.Duration, err error
 	}
 }
 
-// reconcile does the next step for one name. The watch tells when it is done, and the one after it is taken. A watch that
-// was down tells nothing of a mirror that came and went meanwhile, so one that was made and is not seen is looked for again.
+// reconcile does the next step for one name. The watch reports when the step is done, and another look does the one
+// after it. A watch that was interrupted does not report a mirror that came and went meanwhile, so reconcile looks
+// again for a mirror that it created and that the watch has not shown.
 func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time.Duration, err error) {
 	var uid types.UID
 	if static != nil {
@@ -260,7 +264,7 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 	case mirror.DeletionTimestamp != nil:
 		return 0, m.remove(mirror, "it was deleted")
 	case static == nil && !m.cfg.Pods.Unwanted(pod.Ref{Namespace: mirror.Namespace, Name: mirror.Name, UID: types.UID(mirror.Annotations[pod.AnnotationMirror])}):
-		return 0, nil // told when every source has answered
+		return 0, nil // another look follows when every source has answered
 	case static != nil && current(mirror, static):
 		now, later := m.remake(fullName, mirror)
 		if !now {
@@ -268,20 +272,20 @@ func (m *Mirrors) reconcile(fullName string, static, mirror *v1.Pod) (again time
 		}
 		return 0, m.remove(mirror, "the API server refuses the status of its pod, which has begun anew")
 	case m.cfg.Ends(fullName, uid), m.cfg.Owes(mirror.UID):
-		return waitAgain, nil // until then it shows the pod that ends
+		return waitAgain, nil // the mirror still shows the pod that ends
 	case static == nil:
 		return 0, m.remove(mirror, "its static pod is gone")
 	}
 	return 0, m.remove(mirror, "it is not the mirror that this node makes of its static pod")
 }
 
-// current reports whether a mirror is of this manifest, and goes with the Node as one that an agent made does.
+// current reports whether a mirror belongs to this manifest and has the owner that an agent would give it.
 func current(mirror, static *v1.Pod) bool {
 	owner := metav1.GetControllerOf(mirror)
 	return pod.Mirrors(mirror, static) && owner != nil && owner.Kind == "Node" && owner.Name == static.Spec.NodeName
 }
 
-// create makes the mirror of a static pod.
+// create creates the mirror of a static pod.
 func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
 	node := m.cfg.Node()
 	if node == nil || node.DeletionTimestamp != nil {
@@ -300,7 +304,7 @@ func (m *Mirrors) create(static *v1.Pod) (again time.Duration, err error) {
 	return unseen, nil
 }
 
-// taken finds out who has the name: a mirror that the watch has not shown yet, or a pod that is none.
+// taken finds out which pod has the name: a mirror that the watch has not shown yet, or a pod that is not a mirror.
 func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duration, err error) {
 	have, err := m.cfg.API(static.Namespace).Get(ctx, static.Name, metav1.GetOptions{})
 	switch {
@@ -314,7 +318,7 @@ func (m *Mirrors) taken(ctx context.Context, static *v1.Pod) (again time.Duratio
 	return 0, errors.New("the API has another pod of this name: rename the static pod, or delete the other")
 }
 
-// remove deletes a mirror at once: there is nothing that a grace period would be for.
+// remove deletes a mirror at once, because nothing of a mirror needs a grace period.
 func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
 	ctx, cancel := context.WithTimeout(m.ctx, timeout)
 	defer cancel()
@@ -323,7 +327,7 @@ func (m *Mirrors) remove(mirror *v1.Pod, why string) error {
 		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(string(mirror.UID)),
 	})
 	switch {
-	case apierrors.IsNotFound(err): // the watch will tell
+	case apierrors.IsNotFound(err): // the watch will report it
 	case err != nil:
 		return fmt.Errorf("delete mirror pod: %w", err)
 	default:

@@ -103,7 +103,7 @@ func (s *shown) Delete(context.Context, string, metav1.DeleteOptions) error {
 	return nil
 }
 
-// A mirror says how its pod ended before it goes.
+// A mirror gets the final status of its pod before it is removed.
 func TestAMirrorGoesAfterItsLastStatus(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

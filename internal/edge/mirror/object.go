@@ -11,9 +11,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// AnnotationOmits names the ConfigMaps and Secrets that a static pod refers to, that its node has among its manifests, and
-// that its mirror leaves out: the API server refuses mirrors that refer to any, since it cannot tell that these are none of
-// its own. "configmap/app,secret/key".
+// AnnotationOmits names the ConfigMaps and Secrets, "configmap/app,secret/key", that a mirror leaves out: its static
+// pod refers to them, and the node has them among its manifests. The API server refuses mirrors that refer to such
+// objects, because it takes them for its own.
 const AnnotationOmits = "wherry.dev/mirror-omits"
 
 // The kinds of objects, as AnnotationOmits names them.
@@ -22,9 +22,9 @@ const (
 	KindSecret    = "secret"
 )
 
-// Of is the mirror of a static pod, owned by the Node: it goes when the Node does. local reports whether the node itself has
-// what the pod means by a name; the mirror leaves out those references, and says so. It hides no other: the API server
-// judges what would read its objects.
+// Of returns the mirror of a static pod. The Node owns it, so it goes with the Node. local reports whether the node
+// itself has an object that the pod refers to; the mirror leaves out those references, and names them in an annotation.
+// It keeps all other references, so that the API server can check the ones to its own objects.
 func Of(static *v1.Pod, node *v1.Node, local func(kind, namespace, name string) bool) *v1.Pod {
 	controller := true
 	m := &v1.Pod{
@@ -38,20 +38,20 @@ func Of(static *v1.Pod, node *v1.Node, local func(kind, namespace, name string) 
 		m.Annotations = map[string]string{}
 	}
 	m.Annotations[pod.AnnotationMirror] = static.Annotations[pod.AnnotationHash]
-	delete(m.Annotations, AnnotationOmits) // a manifest does not say it
+	delete(m.Annotations, AnnotationOmits) // a manifest cannot set it
 	if left := withoutReferences(&m.Spec, func(kind, name string) bool { return local(kind, static.Namespace, name) }); len(left) > 0 {
 		m.Annotations[AnnotationOmits] = strings.Join(left, ",")
 	}
 	return m
 }
 
-// omission drops from a spec what refers to local ConfigMaps and Secrets.
+// omission removes from a spec the references to local ConfigMaps and Secrets.
 type omission struct {
 	local func(kind, name string) bool
 	left  map[string]bool
 }
 
-// omits notes a reference that is left out, and reports whether it is.
+// omits reports whether a reference is left out, and records it.
 func (o *omission) omits(kind, name string) bool {
 	if !o.local(kind, name) {
 		return false
@@ -104,7 +104,7 @@ func (o *omission) envFrom(e v1.EnvFromSource) bool {
 	return false
 }
 
-// volume reports whether a volume has to go; a projected one only loses some of its sources.
+// volume reports whether a volume must be left out; a projected one only loses some of its sources.
 func (o *omission) volume(v *v1.Volume) bool {
 	switch {
 	case v.ConfigMap != nil:

@@ -12,7 +12,8 @@ import (
 
 func named(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
 
-// The copy leaves out what the node itself has, says so, and hides no reference to the API; the static pod stays as it is.
+// The copy leaves out references to objects of the node, names them, and keeps references to the API. The static pod
+// stays unchanged.
 func TestOfLeavesReferencesOut(t *testing.T) {
 	t.Parallel()
 	static := &v1.Pod{

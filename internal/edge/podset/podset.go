@@ -45,8 +45,8 @@ func New(node string, sources []pod.Source, notify func(types.UID)) *Set {
 	return s
 }
 
-// OnMirror has f called, outside the lock, with the full name of every static pod, and of every mirror pod, that came,
-// changed or went, and with "" when the set becomes Ready. It is called before the first source begins.
+// OnMirror sets f, which is called outside the lock with the full name of every static pod and mirror pod that came,
+// changed or went, and with "" when the set becomes Ready. Call OnMirror before the first source begins.
 func (s *Set) OnMirror(f func(fullName string)) { s.mirror = f }
 
 // Doubt notes that a source cannot tell whether it still has every pod that it had before this agent started: for example,
@@ -72,7 +72,7 @@ type changes struct {
 	names []string // of static pods and mirrors
 }
 
-// Replace puts the whole state of one source. A pod that the source had and that is not in pods is removed.
+// Replace stores the complete state of one source. A pod that the source had and that is not in pods is removed.
 func (s *Set) Replace(src pod.Source, pods []*v1.Pod) {
 	s.mu.Lock()
 	var changed changes
@@ -114,7 +114,7 @@ func (s *Set) settled() {
 	}
 }
 
-// Upsert puts one pod of a source.
+// Upsert stores one pod of a source.
 func (s *Set) Upsert(src pod.Source, p *v1.Pod) {
 	s.mu.Lock()
 	var changed changes
@@ -316,12 +316,12 @@ func (s *Set) StaticNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// Unwanted reports whether a pod is absent from the set and may be stopped for that: every source has answered, or the pod's own
-// source has removed it. It checks the set again, because a source may have answered since the caller looked.
+// Unwanted reports whether a pod is absent from the set and may therefore be stopped: every source has answered, or the
+// pod's own source has removed it. It checks the set again, because a source may have answered since the caller looked.
 //
-// While a source is in doubt, a static pod may be stopped only if a pod of another UID now has its name. The runtime does not
-// record the source of a pod. A static pod is recognized by its name, which ends with the node's name, or by its UID: the API
-// assigns UUIDs, and a node assigns UIDs without dashes unless the manifest names one.
+// While a source is in doubt, a static pod may be stopped only if a pod of another UID now has its name. The runtime
+// does not record the source of a pod. A static pod is recognized by its name, which ends with the node's name, or by
+// its UID: the API assigns UUIDs, and a node assigns UIDs without dashes unless the manifest names one.
 func (s *Set) Unwanted(ref pod.Ref) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

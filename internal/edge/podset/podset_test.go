@@ -33,7 +33,8 @@ func TestReadyWaitsForEverySource(t *testing.T) {
 	}
 }
 
-// What the API said last of a pod that is being deleted is known until nothing is left of it, or until it is back.
+// LastGrace knows the API's last grace period of a deleted pod until nothing of the pod is left, or until the pod is
+// back.
 func TestLastGrace(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})
@@ -62,8 +63,8 @@ func TestLastGrace(t *testing.T) {
 	}
 }
 
-// While a source is in doubt, which may last for months, what was removed is known until nothing of it is left; of a static
-// pod, until its mirror is gone too.
+// While a source is in doubt, which may last for months, the set remembers a removed pod until nothing of it is left
+// and, for a static pod, until its mirror is gone too.
 func TestWhatWasRemovedIsForgotten(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceAPI, pod.SourceFile}, func(types.UID) {})
@@ -93,7 +94,7 @@ func TestWhatWasRemovedIsForgotten(t *testing.T) {
 	}
 }
 
-// A node without any source has nobody who could say that a pod is unwanted.
+// On a node without any source, no pod is unwanted, because no source can say so.
 func TestWithoutSourcesNothingIsUnwanted(t *testing.T) {
 	t.Parallel()
 	if New("node", nil, func(types.UID) {}).Ready() {
@@ -144,7 +145,8 @@ func TestAMirrorIsNeverWanted(t *testing.T) {
 	}
 }
 
-// What the API shows of an earlier manifest says nothing of this one, and what someone writes into a mirror ends nothing.
+// A static pod takes no status from the mirror of an earlier manifest, and nothing that somebody writes into a mirror
+// ends it.
 func TestAStaticPodIsToldOfItsMirrorsStatus(t *testing.T) {
 	t.Parallel()
 	var named []string
@@ -194,7 +196,7 @@ func TestNoSourceTakesAnothersUID(t *testing.T) {
 	}
 }
 
-// A source that cannot be reached keeps nothing alive that another source has taken out.
+// An unreachable source does not keep a pod alive that another source has removed.
 func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceFile, pod.SourceURL}, func(types.UID) {})
@@ -213,7 +215,7 @@ func TestWhatItsSourceRemovedIsUnwanted(t *testing.T) {
 	}
 }
 
-// Who looked for a pod just before its source named it, and asks after that, is not told that it may be stopped.
+// A caller may look for a pod just before a source adds it. If it then calls Unwanted, the answer is false.
 func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	s := New("node", []pod.Source{pod.SourceFile}, func(types.UID) {})
@@ -223,7 +225,7 @@ func TestWhatIsInTheSetIsNotUnwanted(t *testing.T) {
 	}
 }
 
-// A manifest that the source cannot read may be that of a pod which an agent before this one began.
+// A manifest that the source cannot read may belong to a pod that an earlier agent started.
 func TestWhatIsInDoubtIsNotUnwanted(t *testing.T) {
 	t.Parallel()
 	told := 0

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// reserved are names that agents give a meaning to somewhere: on manifests, mirrors, containers or sandboxes.
+// reserved lists names that agents give a meaning to on manifests, mirrors, containers or sandboxes.
 var reserved = []string{
 	pod.AnnotationSource, pod.AnnotationHash, pod.AnnotationSeen, "kubernetes.io/config.", "kubernetes.io/config.x",
 	pod.AnnotationRestartCount, pod.AnnotationTerminationMessagePath, pod.AnnotationTerminationMessagePolicy, pod.AnnotationPodGracePeriod,
@@ -31,8 +31,8 @@ var reserved = []string{
 
 var values = []string{"", "api", "file", "http", "push", "none", "true", "0", "1-0", "99999", "victim", `{"exec":{"command":["sh"]}}`, "Guaranteed"}
 
-// FuzzWhatATenantWritesDecidesNothing: annotations and labels under the names that agents use change nothing of what a node
-// does with a pod of the API, be it the one that is judged or one of its neighbours.
+// FuzzWhatATenantWritesDecidesNothing checks that annotations and labels with the names that agents use change no
+// decision about a pod of the API or one of its neighbours.
 func FuzzWhatATenantWritesDecidesNothing(f *testing.F) {
 	for i, key := range reserved {
 		f.Add(uint64(i), key, values[i%len(values)])
@@ -43,7 +43,7 @@ func FuzzWhatATenantWritesDecidesNothing(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, key, value string) {
 		if key == pod.AnnotationMirror {
-			return // such a pod is no pod of this node at all: see FuzzForgedMirror
+			return // this node does not run such a pod: see FuzzForgedMirror
 		}
 		r := rand.New(rand.NewPCG(seed, 7))
 		plain, node := anyPod(r, "a"), &v1.Node{}
@@ -68,8 +68,8 @@ func FuzzWhatATenantWritesDecidesNothing(f *testing.F) {
 	})
 }
 
-// FuzzForgedMirror: a pod that claims to be a mirror never runs, and what is written into it moves nothing of the static pod
-// that it claims to mirror, not even where its hash is right.
+// FuzzForgedMirror checks that a pod that claims to be a mirror never runs, and that its content changes nothing of the
+// static pod that it claims to mirror, even if its hash is right.
 func FuzzForgedMirror(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed)
@@ -82,7 +82,7 @@ func FuzzForgedMirror(f *testing.F) {
 		mirror := anyPod(r, "mirror")
 		mirror.Name = static.Name
 		mirror.Annotations = map[string]string{pod.AnnotationMirror: []string{"h", "", "x"}[r.IntN(3)]}
-		for i := range static.Spec.Containers { // statuses of containers that there are
+		for i := range static.Spec.Containers { // statuses of existing containers
 			if i < len(mirror.Status.ContainerStatuses) {
 				mirror.Status.ContainerStatuses[i].Name = static.Spec.Containers[i].Name
 			}
@@ -98,7 +98,7 @@ func FuzzForgedMirror(f *testing.F) {
 		a, _ := without.Get(static.UID)
 		b, _ := with.Get(static.UID)
 		x, y := judge(t, a), judge(t, b)
-		for _, j := range []*judged{&x, &y} { // of containers that are gone the mirror may go on to show what it showed
+		for _, j := range []*judged{&x, &y} { // for containers that are gone, the mirror may keep its old statuses
 			j.Status.ContainerStatuses, j.Status.InitContainerStatuses = nil, nil
 		}
 		if d := cmp.Diff(x, y, protocmp.Transform()); d != "" {
@@ -112,14 +112,14 @@ func anyPod(r *rand.Rand, uid string) *v1.Pod {
 	fuzzfill.Fill(p, r)
 	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "ns"
 	delete(p.Annotations, pod.AnnotationMirror)
-	// What reads annotations by their names is not meant: the downward API shows what stands there.
+	// The downward API shows annotations by their names, so such fields are left out.
 	for i := range p.Spec.Containers {
 		p.Spec.Containers[i].Env, p.Spec.Containers[i].EnvFrom = nil, nil
 	}
 	return p
 }
 
-// forge is the pod with annotations and labels beside its own.
+// forge returns the pod with annotations and labels added to its own.
 func forge(p *v1.Pod, with map[string]string) *v1.Pod {
 	out := p.DeepCopy()
 	if out.Annotations == nil {
@@ -134,7 +134,7 @@ func forge(p *v1.Pod, with map[string]string) *v1.Pod {
 	return out
 }
 
-// seen is all that a node makes of a pod of the API beside a neighbour.
+// seen holds all decisions about a pod of the API and its neighbour.
 type seen struct {
 	Admitted, Resized string
 	Preempts          []types.UID
@@ -143,7 +143,7 @@ type seen struct {
 	Pod               judged
 }
 
-// judged is what is decided about one pod.
+// judged holds the decisions about one pod.
 type judged struct {
 	Class, SpecClass v1.PodQOSClass
 	Critical         bool

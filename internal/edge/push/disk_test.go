@@ -31,7 +31,7 @@ func brokenDisk(t *testing.T, dir string) (fill, mend, readOnly, readWrite func(
 	fill = func() {
 		f, err := os.Create(filler)
 		must(err)
-		for block := make([]byte, 4096); err == nil; { // to the last block
+		for block := make([]byte, 4096); err == nil; { // until the last block
 			_, err = f.Write(block)
 		}
 		_ = f.Close()
@@ -42,8 +42,8 @@ func brokenDisk(t *testing.T, dir string) (fill, mend, readOnly, readWrite func(
 	return fill, mend, readOnly, readWrite
 }
 
-// While the disk is full or read-only a push is refused, and what was pushed before stays wanted, also for the next agent. When the
-// disk is well again, pushes and deletions succeed.
+// While the disk is full or read-only, a push is refused, and the pods that were pushed before stay, also for the next
+// agent. When the disk works again, pushes and deletions succeed.
 func TestPushOnABrokenDisk(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]func(fill, mend, readOnly, readWrite func()) (breaks, heals func()){

@@ -16,8 +16,8 @@ import (
 
 var errNotPushed = errors.New("no such pod was pushed")
 
-// end ends a pod: grace in seconds, or nil for the pod's own. With keep it is stopped, else it is removed once nothing of
-// it runs.
+// end ends a pod. grace is in seconds; nil is the pod's own grace period. With keep, the pod is stopped; without, it is
+// removed once nothing of it runs.
 func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, 
 	}
 	n := r.Pod.DeepCopy()
 	if keep && leaving(n) {
-		keep = false // it is on its way out already: that is not taken back
+		keep = false // it is being removed already, and that cannot be undone
 	}
 	g := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if s := n.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -40,7 +40,7 @@ func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, 
 		g = *s
 	}
 	if grace != nil && (n.DeletionTimestamp == nil || *grace < g) {
-		g = *grace // only a shorter one counts once it has begun to end
+		g = *grace // once the pod is ending, only a shorter grace period counts
 	}
 	if n.DeletionTimestamp == nil {
 		at := metav1.NewTime(time.Now().Add(time.Duration(g) * time.Second).Truncate(time.Second))
@@ -66,7 +66,7 @@ func (p *Source) end(namespace, name string, grace *int64, keep bool) (*v1.Pod, 
 	return n, nil
 }
 
-// deleteObject removes a ConfigMap or Secret; pods that use it keep what they have until they set up again.
+// deleteObject removes a ConfigMap or Secret. Pods that use it keep its content until their next set-up.
 func (p *Source) deleteObject(kind, namespace, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *Source) deleteObject(kind, namespace, name string) error {
 	return nil
 }
 
-// list is what was pushed, in order of kind and name, without the contents.
+// list returns what was pushed, in order of kind and name, without the contents.
 func (p *Source) list() []Pushed {
 	p.mu.Lock()
 	defer p.mu.Unlock()

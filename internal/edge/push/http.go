@@ -16,16 +16,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Answer is the answer to a push: what was done, and what was wrong. Where a manifest has errors nothing of it was
-// done.
+// Answer is the answer to a push: what was done, and what was wrong. If a manifest has errors, nothing of it was done.
 type Answer struct {
 	Items  []Pushed `json:"items"`
 	Errors []Error  `json:"errors,omitempty"`
-	// Notes are what was left out of objects that were taken.
+	// Notes lists what was left out of objects that were stored.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Error is one thing that is wrong. Line and Document are 0, and Field and Object empty, where they are not known.
+// Error is one error. Line and Document are 0, and Field and Object empty, if they are not known.
 type Error struct {
 	Line     int    `json:"line,omitempty"`
 	Document int    `json:"document,omitempty"`
@@ -61,7 +60,7 @@ func (p *Source) Routes(finished func(types.UID) bool) map[string]http.Handler {
 	return out
 }
 
-// whenLoaded refuses requests while what was pushed before is not known.
+// whenLoaded refuses requests until Run has read what was pushed before.
 func (p *Source) whenLoaded(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -69,7 +68,7 @@ func (p *Source) whenLoaded(h http.HandlerFunc) http.Handler {
 			h(w, r)
 		default:
 			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, errors.New("the agent has not read yet what was pushed to it before; try again in a moment"))
+			refuse(w, http.StatusServiceUnavailable, errors.New("the agent has not read the earlier pushed pods yet; try again in a moment"))
 		}
 	})
 }
@@ -78,7 +77,7 @@ func (p *Source) servePut(w http.ResponseWriter, r *http.Request, finished func(
 	p.servePost(w, r, finished, r.PathValue("namespace")+"/"+r.PathValue("name"))
 }
 
-// servePost takes a manifest in; only names the one pod that it may have.
+// servePost stores a manifest. If only is set, it names the one pod that the manifest may have.
 func (p *Source) servePost(w http.ResponseWriter, r *http.Request, finished func(types.UID) bool, only string) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, manifest.MaxBytes))
 	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
@@ -122,7 +121,7 @@ func (p *Source) servePost(w http.ResponseWriter, r *http.Request, finished func
 	answer(w, http.StatusOK, a)
 }
 
-// once refuses a manifest that has two of one name.
+// once refuses a manifest that has two objects of the same kind and name.
 func once(m *manifest.Manifest) error {
 	seen := map[string]bool{}
 	for _, list := range []struct {
@@ -131,7 +130,7 @@ func once(m *manifest.Manifest) error {
 	}{{kindPod, namesOf(m.Pods)}, {kindConfigMap, namesOf(m.ConfigMaps)}, {kindSecret, namesOf(m.Secrets)}} {
 		for _, n := range list.names {
 			if seen[list.kind+n] {
-				return fmt.Errorf("%s %s is there twice; remove one or give it another name", list.kind, n)
+				return fmt.Errorf("%s %s is in the manifest twice; remove one or give it another name", list.kind, n)
 			}
 			seen[list.kind+n] = true
 		}
@@ -150,7 +149,7 @@ func namesOf[T interface {
 	return out
 }
 
-// serveEnd stops or removes a pod, and answers with the pod as it is wanted now.
+// serveEnd stops or removes a pod, and answers with the changed pod.
 func (p *Source) serveEnd(w http.ResponseWriter, r *http.Request, keep bool) {
 	ns, name := r.PathValue("namespace"), r.PathValue("name")
 	grace, err := graceOf(r)
@@ -195,7 +194,7 @@ func (p *Source) serveDeleteObject(w http.ResponseWriter, r *http.Request, kind 
 	answer(w, http.StatusOK, Answer{Items: []Pushed{{Kind: kind, Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), Result: "deleted"}}})
 }
 
-// statusOf is how HTTP says that something could not be kept.
+// statusOf returns the HTTP status for an error of put or end.
 func statusOf(err error) int {
 	var other errOther
 	var missing errMissing

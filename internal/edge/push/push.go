@@ -19,53 +19,55 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// AnnotationStopped marks a pushed pod that was stopped and not removed: its containers stay for their logs.
+// AnnotationStopped marks a pushed pod that was stopped but not removed: its containers stay for their logs.
 const AnnotationStopped = "wherry.dev/stopped"
 
-// Objects receives the ConfigMaps and Secrets of a source, all of them each time.
+// Objects receives the complete ConfigMaps and Secrets of a source with each call.
 type Objects interface {
 	Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v1.Secret)
 }
 
-// Target receives the pods. Calls come one at a time.
+// Target receives the pods. There is one call at a time.
 type Target interface {
-	// Replace puts the whole state of the source.
+	// Replace sets the complete state of the source.
 	Replace(src pod.Source, pods []*v1.Pod)
 	Upsert(src pod.Source, p *v1.Pod)
 	Delete(src pod.Source, p *v1.Pod)
 }
 
-// Config is what a Source works with.
+// Config configures a Source.
 type Config struct {
-	// Dir keeps what was pushed, for the next agent; "": nothing is kept.
+	// Dir is the directory that keeps what was pushed, for the next agent; "": nothing is kept.
 	Dir string
-	// NodeName is the node's. With Suffix, the names of pods end with it as those of other static pods do, so that they
-	// are told apart in the API.
+	// NodeName is the node's name. With Suffix, the names of pods end with it, like those of other static pods, so that
+	// they differ in the API.
 	NodeName string
 	Suffix   bool
 	Target   Target
 	Objects  Objects
-	// Missing, when set, names what a pod refers to and no manifest of this node has: a pod that lacks something is refused.
+	// Missing, if set, lists the objects that a pod refers to and that no manifest of this node has: a pod with missing
+	// objects is refused.
 	Missing func(p *v1.Pod) []string
-	// Others returns the source that wants another pod of this name, or pod.SourceNone. It is called with no lock held
-	// that Target takes.
+	// Others returns another source that wants a pod of this name, or pod.SourceNone. Push calls it without holding a
+	// lock that Target takes.
 	Others func(namespace, name string) pod.Source
 	Log    *slog.Logger
 }
 
-// Source is the source of pods that are handed in over HTTP, with the ConfigMaps and Secrets that they refer to.
+// Source is the source of pods that clients send over HTTP, with the ConfigMaps and Secrets that they refer to.
 //
 //	            POST (edited)
 //	           ┌────────────┐ a new pod; the old one ends before it begins
 //	POST ──► wanted ────────┘
 //	           │ │ DELETE
-//	      stop │ └───────► leaving ──(nothing runs any more)──► gone
+//	      stop │ └───────► leaving ──(nothing of it runs)──► gone
 //	           ▼              ▲
 //	        stopped ──────────┘ DELETE
 //	           └─ POST: a new pod
 //
-// What a state is follows from the kept object: leaving and stopped pods have a deletion timestamp, stopped ones also
-// AnnotationStopped. Nothing is done before it is on disk, so that an agent that is killed goes on where it was.
+// The kept object shows the state: leaving and stopped pods have a deletion timestamp, and stopped ones also have
+// AnnotationStopped. Source writes each change to disk before it acts on it, so that an agent that is killed goes on
+// where it was.
 type Source struct {
 	cfg   Config
 	store store
@@ -73,20 +75,20 @@ type Source struct {
 	loaded chan struct{} // closed once the directory has been read
 	wake   chan struct{}
 
-	mu      sync.Mutex // held while one request is worked on; Target and Objects are called with it
+	mu      sync.Mutex // held during one request, also while it calls Target and Objects
 	records map[string]*record
 
 	endedMu sync.Mutex
-	ended   map[types.UID]bool // pods with a deletion timestamp of which nothing runs any more
+	ended   map[types.UID]bool // pods with a deletion timestamp of which nothing runs
 }
 
-// record is one pushed object, as it is kept.
+// record is one pushed object, as it is kept on disk.
 type record struct {
 	Pod       *v1.Pod       `json:"pod,omitempty"`
 	ConfigMap *v1.ConfigMap `json:"configMap,omitempty"`
 	Secret    *v1.Secret    `json:"secret,omitempty"`
-	// With are the pods, by name, that an object came with: it goes with the last of them. An object that was pushed alone
-	// has none, and stays until it is deleted.
+	// With names the pods that an object was pushed with: the object is removed with the last of them. An object that
+	// was pushed alone names none, and stays until it is deleted.
 	With []string `json:"with,omitempty"`
 }
 
@@ -134,11 +136,11 @@ func New(cfg Config) *Source {
 	}
 }
 
-// loadAgain is how soon a directory that could not be read is read again.
+// loadAgain is the wait before a directory that could not be read is read again.
 const loadAgain = 5 * time.Second
 
-// Run reads what was pushed to earlier agents, then takes out pods that have ended, until ctx ends. A directory that
-// cannot be read is not an empty one: the source answers once it could be.
+// Run reads what was pushed to earlier agents. Then it removes pods that have ended, until ctx ends. A directory that
+// cannot be read does not count as empty: the source gives no answer until it can read it.
 func (p *Source) Run(ctx context.Context) error {
 	for {
 		records, err := p.store.load(p.cfg.Log)
@@ -146,7 +148,7 @@ func (p *Source) Run(ctx context.Context) error {
 			p.begin(records)
 			break
 		}
-		p.cfg.Log.Error("pushed pods not read; no pod is stopped for being unwanted until they are", "err", err)
+		p.cfg.Log.Error("cannot read the pushed pods, will try again; until then no unwanted pod is stopped", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -178,7 +180,7 @@ func (p *Source) begin(records []*record) {
 	close(p.loaded)
 }
 
-// Ended says that nothing runs any more of a pod with a deletion timestamp. It does not block and may be repeated.
+// Ended records that nothing runs of a pod with a deletion timestamp. It does not block and may be repeated.
 func (p *Source) Ended(uid types.UID) {
 	p.endedMu.Lock()
 	known := p.ended[uid]
@@ -205,8 +207,8 @@ func (p *Source) forget(uid types.UID) {
 	delete(p.ended, uid)
 }
 
-// takeOut drops the pods that were leaving and have ended, and forgets the end of pods that are not here: a turn that began
-// before its pod was dropped tells of its end once more.
+// takeOut drops the pods that were leaving and have ended. It also forgets the ends of pods that are not here, because
+// a turn that began before its pod was dropped reports the end once more.
 func (p *Source) takeOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,13 +216,13 @@ func (p *Source) takeOut() {
 	for _, r := range p.sorted(kindPod) {
 		if leaving(r.Pod) && p.hasEnded(r.Pod.UID) {
 			if err := p.drop(r); err != nil {
-				p.cfg.Log.Error("pushed pod that has ended stays, its file could not be removed", "pod", pod.RefOf(r.Pod), "err", err)
+				p.cfg.Log.Error("cannot remove the file of a pushed pod that has ended; the pod stays", "pod", pod.RefOf(r.Pod), "err", err)
 			}
 		}
 	}
 }
 
-// forgetOthers is called with the lock held.
+// forgetOthers forgets the ends of pods that are not here. The lock is held.
 func (p *Source) forgetOthers() {
 	here := make(map[types.UID]bool, len(p.records))
 	for _, r := range p.records {
@@ -233,12 +235,12 @@ func (p *Source) forgetOthers() {
 	maps.DeleteFunc(p.ended, func(uid types.UID, _ bool) bool { return !here[uid] })
 }
 
-// leaving reports whether a pod ends for good, and not only stops.
+// leaving reports whether a pod is being removed, and not only stopped.
 func leaving(p *v1.Pod) bool {
 	return p.DeletionTimestamp != nil && p.Annotations[AnnotationStopped] == ""
 }
 
-// sorted lists the records of a kind by name. The lock is held, as in all below.
+// sorted lists the records of a kind by name. The lock is held, as in all functions below.
 func (p *Source) sorted(kind string) []*record {
 	var out []*record
 	for _, r := range p.records {
@@ -250,7 +252,7 @@ func (p *Source) sorted(kind string) []*record {
 	return out
 }
 
-// drop forgets a pod, and the objects that came with it and with no other.
+// drop removes a pod, and the objects that came with no other pod.
 func (p *Source) drop(r *record) error {
 	if err := p.store.remove(r); err != nil {
 		return err
@@ -310,7 +312,7 @@ const (
 	Restarted  = "restarted" // the same manifest, for a pod that had ended or been stopped
 )
 
-// Pushed is what became of one object of a request.
+// Pushed is the result for one object of a request.
 type Pushed struct {
 	Kind      string    `json:"kind"`
 	Namespace string    `json:"namespace"`
@@ -319,25 +321,25 @@ type Pushed struct {
 	Result    string    `json:"result"`
 }
 
-// errOther is a pod that another source has.
+// errOther is the error for a pod that another source has.
 type errOther struct{ text string }
 
 func (e errOther) Error() string { return e.text }
 
-// errMissing is a pod that refers to what no manifest has.
+// errMissing is the error for a pod that refers to objects that no manifest has.
 type errMissing struct{ text string }
 
 func (e errMissing) Error() string { return e.text }
 
-// put takes in what a manifest has, objects first, and says what became of each. It stops at the first that could not be
-// kept: what stands before it in the answer has been done.
+// put stores the objects of a manifest, ConfigMaps and Secrets before pods, and returns the result of each. It stops at
+// the first object that it cannot keep; it has stored those that are in the results.
 func (p *Source) put(m *manifest.Manifest, finished func(types.UID) bool) ([]Pushed, error) {
 	now := time.Now()
 	pods := make([]*v1.Pod, len(m.Pods))
 	for i, d := range m.Pods {
 		pods[i] = p.own(d.DeepCopy(), now)
 		if src := p.other(pods[i].Namespace, pods[i].Name); src != pod.SourceNone {
-			return nil, errOther{fmt.Sprintf("pod %s/%s is here already, from another source (%s): choose another name, or remove it there", pods[i].Namespace, pods[i].Name, src)}
+			return nil, errOther{fmt.Sprintf("pod %s/%s already comes from another source (%s): choose another name, or remove it there", pods[i].Namespace, pods[i].Name, src)}
 		}
 	}
 	p.mu.Lock()
@@ -365,8 +367,8 @@ func (p *Source) other(namespace, name string) pod.Source {
 	return p.cfg.Others(namespace, name)
 }
 
-// own makes a decoded pod one of this node's own. Each time it is pushed anew it is another pod: its UID is chosen, and
-// kept, rather than computed.
+// own makes a decoded pod a pod of this node. Each push of a changed or ended pod makes another pod, so its UID is
+// random and kept, not computed.
 func (p *Source) own(d *v1.Pod, now time.Time) *v1.Pod {
 	name := d.Name
 	d.UID = uuid.NewUUID()
@@ -407,7 +409,7 @@ func (p *Source) putObjects(m *manifest.Manifest, pods []*v1.Pod) ([]Pushed, err
 				result = Unchanged
 			}
 			if len(old.With) == 0 || len(r.With) == 0 {
-				r.With = nil // it was, or is now, wanted for itself
+				r.With = nil // it was pushed alone, now or before
 			} else {
 				r.With = append(r.With, old.With...)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wantedPods writes down what a source asks for, by name.
+// wantedPods records the calls of a source, by the names of pods.
 type wantedPods struct{ calls []string }
 
 func (w *wantedPods) take() []string {
@@ -66,7 +66,7 @@ func (w *wantedObjects) Replace(_ pod.Source, configMaps []*v1.ConfigMap, secret
 	slices.Sort(w.names)
 }
 
-// bench is a source in a directory.
+// bench is a Source in a directory.
 type bench struct {
 	*testing.T
 	*Source
@@ -151,7 +151,8 @@ spec:
 
 func podOf(image string) string { return strings.ReplaceAll(pushedPod, "IMAGE", image) }
 
-// An edited manifest is a new pod, which is asked for after the old one has been given up; the same one changes nothing.
+// An edited manifest makes a new pod: the source removes the old pod before it adds the new one. The same manifest
+// changes nothing.
 func TestPushLife(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -187,7 +188,7 @@ func TestPushLife(t *testing.T) {
 	b.is("files", filesIn(t, b.dir), []string(nil))
 }
 
-// A stopped pod stays until it is removed, or pushed again; what was removed while it ended is not kept after all.
+// A stopped pod stays until it is removed or pushed again. A stop does not undo a removal.
 func TestPushStop(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -215,7 +216,7 @@ data: {k: VALUE}
 ---
 `
 
-// What was pushed is what the next agent has: the same pods, on their way out where they were.
+// The next agent has the same pods as the one before, and those that were ending go on ending.
 func TestPushIsKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -247,7 +248,7 @@ func TestPushIsKept(t *testing.T) {
 	}
 }
 
-// Objects go with the last pod that they came with; those that were pushed alone stay.
+// An object is removed with the last pod that it came with; objects that were pushed alone stay.
 func TestPushedObjects(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -278,7 +279,7 @@ func TestPushedObjects(t *testing.T) {
 	b.is("pushed", a.Items, []Pushed{{Kind: "Secret", Namespace: "default", Name: "key"}})
 }
 
-// Bad input gets an error that names line and field, and does nothing.
+// Bad input gets an error that names line and field, and changes nothing.
 func TestPushRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -294,7 +295,7 @@ func TestPushRefuses(t *testing.T) {
 		{"unknown field", "POST", "/pods?name=web.yaml", podOf("a:1") + "---\n" + strings.ReplaceAll(podOf("a:1"), "image:", "imagee:"), 400,
 			Error{Document: 2, Line: 13, Object: "Pod default/web", Field: "spec.containers[0].imagee", Message: "web.yaml:13: document 2, Pod default/web"}},
 		{"a kind that nodes do not run", "POST", "/pods", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}", 400, Error{Document: 1, Line: 1, Field: "kind", Message: "Deployment"}},
-		{"twice the same", "POST", "/pods", two, 400, Error{Message: "Pod default/web is there twice"}},
+		{"twice the same", "POST", "/pods", two, 400, Error{Message: "Pod default/web is in the manifest twice"}},
 		{"too big", "POST", "/pods", strings.Repeat("#", manifest.MaxBytes+1), 413, Error{Message: "split it"}},
 		{"another name", "PUT", "/pods/default/other", podOf("a:1"), 400, Error{Message: "it must have one Pod, default/other"}},
 		{"of another source", "POST", "/pods", strings.ReplaceAll(podOf("a:1"), "web", "of-a-file"), 409, Error{Message: "from another source (file)"}},
@@ -323,7 +324,8 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
-// A pushed pod that refers to what no manifest has is refused where it could look in the API server.
+// A pushed pod that refers to objects that no manifest has is refused on a node that could read them from the API
+// server.
 func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())
@@ -340,7 +342,7 @@ func TestPushRefusesWhatRefersToTheAPI(t *testing.T) {
 	b.is("with it", b.push(strings.ReplaceAll(configMapOf, "VALUE", "one")+podOf("a:1")), "settings created, web created")
 }
 
-// What cannot be kept is refused, and nothing is lost by it.
+// A push that cannot be kept is refused, and nothing is lost.
 func TestPushThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pushed")
@@ -366,7 +368,7 @@ func TestPushThatCannotBeKept(t *testing.T) {
 	b.is("the old one is here", b.push(podOf("a:1")), "web unchanged")
 }
 
-// With an API server the names of pods end with the node's; they are found without it too.
+// With an API server, the names of pods end with the node's name; requests find them without it, too.
 func TestPushSuffix(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "")
@@ -377,7 +379,7 @@ func TestPushSuffix(t *testing.T) {
 	}
 }
 
-// FuzzPush sends anything: no answer is a panic, each is JSON, and what is refused has asked for nothing.
+// FuzzPush sends any request: no answer is a panic, each is JSON, and a refused request changes nothing.
 func FuzzPush(f *testing.F) {
 	f.Add(0, "", podOf("a:1"))
 	f.Add(0, "", strings.ReplaceAll(configMapOf, "VALUE", "v")+podOf("a:1"))
@@ -425,7 +427,7 @@ func filesIn(t *testing.T, dir string) []string {
 	return out
 }
 
-// Nothing is kept of the ends of pods that are not here: those of other sources, and of pods that have been dropped.
+// Push keeps nothing about the ends of pods that are not here: pods of other sources, and dropped pods.
 func TestEndsOfOtherPodsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, t.TempDir())

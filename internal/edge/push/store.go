@@ -16,13 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// store keeps records in a directory, one file each, only for its owner: Secrets are among them. Each change is on disk
-// when it returns, or nothing has changed.
+// store keeps records in a directory, one file each. Only the owner may read them, because Secrets are among them. When
+// a change returns, it is on disk, or nothing has changed.
 type store struct{ dir string }
 
 const recordSuffix = ".json"
 
-// file is where a record lies. Names of pods are longer than names of files may be.
+// file returns the path of a record. It shortens the name, because the name of a pod may be longer than the name of a
+// file.
 func (s store) file(r *record) string {
 	sum := sha256.Sum256([]byte(r.key()))
 	m := r.meta()
@@ -38,8 +39,8 @@ func encodeRecord(r *record) []byte {
 	return raw
 }
 
-// load reads all records. A file that is none is put aside, with its content, and said: one of them does not keep the
-// others from running.
+// load reads all records. It renames a file that is not a record, keeps its content and logs it, so that one bad file
+// does not keep the other pods from running.
 func (s store) load(log *slog.Logger) ([]*record, error) {
 	if s.dir == "" {
 		return nil, nil
@@ -55,7 +56,7 @@ func (s store) load(log *slog.Logger) ([]*record, error) {
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
 		if strings.HasSuffix(path, hostfs.Unfinished) {
-			_ = os.Remove(path) // of an agent that ended while it wrote: nobody was told that it is kept
+			_ = os.Remove(path) // an earlier agent ended while it wrote the file; it had not answered the request
 			continue
 		}
 		if !strings.HasSuffix(path, recordSuffix) {
@@ -67,7 +68,7 @@ func (s store) load(log *slog.Logger) ([]*record, error) {
 		}
 		r, err := decodeRecord(raw)
 		if err != nil {
-			log.Error("what was pushed cannot be read; it is put aside, push it again", "file", path, "aside", path+".bad", "err", err)
+			log.Error("cannot read a pushed object; its file was renamed, push the object again", "file", path, "aside", path+".bad", "err", err)
 			if err := os.Rename(path, path+".bad"); err != nil {
 				return nil, fmt.Errorf("put a bad file aside: %w", err)
 			}
@@ -90,7 +91,7 @@ func decodeRecord(raw []byte) (*record, error) {
 	return r, nil
 }
 
-// save writes a record in place of the old one, which stays whole until the new one is.
+// save replaces the file of a record. The old file stays complete until the new one is.
 func (s store) save(r *record) error {
 	if s.dir == "" {
 		return nil

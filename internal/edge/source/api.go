@@ -16,19 +16,19 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// retryMax is the longest wait between tries to reach the API server: after a long outage a node knows of a deletion within
-// 15 s or so.
+// retryMax is the longest back-off between tries to reach the API server. After a long outage, a node learns of a
+// deletion within about 15 s.
 const retryMax = 10 * time.Second
 
-// Target receives the pods of a source. Calls of one source come one at a time.
+// Target receives the pods of a source. A source makes one call at a time.
 type Target interface {
-	// Replace puts the whole state of the source.
+	// Replace sets the complete state of the source.
 	Replace(src pod.Source, pods []*v1.Pod)
 	Upsert(src pod.Source, p *v1.Pod)
 	Delete(src pod.Source, p *v1.Pod)
 }
 
-// Pods are those of all namespaces. Calls come one at a time.
+// Pods lists and watches the pods of all namespaces. API makes one call at a time.
 type Pods interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*v1.PodList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -40,42 +40,42 @@ type API struct {
 	Pods     Pods
 	NodeName string
 	Target   Target
-	// Observe, when set, sees each object too (the status writer takes it as a newer base).
+	// Observe, if set, also gets each object (the status writer takes it as a newer base).
 	Observe func(*v1.Pod)
-	// Log is told of objects that cannot be pods.
+	// Log gets errors about objects that cannot be pods, and about failed tries.
 	Log *slog.Logger
 }
 
-// Run lists and watches until ctx ends; an unreachable server is tried again with back-off, and what was seen
-// stays.
+// Run lists and watches until ctx ends. If the server is unreachable, Run tries again with back-off, and the pods that
+// it has seen stay.
 func (a *API) Run(ctx context.Context) error {
 	kubeclient.Follow(ctx, &follower{API: a, only: fields.OneTermEqualSelector("spec.nodeName", a.NodeName).String()}, retryMax)
 	return nil
 }
 
-// follower hands on what is listed and watched; it keeps nothing itself.
+// follower passes on what is listed and watched; it keeps no pods.
 type follower struct {
 	*API
 	only string
-	said string // how the last try failed; "": it did not
+	said string // the error of the last try, as logged; "": the last try succeeded
 }
 
 var _ kubeclient.Followed = (*follower)(nil)
 
-// List reads the pods of the node. It asks for no pages: API servers find the pods of one node in their cache, and older ones
-// read a page from storage, where they look through the pods of all nodes.
+// List reads the pods of the node. It requests no pages: API servers find the pods of one node in their cache, and
+// older ones read a page from storage, where they search the pods of all nodes.
 func (f *follower) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.FieldSelector = f.only
 	return f.Pods.List(ctx, opts)
 }
 
-// Watch follows them.
+// Watch watches the pods of the node.
 func (f *follower) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.FieldSelector = f.only
 	return f.Pods.Watch(ctx, opts)
 }
 
-// Replace puts the whole list.
+// Replace passes on the complete list.
 func (f *follower) Replace(items []runtime.Object) (done bool) {
 	pods := make([]*v1.Pod, 0, len(items))
 	for _, item := range items {
@@ -88,7 +88,7 @@ func (f *follower) Replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-// Apply takes in one change.
+// Apply passes on one change.
 func (f *follower) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	f.said = ""
 	if event == watch.Deleted {
@@ -103,24 +103,24 @@ func (f *follower) Apply(event watch.EventType, obj runtime.Object) (done bool) 
 	return false
 }
 
-// Failed says what keeps the node from its pods, once for each reason.
+// Failed logs why the node cannot read its pods, once for each reason.
 func (f *follower) Failed(err error) {
 	if why := err.Error(); why != f.said {
 		f.said = why
-		f.Log.Warn("cannot follow the pods of this node, trying again", "err", err)
+		f.Log.Warn("cannot watch the pods of this node, will try again", "err", err)
 	}
 }
 
-// take drops what no node needs: managed fields are half of a small pod's bytes. It returns nil for an object without
-// the identity of a pod: names and UIDs become paths.
+// take drops the managed fields, which no node needs and which are half of a small pod's bytes. It returns nil for an
+// object without a plausible identity, because names and UIDs become paths.
 func (f *follower) take(obj runtime.Object) *v1.Pod {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
-		f.Log.Error("the API shows something else among the pods; it is ignored", "type", fmt.Sprintf("%T", obj))
+		f.Log.Error("ignoring an object of the API that is not a pod", "type", fmt.Sprintf("%T", obj))
 		return nil
 	}
 	if ref := pod.RefOf(p); !ref.Plausible() || p.Name == "" || p.Namespace == "" {
-		f.Log.Error("the API names a pod that cannot be one; it is ignored", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
+		f.Log.Error("ignoring a pod of the API with an impossible name or UID", "namespace", p.Namespace, "name", p.Name, "uid", p.UID)
 		return nil
 	}
 	p.ManagedFields = nil

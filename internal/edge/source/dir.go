@@ -19,24 +19,24 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// settle is how long a file must say the same before it counts: one that is being written, or is being replaced, says
-// something else a moment later.
+// settle is how long the content of a file must stay the same before it counts, because a file that is being written or
+// replaced changes a moment later.
 const settle = 200 * time.Millisecond
 
-// gather is how long events are gathered before the files are looked at.
+// gather is how long Dir collects events before it reads the files.
 const gather = 20 * time.Millisecond
 
 // Dir reads the manifests in a directory, or one file: KubeletConfiguration.staticPodPath.
 //
-// "The kubelet ignores files starting with dots when scanning the specified directory"; subdirectories and files whose
-// names do not end in .yaml, .yml or .json are passed over too. A file that is gone takes its pods with it; one that cannot
-// be read or is wrong does not.
+// "The kubelet ignores files starting with dots when scanning the specified directory"; Dir also ignores
+// subdirectories, and files whose names do not end in .yaml, .yml or .json. If a file is removed, its pods end; if a
+// file cannot be read or is wrong, they do not.
 type Dir struct {
 	Config
 	Path string
-	// Period is how often the files are looked at when nothing tells of a change.
+	// Period is how often Dir reads the files when no event reports a change.
 	Period time.Duration
-	// Watch has the kernel tell of changes (inotify).
+	// Watch makes the kernel report changes (inotify).
 	Watch bool
 }
 
@@ -82,36 +82,36 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// text is what a file said; its zero value: the file is not there.
+// text identifies the content of a file. The zero value means that the file does not exist.
 type text struct {
 	there bool
 	sum   [sha256.Size]byte
 }
 
-// sighting is a text that does not count yet, and since when it has been there.
+// sighting is a text that does not count yet, with the time of its first reading.
 type sighting struct {
 	text
 	since time.Time
 }
 
-// scan is what Run knows of the files.
+// scan holds what Run knows of the files.
 type scan struct {
 	*Dir
 	held     *manifests
-	taken    map[string]text // what counts
+	taken    map[string]text // the content that counts
 	coming   map[string]sighting
-	removed  map[string]bool // what counts was removed; a file of the same text that is there now is another one
-	passed   map[string]bool // files that are there and were said to be passed over
+	removed  map[string]bool // the file that counts was removed; a file with the same content is a new one
+	passed   map[string]bool // existing files whose names are not a manifest's, already logged
 	answered bool
-	absent   bool // the path is not there, and that was said
-	broken   bool // something could not be read, and that was said
+	absent   bool // the path does not exist, and that was logged
+	broken   bool // something could not be read, and that was logged
 }
 
-// look reads all files once and hands on what has settled. It reports whether something has not.
+// look reads all files once and publishes the content of those that have settled. It reports whether some have not.
 func (s *scan) look() (unsettled bool) {
 	names, err := s.list()
 	if err != nil {
-		s.say("the static pods' path cannot be read; what was read of it last stays", err)
+		s.say("cannot read the static pods' path; the pods that were read before stay", err)
 		return false
 	}
 	changed, failed := false, false
@@ -124,14 +124,14 @@ func (s *scan) look() (unsettled bool) {
 		now, data, err := s.read(name)
 		if err != nil {
 			failed, changed = true, true
-			delete(s.taken, name) // read anew, also when it says the same
+			delete(s.taken, name) // take the file again later, even with the same content
 			s.held.wrong(name, fmt.Errorf("read %s: %w; make it readable, or remove it", name, err))
 			continue
 		}
 		switch {
 		case now == s.taken[name] && s.removed[name]:
 			unsettled = true
-			if s.settled(name, now) { // its pods end first
+			if s.settled(name, now) { // the pods of the removed file end first
 				s.take(name, text{}, nil)
 				changed = true
 			}
@@ -146,7 +146,7 @@ func (s *scan) look() (unsettled bool) {
 	}
 	if s.broken && !failed {
 		s.broken = false
-		s.Log.Info("the static pods' path is read again", "path", s.Path)
+		s.Log.Info("the static pods' path is readable again", "path", s.Path)
 	}
 	if changed || (!s.answered && !unsettled) || s.held.satisfied() {
 		whole := s.answered || (!unsettled && !failed)
@@ -158,7 +158,7 @@ func (s *scan) look() (unsettled bool) {
 
 func (s *scan) has(name string) bool { return s.held.parts[name] != nil }
 
-// settled reports whether the file has said the same for long enough.
+// settled reports whether the content of the file has stayed the same for long enough.
 func (s *scan) settled(name string, now text) bool {
 	before, ok := s.coming[name]
 	if !ok || before.text != now {
@@ -168,8 +168,8 @@ func (s *scan) settled(name string, now text) bool {
 	return time.Since(before.since) >= settle
 }
 
-// lost notes that a file was removed or renamed. Whoever writes it again, even as it was, wants its pods anew: an edit in
-// place and a file that takes another's place remove nothing.
+// lost records that a file was removed or renamed. If somebody writes it again, even with the same content, its pods
+// start anew. Editing a file in place and replacing it by a rename remove nothing.
 func (s *scan) lost(name string) {
 	if s.taken[name].there {
 		s.removed[name] = true
@@ -188,13 +188,13 @@ func (s *scan) take(name string, now text, data []byte) {
 	s.held.put(name, data)
 }
 
-// list names the files that count. A path that is not there has none.
+// list returns the files that count. A path that does not exist has none.
 func (s *scan) list() ([]string, error) {
 	st, err := os.Stat(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !s.absent {
 			s.absent = true
-			s.Log.Warn("the static pods' path is not there; it is waited for", "path", s.Path)
+			s.Log.Warn("the static pods' path does not exist; waiting for it", "path", s.Path)
 		}
 		return nil, nil
 	}
@@ -203,7 +203,7 @@ func (s *scan) list() ([]string, error) {
 	}
 	if s.absent {
 		s.absent = false
-		s.Log.Info("the static pods' path is there", "path", s.Path)
+		s.Log.Info("the static pods' path exists now", "path", s.Path)
 	}
 	if !st.IsDir() {
 		return []string{s.Path}, nil
@@ -225,7 +225,7 @@ func (s *scan) list() ([]string, error) {
 		default:
 			passed[name] = true
 			if !s.passed[name] {
-				s.Log.Info("file is not a manifest by its name (.yaml, .yml, .json) and is passed over", "path", filepath.Join(s.Path, name))
+				s.Log.Info("ignoring a file whose name does not end in .yaml, .yml or .json", "path", filepath.Join(s.Path, name))
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func (s *scan) list() ([]string, error) {
 	return out, nil
 }
 
-// read reads one file, which may be a link, as those of mounted ConfigMaps are.
+// read reads one file. It follows a link, because the files of mounted ConfigMaps are links.
 func (s *scan) read(name string) (text, []byte, error) {
 	st, err := os.Stat(name)
 	switch {
@@ -268,17 +268,17 @@ func (s *scan) say(what string, err error) {
 	}
 }
 
-// watcher hears of changes at a path that may come and go. A nil watcher hears of nothing.
+// watcher gets the kernel's events about a path that may come and go. A nil watcher gets none.
 type watcher struct {
 	path string
 	w    *fsnotify.Watcher
 }
 
-// newWatcher returns nil where the kernel cannot watch: the period finds changes too.
+// newWatcher returns nil if the kernel cannot watch: the periodic reading finds changes, too.
 func newWatcher(path string, log interface{ Warn(string, ...any) }) *watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("static pod files are not watched, only looked at now and then", "path", path, "err", err)
+		log.Warn("cannot watch the static pods' files, reading them periodically instead", "path", path, "err", err)
 		return nil
 	}
 	return &watcher{path: filepath.Clean(path), w: w}
@@ -304,16 +304,16 @@ func (w *watcher) errors() <-chan error {
 	return w.w.Errors
 }
 
-// concerns reports whether an event may be about the path: below it, on the way to it, or the link by which a mounted
-// ConfigMap exchanges all its files.
+// concerns reports whether an event may be about the path: below it, in a directory above it, or about the link by
+// which a mounted ConfigMap replaces all its files.
 func (w *watcher) concerns(name string) bool {
 	return name == w.path || strings.HasPrefix(name, w.path+"/") || strings.HasPrefix(w.path, strings.TrimSuffix(name, "/")+"/") ||
 		filepath.Dir(name) == filepath.Dir(w.path) && strings.HasPrefix(filepath.Base(name), "..")
 }
 
-// follow watches the path and the nearest directory above it that is there: the path may be made, or be replaced by
-// another of its name, which a watch of the old one does not tell. What was made between the look and the watch told
-// nobody, so it looks again until it finds what it watches.
+// follow watches the path and the nearest existing directory above it. The path may be created, or replaced by another
+// of the same name, which a watch of the old one does not report. No event reports a directory that was made between
+// the look and the watch, so follow looks again until it finds only what it watches.
 func (w *watcher) follow() {
 	if w == nil {
 		return
@@ -325,7 +325,7 @@ func (w *watcher) follow() {
 			}
 		}
 		for _, at := range want {
-			_ = w.w.Add(at) // again for one that is watched: the name may stand for another directory now
+			_ = w.w.Add(at) // also if it is watched: the name may belong to another directory now
 		}
 		now := w.nearest()
 		if slices.Equal(want, now) {
@@ -335,7 +335,8 @@ func (w *watcher) follow() {
 	}
 }
 
-// nearest are the directories to watch, the upper one first: from then on it tells what becomes of the path.
+// nearest returns the directories to watch, the upper one first, so that its events cover what happens to the path from
+// then on.
 func (w *watcher) nearest() (dirs []string) {
 	for at := w.path; ; at = filepath.Dir(at) {
 		if st, err := os.Stat(at); err == nil && st.IsDir() {

@@ -13,54 +13,55 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Objects receives the ConfigMaps and Secrets of a source. Calls of one source come one at a time, before its pods.
+// Objects receives the ConfigMaps and Secrets of a source, before its pods. A source makes one call at a time.
 type Objects interface {
 	Replace(src pod.Source, configMaps []*v1.ConfigMap, secrets []*v1.Secret)
 }
 
-// Config is what a source of manifests works with.
+// Config configures a source of manifests.
 type Config struct {
 	NodeName string
 	Target   Target
-	// Objects may be nil: then ConfigMaps and Secrets of manifests go nowhere.
+	// Objects may be nil: then the ConfigMaps and Secrets of manifests are ignored.
 	Objects Objects
-	// Wrong, when set, is told of everything that is wrong in manifests, once, beside the log.
+	// Wrong, if set, gets each error in the manifests once, in addition to the log.
 	Wrong func(err error)
-	// Missing, when set, names what a pod refers to and no manifest of this node has, after Objects was told. Such a pod is
-	// refused: what it means could only be in the API server, and with the node's identity it would read there what whoever
-	// wrote the manifest may not. nil: pods wait for what is missing.
+	// Missing, if set, lists the objects that a pod refers to and that no manifest of this node has. It is called after
+	// Objects has the new state. A pod with missing objects is refused: with the node's identity, it could read objects
+	// of the API server that the author of the manifest may not read. nil: pods wait for what is missing.
 	Missing func(p *v1.Pod) []string
-	// Doubt, when set, is told before each answer whether something is wrong that was never read right: what the same
-	// manifests said to the agent before this one may be in it.
+	// Doubt, if set, is called before each answer. It says whether the manifests contain errors where the source has
+	// never read a correct version: an earlier agent may have run pods from there.
 	Doubt func(src pod.Source, doubt bool)
 	Log   *slog.Logger
 }
 
-// manifests holds what the parts of one source (the files of a directory; one URL) said last. It is used by one goroutine.
+// manifests holds the last content of the parts of one source (the files of a directory; one URL). One goroutine uses
+// it.
 type manifests struct {
 	cfg    Config
 	source pod.Source
 	parts  map[string]*part
-	said   map[string]bool    // what is wrong and was told
-	whole  bool               // it has answered
-	given  map[types.UID]bool // the pods that were handed on last
-	misses []*v1.Pod          // the pods that were refused last, for what is missing
+	said   map[string]bool    // the errors that were reported
+	whole  bool               // the source has given a complete answer
+	given  map[types.UID]bool // the pods that were published last
+	misses []*v1.Pod          // the pods that were refused last for missing objects
 }
 
-// part is one file, with the objects that were good when they were last read.
+// part is one file, with its objects from the last reading in which they were correct.
 type part struct {
 	out    *manifest.Manifest
-	kept   bool // some of it is from an earlier reading
-	doubt  bool // it was there when the source first answered, and was never read right
+	kept   bool // some objects are from an earlier reading
+	doubt  bool // it has had errors since before the source's first complete answer
 	wrongs []error
-	misses bool // as doubt, for a pod that was refused ever since for what is missing
+	misses bool // like doubt, for a pod that has been refused for missing objects since then
 }
 
 func newManifests(cfg Config, src pod.Source) *manifests {
 	return &manifests{cfg: cfg, source: src, parts: map[string]*part{}, said: map[string]bool{}}
 }
 
-// put takes a new text of a part. What the text does not say because something in it is wrong stays as it was: an
+// put takes the new content of a part. If it has errors, the objects that are missing in it stay as they were: an
 // unreadable pod is not a deleted one.
 func (m *manifests) put(name string, data []byte) {
 	decoded := manifest.Decode(m.label(name), data)
@@ -77,12 +78,12 @@ func (m *manifests) put(name string, data []byte) {
 		decoded.Pods[i] = origin.Static(p)
 		for _, was := range old.out.Pods {
 			if was.UID == p.UID && was.Annotations[pod.AnnotationHash] == p.Annotations[pod.AnnotationHash] {
-				decoded.Pods[i] = was // it was seen before
+				decoded.Pods[i] = was // keep the time when it was first seen
 			}
 		}
 	}
 	for _, note := range decoded.Notes {
-		m.cfg.Log.Info("manifest is taken in part", "what", note.Error())
+		m.cfg.Log.Info("left out a part of a manifest", "what", note.Error())
 	}
 	for _, e := range decoded.Errors {
 		now.wrongs = append(now.wrongs, e)
@@ -95,7 +96,7 @@ func (m *manifests) put(name string, data []byte) {
 	m.parts[name] = now
 }
 
-// missing appends to now what was there before under a name that is not there now.
+// missing appends to now the objects of before whose names are not in now.
 func missing[T interface {
 	GetNamespace() string
 	GetName() string
@@ -109,7 +110,7 @@ func missing[T interface {
 	return len(*now) > n
 }
 
-// wrong notes that a part could not be read at all. What it said last stays.
+// wrong records that a part could not be read at all. Its last content stays.
 func (m *manifests) wrong(name string, err error) {
 	p := m.parts[name]
 	if p == nil {
@@ -119,16 +120,16 @@ func (m *manifests) wrong(name string, err error) {
 	p.wrongs, p.kept = []error{err}, len(p.out.Pods) > 0
 }
 
-// drop: the part is gone.
+// drop forgets a part that is gone.
 func (m *manifests) drop(name string) { delete(m.parts, name) }
 
-// satisfied reports whether a pod that was refused has now all that it refers to: another source may have brought it.
+// satisfied reports whether all objects of a refused pod exist now: another source may have brought them.
 func (m *manifests) satisfied() bool {
 	return slices.ContainsFunc(m.misses, func(p *v1.Pod) bool { return len(m.cfg.Missing(p)) == 0 })
 }
 
-// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. whole says that the
-// parts are complete: a pod that the source had before and that no part has now is removed.
+// publish passes the objects of all parts on. If two parts have a pod of the same name, the first part wins. whole says
+// that the parts are complete: then a pod that the source had before and that no part has now is removed.
 func (m *manifests) publish(whole bool) {
 	if m.cfg.Objects != nil {
 		var configMaps []*v1.ConfigMap
@@ -157,7 +158,8 @@ func (m *manifests) publish(whole bool) {
 	}
 }
 
-// judge returns the pods that count, tells what is wrong, and says whether something is wrong that was never read right.
+// judge returns the pods that count, reports errors, and says whether there is a part with errors that was never read
+// correctly.
 func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
 	wrongs := map[string]bool{}
 	names, uids := map[string]string{}, map[string]string{}
@@ -195,7 +197,7 @@ func (m *manifests) judge() (pods []*v1.Pod, doubt bool) {
 	return pods, doubt
 }
 
-// missing is what a pod lacks that was not handed on before. One that was goes on without.
+// missing returns what a pod lacks. A pod that was published before goes on without it.
 func (m *manifests) missing(p *v1.Pod) []string {
 	if m.cfg.Missing == nil || m.given[p.UID] {
 		return nil
@@ -203,7 +205,7 @@ func (m *manifests) missing(p *v1.Pod) []string {
 	return m.cfg.Missing(p)
 }
 
-// say tells once, until it is right again, what is wrong.
+// say reports an error once, until it is mended.
 func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
 	wrongs[err.Error()] = true
 	if m.said[err.Error()] {
@@ -215,7 +217,7 @@ func (m *manifests) say(wrongs map[string]bool, err error, kept bool) {
 	}
 }
 
-// label is what people are told: a URL may hold a password.
+// label returns the name of a part for messages: a URL may contain a password.
 func (m *manifests) label(name string) string {
 	if m.source == pod.SourceURL {
 		return redacted(name)

@@ -23,12 +23,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// wanted is a Target as podset.Set is one, and the Objects beside it.
+// wanted is a Target like podset.Set, and the Objects beside it.
 type wanted struct {
 	mu       sync.Mutex
 	answered bool
 	replaces int
-	empties  int // Replaces with no pod
+	empties  int // calls of Replace without a pod
 	pods     map[types.UID]*v1.Pod
 	objects  []string
 	wrongs   []string
@@ -90,7 +90,7 @@ func (w *wanted) replaced() int {
 	return w.replaces
 }
 
-// names are the pods and their images, and by which UID.
+// names returns the pods with their images and UIDs.
 func (w *wanted) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +124,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// inDir runs a directory source, which looks at its files every 20 s, in a bubble.
+// inDir runs, in a bubble, a directory source that reads its files every 20 s.
 func inDir(t *testing.T, dir string, f func(w *wanted)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wanted{}
@@ -219,7 +219,7 @@ func TestDirKeepsWhatItCannotRead(t *testing.T) {
 	})
 }
 
-// A file counts once it has said the same for a moment.
+// A file counts once its content has stayed the same for a moment.
 func TestDirWaitsForAFileToSettle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -229,7 +229,7 @@ func TestDirWaitsForAFileToSettle(t *testing.T) {
 			t.Error("an empty directory is no answer")
 		}
 		write(t, a, podText("a", "i:1"))
-		time.Sleep(19*time.Second + 50*time.Millisecond) // looked at once
+		time.Sleep(19*time.Second + 50*time.Millisecond) // after the first reading
 		w.expect(t, "seen once")
 		write(t, a, podText("a", "i:2"))
 		time.Sleep(200 * time.Millisecond)
@@ -239,7 +239,7 @@ func TestDirWaitsForAFileToSettle(t *testing.T) {
 	})
 }
 
-// A mounted ConfigMap exchanges its files by one link.
+// A mounted ConfigMap replaces its files by changing one link.
 func TestDirFollowsLinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -286,7 +286,7 @@ func TestTwoFilesWithOnePod(t *testing.T) {
 	})
 }
 
-// The same, with the kernel telling of changes: a file, a directory that is made later, one that is exchanged.
+// The same, with events of the kernel: for a file, for a directory that is made later, and for one that is replaced.
 func TestDirIsToldOfChanges(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -333,7 +333,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("removed", "c-n i:1")
-	// A file that comes back at once, as it was: its pod ends and begins anew.
+	// A file is removed and comes back at once with the same content: its pod ends and starts anew.
 	c := filepath.Join(dir, "c.yaml")
 	for what, back := range map[string]func() error{
 		"removed and written": func() error { return errors.Join(os.Remove(c), os.WriteFile(c, []byte(podText("c", "i:1")), 0o600)) },
@@ -353,7 +353,7 @@ func TestDirIsToldOfChanges(t *testing.T) {
 			t.Errorf("%s: its pod was taken away %d times, want once", what, n)
 		}
 	}
-	// One that another takes the place of, and one that is written in place, were there all the time.
+	// A file that is replaced by a rename, or written in place, was never away.
 	before, replaces := w.emptied(), w.replaced()
 	write(t, c, podText("c", "i:1"))
 	write(t, filepath.Join(top, "draft"), podText("c", "i:1"))
@@ -367,7 +367,8 @@ func TestDirIsToldOfChanges(t *testing.T) {
 	}
 }
 
-// A directory made just as the watch is set is never missed: either the watcher has it, or it is told of it.
+// A directory that is made just as the watch begins is never missed: either the watcher finds it, or an event reports
+// it.
 func TestWatcherMissesNothing(t *testing.T) {
 	t.Parallel()
 	for i := range 100 {
@@ -394,7 +395,7 @@ func TestWatcherMissesNothing(t *testing.T) {
 	}
 }
 
-// web answers as it is told.
+// server is a web server that a function plays.
 type server func(r *http.Request) (*http.Response, error)
 
 func (s server) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
@@ -403,7 +404,7 @@ func TestURL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var (
-			mu      sync.Mutex // guards what follows
+			mu      sync.Mutex // guards the fields below
 			code    = http.StatusServiceUnavailable
 			body    = ""
 			reader  io.Reader

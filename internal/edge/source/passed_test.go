@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A file that is no manifest is told once while it is there, and not remembered when it is gone.
+// A file that is not a manifest is logged once while it exists, and forgotten when it is gone.
 func TestFilesThatArePassedOverAreForgotten(t *testing.T) {
 	t.Parallel()
 	dir, said := t.TempDir(), &strings.Builder{}

@@ -17,19 +17,19 @@ import (
 // urlTimeout bounds one request.
 const urlTimeout = 10 * time.Second
 
-// URL reads a manifest from a web server: KubeletConfiguration.staticPodURL. Only an answer that is whole and right says
-// that a pod is gone.
+// URL reads a manifest from a web server: KubeletConfiguration.staticPodURL. Only a complete and correct answer can
+// remove a pod.
 type URL struct {
 	Config
 	URL    string
 	Header map[string][]string
 	Period time.Duration
-	// Transport is how the server is reached.
+	// Transport sends the requests.
 	Transport http.RoundTripper
 }
 
-// Run asks until ctx ends. The first answer may take as long as the server does: until then nothing is known of what this
-// source wants, and nothing is stopped for being unwanted.
+// Run requests the manifest periodically until ctx ends. Until the first complete answer, nobody knows which pods this
+// source wants, so no pod is stopped as unwanted.
 func (u *URL) Run(ctx context.Context) error {
 	s := &poll{URL: u, held: newManifests(u.Config, pod.SourceURL), client: &http.Client{Transport: u.Transport, Timeout: urlTimeout, CheckRedirect: u.redirect}}
 	timer := time.NewTimer(0)
@@ -51,8 +51,8 @@ func (u *URL) Run(ctx context.Context) error {
 // maxRedirects bounds the redirects of one request.
 const maxRedirects = 10
 
-// redirect lets a redirect pass. net/http sends the headers of the first request along; they may be credentials, so another
-// host, another port and plain HTTP after HTTPS do not get them, nor the address that they came from.
+// redirect allows a redirect. net/http sends the headers of the first request along. They may be credentials, so
+// redirect removes them, and the referring address, for another host, another port, and plain HTTP after HTTPS.
 func (u *URL) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("the server redirects more than %d times", maxRedirects)
@@ -73,10 +73,10 @@ type poll struct {
 	*URL
 	held   *manifests
 	client *http.Client
-	etag   string // of the answer that counts
+	etag   string // of the last answer that was used
 	sum    [sha256.Size]byte
-	whole  bool   // an answer has been whole and right
-	failed string // what was last said
+	whole  bool   // an answer has been complete and correct
+	failed string // the last error that was logged
 }
 
 func (s *poll) ask(ctx context.Context) {
@@ -87,13 +87,13 @@ func (s *poll) ask(ctx context.Context) {
 	case err != nil:
 		if s.failed != err.Error() {
 			s.failed = err.Error()
-			s.Log.Error("static pods' URL cannot be read; what was read of it last stays", "url", redacted(s.URL.URL), "err", err)
+			s.Log.Error("cannot read the static pods' URL; the pods that were read before stay", "url", redacted(s.URL.URL), "err", err)
 		}
 		return
 	}
 	if s.failed != "" {
 		s.failed = ""
-		s.Log.Info("static pods' URL is read again", "url", redacted(s.URL.URL))
+		s.Log.Info("the static pods' URL is readable again", "url", redacted(s.URL.URL))
 	}
 	if data == nil {
 		return
@@ -109,7 +109,7 @@ func (s *poll) ask(ctx context.Context) {
 	s.held.publish(s.whole)
 }
 
-// get returns nothing where the server says that nothing has changed.
+// get returns nil data if the server answers that nothing has changed.
 func (s *poll) get(ctx context.Context) (data []byte, etag string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL.URL, nil)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *poll) get(ctx context.Context) (data []byte, etag string, err error) {
 	return data, resp.Header.Get("ETag"), nil
 }
 
-// redacted is a URL without what may be secret in it.
+// redacted returns a URL without the parts that may be secret.
 func redacted(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -55,7 +55,7 @@ func TestURLSendsItsHeadersToNoOtherHost(t *testing.T) {
 	}
 }
 
-// A server that redirects for ever is an error, not a loop.
+// Endless redirects are an error, not a loop.
 func TestURLFollowsFewRedirects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// api is the part of an API server that the writer talks to: patches are applied as a server applies them.
+// api is the part of an API server that the writer uses. It applies patches as a real server does.
 type api struct {
 	mu       sync.Mutex
 	pods     map[string]*v1.Pod
@@ -36,7 +36,7 @@ type api struct {
 
 	latency time.Duration
 	fail    func(method, name string) error // an API status error, or any other error as a network error
-	mutate  func(p *v1.Pod)                 // what the server makes of a patched pod
+	mutate  func(p *v1.Pod)                 // changes a patched pod as the server would
 }
 
 func newAPI(pods ...*v1.Pod) *api {
@@ -148,7 +148,7 @@ func (a *api) handle(method, name string, body []byte) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// change is what another component does to a pod; it returns the new object as a watch would show it.
+// change changes a pod as another component would; it returns the new object as a watch would show it.
 func (a *api) change(name string, f func(*v1.Pod)) *v1.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What it costs to say that a pod became ready.
+// BenchmarkPatch measures the patch for a pod that became ready.
 func BenchmarkPatch(b *testing.B) {
 	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	status := func(ready v1.ConditionStatus, state v1.ContainerState) *v1.PodStatus {

@@ -18,7 +18,7 @@ const (
 // first is a pod whose first status somebody waits for.
 type first struct {
 	at      time.Time     // when to send it, even if more news may follow soon
-	told    chan struct{} // closed when the API has a status
+	known   chan struct{} // closed when the API has a status
 	waiting int
 }
 
@@ -33,7 +33,7 @@ func (w *Writer) First(ctx context.Context, uid types.UID) {
 	}
 	f := w.firsts[uid]
 	if f == nil {
-		f = &first{at: time.Now().Add(firstWithin), told: make(chan struct{})}
+		f = &first{at: time.Now().Add(firstWithin), known: make(chan struct{})}
 		w.firsts[uid] = f
 	}
 	f.waiting++
@@ -57,7 +57,7 @@ func (f *first) wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-f.told:
+	case <-f.known:
 		return true
 	case <-timer.C:
 	case <-ctx.Done():
@@ -80,10 +80,10 @@ func (e *entry) known() bool {
 	return s.StartTime != nil || len(s.ContainerStatuses) > 0 || s.Phase != "" && s.Phase != v1.PodPending
 }
 
-// tellFirst ends the waits of First for a pod once the API has a status of it. Called with the lock held.
+// tellFirst ends the waits of First for a pod once the API has a status of it. The lock is held.
 func (w *Writer) tellFirst(uid types.UID, e *entry) {
 	if f := w.firsts[uid]; f != nil && e.known() {
-		close(f.told)
+		close(f.known)
 		delete(w.firsts, uid)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The first status waits for what follows it soon, but not while somebody waits for it. One whom the API has already, or the
-// Writer does not know, or whose API server is away, holds nobody up for long.
+// The first status waits for further news, but not while somebody waits for it. First does not wait long for a pod
+// whose status is in the API already, for an unknown pod, or while the API server is away.
 func TestFirstStatusThatIsWaitedFor(t *testing.T) {
 	a, b := aPod("a"), aPod("b")
 	starting := func(reason string) v1.PodStatus {

@@ -130,7 +130,7 @@ func normalize(s *v1.PodStatus, now time.Time) *v1.PodStatus {
 	return s
 }
 
-// keepTransitions keeps the transition time of each condition whose status has not changed.
+// keepTransitions copies from before to now the transition time of each condition whose status is the same.
 func keepTransitions(before, now []v1.PodCondition) {
 	for i := range now {
 		if b := condition(before, now[i].Type); b != nil && b.Status == now[i].Status {
@@ -139,7 +139,7 @@ func keepTransitions(before, now []v1.PodCondition) {
 	}
 }
 
-// differs reports whether want has to be sent, where the API has base.
+// differs reports whether want must be sent if the API has base.
 func differs(base, want *v1.PodStatus) bool {
 	m := merge(base, want)
 	return !equality.Semantic.DeepEqual(&m, base)
@@ -213,8 +213,8 @@ func sandboxOnly(base, want *v1.PodStatus) bool {
 	return equality.Semantic.DeepEqual(&m, base)
 }
 
-// buildPatch returns the strategic merge patch that turns base into want for the pod with this UID, or nil when
-// there is nothing to say.
+// buildPatch returns the strategic merge patch that turns base into want for the pod with this UID, or nil if nothing
+// has to change.
 func buildPatch(uid types.UID, base, want *v1.PodStatus) ([]byte, error) {
 	merged := merge(base, want)
 	status := mergepatch.Struct(base, &merged)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestAgainstAPIServer runs one pod's statuses against the API server of WHERRY_TEST_KUBECONFIG: what the fake of
-// the other tests assumes is what it does.
+// TestAgainstAPIServer writes one pod's statuses to the API server of WHERRY_TEST_KUBECONFIG. It checks that the fake
+// of the other tests behaves like a real server.
 func TestAgainstAPIServer(t *testing.T) {
 	kubeconfig := os.Getenv("WHERRY_TEST_KUBECONFIG")
 	if kubeconfig == "" {
@@ -75,7 +75,7 @@ func TestAgainstAPIServer(t *testing.T) {
 	if differs(&got.Status, &s) || len(got.Status.PodIPs) != 1 || got.Status.Message != "" {
 		t.Errorf("the API says %+v", got.Status)
 	}
-	// Deleted by a user: it gets a deletion timestamp, the final status, and is gone.
+	// A user deletes the pod: it gets a deletion timestamp, then the final status, and is gone.
 	if err := pods.Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAgainstAPIServer(t *testing.T) {
 	if _, err := pods.Get(ctx, p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("after the deletion: %v", err)
 	}
-	// A successor of the same name is not touched by a writer that still means the first.
+	// A writer that still has the first pod does not touch a successor of the same name.
 	w.Forget(p.UID)
 	next := create()
 	w.Set(Desired{Pod: p, Status: running("True", "stale")})

@@ -28,7 +28,7 @@ type job struct {
 type answer struct {
 	pod     *v1.Pod // the object after the PATCH
 	sent    []byte  // the PATCH
-	over    bool    // the pod is deleted, was gone, or its name belongs to another: what is Set of it does nothing until Forget
+	over    bool    // the pod is deleted, was gone, or another pod has its name: Set does nothing until Forget
 	err     error
 	fresh   *v1.Pod // the pod as read after the API rejected the request
 	refused bool    // the API rejected the request: its content, or a precondition
@@ -217,7 +217,7 @@ func (w *Writer) failed(e *entry, j job, a answer, now time.Time) {
 // the status or the pod has changed. It does not delay the deletion of a pod that has ended.
 func (w *Writer) refuse(e *entry, j job, a answer, until time.Time) {
 	if e.rejected != j.version {
-		w.cfg.Log.Error("the API server refuses a pod status: it is told again when the status or the pod changes",
+		w.cfg.Log.Error("the API server refuses a pod status; will retry when the status or the pod changes",
 			"pod", j.ref.String(), "phase", j.want.Phase, "err", a.err)
 	}
 	e.rejected, e.refused, e.notUntil = j.version, e.base.ResourceVersion, until

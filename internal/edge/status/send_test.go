@@ -112,14 +112,14 @@ func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
 		r.expect(t, "PATCH a failed", "GET a") // and nothing more in an hour
 		r.Observe(a.change("a", func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} }))
 		time.Sleep(time.Minute)
-		r.expect(t, "PATCH a failed", "GET a", "PATCH a failed", "GET a") // the pod has changed: once more
+		r.expect(t, "PATCH a failed", "GET a", "PATCH a failed", "GET a") // the pod has changed: one more try
 		if n := strings.Count(r.log.String(), "\n"); n != 1 {
 			t.Errorf("logged %d times, want 1", n)
 		}
 		a.mu.Lock()
 		a.fail = nil
 		a.mu.Unlock()
-		r.Set(Desired{Pod: p, Status: running("True", "changed")}) // is not held back
+		r.Set(Desired{Pod: p, Status: running("True", "changed")}) // a changed status is sent
 		synctest.Wait()
 		if got := describe(&a.get("a").Status); got != "Running ready=True changed" {
 			t.Errorf("status is %s", got)
@@ -127,7 +127,7 @@ func TestRefusedStatusCostsOneGetAndIsNamed(t *testing.T) {
 	})
 }
 
-// A pod that changes all the time does not have a refused status sent as often.
+// A refused status is not sent again at every change of the pod.
 func TestRefusedStatusOfAPodThatChangesAllTheTimeBacksOff(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)
@@ -152,7 +152,7 @@ func TestRefusedStatusOfAPodThatChangesAllTheTimeBacksOff(t *testing.T) {
 	})
 }
 
-// A final status that is refused does not keep a deleted pod in the API for ever.
+// A refused final status does not keep a deleted pod in the API for ever.
 func TestRefusedFinalStatusDoesNotHoldUpTheDeletion(t *testing.T) {
 	p := aPod("a")
 	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))

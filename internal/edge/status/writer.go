@@ -38,7 +38,7 @@ type Pods interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Config is what a Writer needs.
+// Config configures a Writer.
 type Config struct {
 	// Pods returns the client for a namespace. Required.
 	Pods func(namespace string) Pods
@@ -56,11 +56,11 @@ type Config struct {
 
 // Desired is the status of one pod that the Writer has to write to the API.
 type Desired struct {
-	// Pod is the object as the watch last saw it (for a static pod: its mirror). Its UID says whose status this
-	// is. It is not changed and must not be changed by others. A pod without a resourceVersion is not in the
-	// API: Set ignores it.
+	// Pod is the newest object of the watch (for a static pod: its mirror). Its UID says whose status this is. The
+	// Writer does not change it, and nobody else may. A pod without a resourceVersion is not in the API: Set ignores
+	// it.
 	Pod *v1.Pod
-	// Status is the whole status. The Writer copies it.
+	// Status is the complete status. The Writer copies it.
 	Status v1.PodStatus
 	// Queued says that the pod waits for other pods to start first. Its status "Pending" then waits longer, so that the
 	// statuses of those pods are written first.
@@ -272,8 +272,8 @@ func (e *entry) share(p *v1.Pod) {
 	e.base = p
 }
 
-// newer compares resource versions: "numerically when both parse". What does not parse counts as newer when it
-// differs, since it arrived later.
+// newer compares resource versions as numbers if both are. Otherwise a different version counts as newer, because it
+// arrived later.
 func newer(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)

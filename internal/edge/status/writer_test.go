@@ -84,7 +84,7 @@ func TestOnePatchNoGet(t *testing.T) {
 	})
 }
 
-// That a pod got its sandbox is told with the start of what runs in it, or by itself when that takes long.
+// The news that a pod got its sandbox goes with the start of its containers, or alone if that takes long.
 func TestSandboxIsToldWithTheStart(t *testing.T) {
 	sandbox := func(up v1.ConditionStatus, ip string) v1.PodStatus {
 		s := v1.PodStatus{Phase: v1.PodPending, PodIP: ip,
@@ -111,8 +111,8 @@ func TestSandboxIsToldWithTheStart(t *testing.T) {
 	})
 }
 
-// That a pod is being made is told with the start of its containers, or by itself when that takes long, counted from its
-// turn; what is more than that is told at once.
+// The news that a pod is being created goes with the start of its containers, or alone if that takes long, counted from
+// its turn; other news goes at once.
 func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	waiting := func(reason, ip string) v1.PodStatus {
 		return v1.PodStatus{Phase: v1.PodPending, PodIP: ip, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: "False"}},
@@ -121,9 +121,9 @@ func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	begun := func(ip string) v1.PodStatus { return waiting("ContainerCreating", ip) }
 	const sec = time.Second
 	for name, c := range map[string]struct {
-		queued time.Duration // how long others start first
+		queued time.Duration // how long other pods start first
 		say    func(r *rig, p *v1.Pod)
-		want   []string // with the time of each
+		want   []string // the requests with their times
 	}{
 		"quick": {0, func(r *rig, p *v1.Pod) {
 			r.Set(Desired{Pod: p, Status: begun("10.0.0.1")})
@@ -174,8 +174,8 @@ func TestAPodIsBegunAndStartedWithOneRequest(t *testing.T) {
 	}
 }
 
-// That a deletion was seen is told with the first end in the pod, or by itself when that takes long; another change of the
-// spec at once.
+// The news that the node has seen a deletion goes with the first end of a container, or alone if that takes long;
+// another change of the spec goes at once.
 func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	seen := func(generation int64, ready v1.ConditionStatus) v1.PodStatus {
 		s := running(ready, "")
@@ -208,7 +208,7 @@ func TestADeletionIsSeenWithItsFirstEnd(t *testing.T) {
 	})
 }
 
-// What is torn down after the last container of a pod that is deleted is told with the last status, or by itself when that
+// For a pod that is deleted, changes after the end of its last container go with the final status, or alone if that
 // takes long.
 func TestTearDownIsToldWithTheLastStatus(t *testing.T) {
 	ended := func(phase v1.PodPhase, sandbox v1.ConditionStatus) v1.PodStatus {
@@ -410,7 +410,7 @@ func TestRepairsWhatAnotherOverwrote(t *testing.T) {
 		r.Observe(r.api.change("a", func(p *v1.Pod) { p.Status.Conditions[0].Status = "False" }))
 		time.Sleep(2 * time.Second)
 		r.expect(t, "PATCH a Running ready=True", "PATCH a Running ready=True")
-		// Another owner's condition is not ours to repair.
+		// The writer does not repair a condition of another owner.
 		r.Observe(r.api.change("a", func(p *v1.Pod) {
 			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: "example.com/gate", Status: "True"})
 		}))
@@ -428,8 +428,8 @@ func TestRepairsWhatAnotherOverwrote(t *testing.T) {
 	})
 }
 
-// A node given up by the control plane: what another changed and our next PATCH does not speak of comes back with the
-// answer to it, and is no less wrong for that.
+// The control plane gives the node up and changes a field that the next PATCH does not contain. The change comes back
+// with the answer to that PATCH, and must still be repaired.
 func TestRepairsWhatThePatchDidNotSpeakOf(t *testing.T) {
 	p := aPod("a")
 	a := newAPI(p)
@@ -437,13 +437,13 @@ func TestRepairsWhatThePatchDidNotSpeakOf(t *testing.T) {
 		r.Set(Desired{Pod: p, Status: running("True", "")})
 		synctest.Wait()
 		r.Observe(a.get("a"))
-		a.mutate = func(p *v1.Pod) { p.Status.ObservedGeneration = 0 } // nor is a server that keeps less asked for ever
+		a.mutate = func(p *v1.Pod) { p.Status.ObservedGeneration = 0 } // a server that drops a field must not get endless requests
 		unseen := a.change("a", func(p *v1.Pod) { p.Status.Conditions[0].Status = "False" })
 		s := running("True", "restarted")
 		s.ObservedGeneration = 7
 		r.Set(Desired{Pod: p, Status: s})
 		synctest.Wait()
-		r.Observe(unseen) // late, and older than the answer
+		r.Observe(unseen) // late: older than the answer
 		time.Sleep(time.Hour)
 		if c := condition(a.get("a").Status.Conditions, v1.PodReady); c.Status != "True" {
 			t.Errorf("Ready is %s for ever", c.Status)
@@ -487,14 +487,14 @@ func TestStaleObjectIsNotTheBase(t *testing.T) {
 	inBubble(t, newAPI(p), 4, func(t *testing.T, r *rig) {
 		r.Set(Desired{Pod: p, Status: running("True", "")})
 		synctest.Wait()
-		r.Observe(p) // a watch that lags shows the object from before the PATCH
+		r.Observe(p) // a slow watch shows the object from before the PATCH
 		r.Set(Desired{Pod: p, Status: running("True", "")})
 		time.Sleep(time.Minute)
 		r.expect(t, "PATCH a Running ready=True")
 	})
 }
 
-// hasEnded reports whether a pod is over for the writer: what is Set of it from then on does nothing.
+// hasEnded reports whether a pod has ended for the writer: later calls of Set do nothing.
 func (w *Writer) hasEnded(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
