@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// The reasons of a refusal, as they stand in status.reason of the pod. Resources that do not suffice have
+// The reasons of a refusal, as they appear in status.reason of the pod. If a resource does not suffice, the reason is
 // ReasonOutOf and the resource's name: OutOfcpu, OutOfmemory, OutOfpods, OutOfexample.com/gpu.
 const (
 	ReasonOutOf                 = "OutOf"
@@ -37,30 +37,31 @@ const (
 		"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: %s"
 )
 
-// Input is what an admission depends on.
+// Input is the input of Admit.
 type Input struct {
 	Pod *v1.Pod
-	// Others are the pods that the node has admitted and that are not terminal, without Pod. Resources count as
-	// their spec says: the caller passes allocated resources where a resize is under way.
+	// Others are the pods that the node has admitted and that are not terminal, without Pod. Their specs count: during
+	// a resize, the caller passes the allocated resources.
 	Others []*v1.Pod
-	// Node as last known: labels, taints, allocatable, features. Nil: the node is not known, nothing is admitted.
+	// Node is the newest known Node: labels, taints, allocatable, features. Nil: the Node is not known, and no pod is
+	// admitted.
 	Node *v1.Node
 	// AllowedUnsafeSysctls is KubeletConfiguration.allowedUnsafeSysctls; a pattern ends in *.
 	AllowedUnsafeSysctls []string
-	// Kernel is the kernel release ("6.1.0-18-amd64"): some sysctls are safe from some version on. Empty: none of
-	// these is.
+	// Kernel is the kernel release ("6.1.0-18-amd64"): some sysctls are safe from a certain version on. Empty: these
+	// are not safe.
 	Kernel string
 	// Pressure are the node's pressure conditions that are true now.
 	Pressure []v1.NodeConditionType
-	// AppArmor is whether the kernel enforces AppArmor profiles.
+	// AppArmor says whether the kernel enforces AppArmor profiles.
 	AppArmor bool
-	// OS is the node's operating system; empty means this program's.
+	// OS is the node's operating system; empty: the one of this program.
 	OS string
 }
 
-// Result is the answer. Exactly one of three: OK; refused for good, with Reason and Message; or not yet: the pods
-// in Preempt have to end first, with the reason Preempting, after which the caller asks again. Reason and Message
-// then say what is short.
+// Result is the answer, exactly one of three: OK; refused for good, with Reason and Message; or not yet. In the last
+// case, the pods in Preempt must end first, with the reason Preempting, and then the caller asks again; Reason and
+// Message say which resource is short.
 type Result struct {
 	OK      bool
 	Reason  string
@@ -68,8 +69,9 @@ type Result struct {
 	Preempt []*v1.Pod
 }
 
-// ByNode reports whether the answer is a no that follows from what the Node says in the API: its labels, its taints, what it
-// has to give, what its runtime can do. A Node that is older than the pod's binding may say it wrongly.
+// ByNode reports whether the answer is a refusal because of the Node in the API: its labels, its taints, its
+// allocatable resources, the features of its runtime. A Node that is older than the pod's binding may cause a wrong
+// refusal.
 func (r Result) ByNode() bool {
 	switch r.Reason {
 	case ReasonNodeAffinity, ReasonTaint, ReasonGroupsPolicy, ReasonNodeInfo, ReasonUnexpected:
@@ -117,7 +119,7 @@ func Admit(in Input) Result {
 	return Result{OK: true}
 }
 
-// pressure keeps pods off a node that is evicting: under memory pressure those without requests, under any other
+// pressure keeps pods off a node under pressure: under memory pressure those without requests, under any other pressure
 // all but critical ones.
 func (in *Input) pressure() (Result, bool) {
 	if len(in.Pressure) == 0 || crispec.IsCritical(in.Pod) {
@@ -132,8 +134,9 @@ func (in *Input) pressure() (Result, bool) {
 	return refuse(ReasonEvicted, "The node had condition: %v. ", in.Pressure), true
 }
 
-// tolerated reports whether a pod tolerates a taint: a toleration of the taint's key and effect, each empty for
-// all, that says Exists, or says the taint's value. (The operators that compare numbers are alpha, and off.)
+// tolerated reports whether a pod tolerates a taint. A toleration must have the taint's key and effect (empty matches
+// all), and the operator Exists or the taint's value. (The operators that compare numbers are alpha and off by
+// default.)
 func tolerated(p *v1.Pod, taint *v1.Taint) bool {
 	for i := range p.Spec.Tolerations {
 		t := &p.Spec.Tolerations[i]
@@ -152,7 +155,7 @@ func tolerated(p *v1.Pod, taint *v1.Taint) bool {
 	return false
 }
 
-// beyondPreemption are the checks that ending other pods cannot help.
+// beyondPreemption makes the checks that cannot succeed by ending other pods.
 func (in *Input) beyondPreemption() (Result, bool) {
 	if want, ok := in.Pod.Labels[v1.LabelOSStable]; ok && want != in.OS {
 		return refuse(ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"), true
@@ -171,7 +174,7 @@ func (in *Input) beyondPreemption() (Result, bool) {
 	return Result{}, false
 }
 
-// apparmor refuses a profile that nothing would enforce.
+// apparmor refuses a profile that the node cannot enforce.
 func (in *Input) apparmor() (Result, bool) {
 	sc := in.Pod.Spec.SecurityContext
 	required := sc != nil && sc.AppArmorProfile != nil && sc.AppArmorProfile.Type != v1.AppArmorProfileTypeUnconfined

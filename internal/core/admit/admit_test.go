@@ -71,7 +71,7 @@ func taint(n *v1.Node) {
 	n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}, {Key: "gone", Effect: v1.TaintEffectNoExecute}}
 }
 
-// answer is a result in one line.
+// answer returns a result in one line.
 func answer(r Result) string {
 	if r.OK {
 		return "ok"
@@ -375,7 +375,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// Whatever the pods: once the named ones have gone, the critical pod fits; and no answer is two at once.
+// After the pods in Preempt have ended, the critical pod fits, and an answer is only one of the three kinds.
 func TestPreemptionMakesRoom(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -407,7 +407,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 		if after := Admit(in); !after.OK {
 			t.Fatalf("after %s: still %s", answer(got), answer(after))
 		}
-		for i := range got.Preempt { // none of them is needless, of its class
+		for i := range got.Preempt { // each of them is needed
 			in.Others = slices.DeleteFunc(slices.Clone(others), func(p *v1.Pod) bool {
 				j := slices.Index(got.Preempt, p)
 				return j >= 0 && j != i
@@ -422,7 +422,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 	}
 }
 
-// Any pod may come, from a file too: nothing panics, and nothing is changed.
+// Any pod may come, also from a file: nothing panics, and the input is unchanged.
 func TestStrangePods(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*v1.Pod{

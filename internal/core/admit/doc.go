@@ -1,13 +1,11 @@
-// Package admit decides whether a node takes a pod: the checks that a kubelet makes once per pod, before anything
-// of it is started.
+// Package admit decides whether a node takes a pod. A kubelet makes these checks once per pod, before it starts
+// anything of the pod.
 //
-// Contract: pure. Admit reads its Input and nothing else, and changes nothing in it. The caller asks once per pod
-// (a pod that has a sandbox is never asked about again), in the order in which pods arrived, and counts an
-// admitted pod among Others from then on.
+// Contract: pure. Admit reads only its Input and changes nothing in it. The caller asks once per pod (never for a pod
+// that has a sandbox), in the order in which pods arrived, and counts an admitted pod among Others from then on.
 //
-// The checks and their order are those that users know from Kubernetes, with the same reasons and messages: the
-// node's pressure, sysctls, operating system, supplemental groups policy, resources, node selector and affinity,
-// node name, host ports, NoExecute taints, AppArmor. The first that fails is the one that is reported; all of the
-// group from resources to taints are looked at, because a critical pod may be refused for any of them except
-// resources: room is made for it instead (Result.Preempt).
+// Checks, order, reasons and messages are those that users know from Kubernetes: the node's pressure, sysctls,
+// operating system, supplemental groups policy, resources, node selector and affinity, node name, host ports, NoExecute
+// taints, AppArmor. The first failed check is reported. But all checks from resources to taints are made, because a
+// critical pod may be refused for any of them except resources: the node makes room for it instead (Result.Preempt).
 package admit

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzAdmit: whatever a pod, its neighbours and the node hold, there is one answer of three, the same each time, and nothing
-// of the input is changed; only neighbours are to make room.
+// FuzzAdmit checks that there is exactly one of three answers, the same each time, that the input is unchanged, and
+// that only neighbours are to make room, whatever a pod, its neighbours and the node contain.
 func FuzzAdmit(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -37,8 +37,8 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// FuzzResize: whatever a pod asks for and had, a resize has one answer, the same each time, and nothing of its input is
-// changed.
+// FuzzResize checks that a resize has one answer, the same each time, and that the input is unchanged, whatever the
+// pod's old and new resources are.
 func FuzzResize(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)

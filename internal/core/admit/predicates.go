@@ -7,15 +7,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// predicates are the checks besides resources that a scheduler makes too: they matter for pods that came without
-// one, and when the node has changed meanwhile.
+// predicates makes the checks that a scheduler makes, too, except for resources. They matter for pods that came without
+// a scheduler, or if the node has changed meanwhile.
 func (in *Input) predicates() []Result {
 	var failed []Result
 	fail := func(reason, description string) {
 		failed = append(failed, refuse(reason, messagePredicate, reason, description))
 	}
-	// A selector that does not parse matches nothing. A static pod was put here by hand: selectors and taints are not
-	// for it.
+	// A selector that cannot be parsed matches nothing. Selectors and taints do not apply to a static pod, because
+	// somebody placed it on this node.
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); (err != nil || !ok) && !pod.IsStatic(in.Pod) {
 		fail(ReasonNodeAffinity, descriptionAffinity)
 	}
@@ -37,7 +37,7 @@ func (in *Input) predicates() []Result {
 	return failed
 }
 
-// hostPort is one port of the host in use. An address of "" or 0.0.0.0 is every address.
+// hostPort is one used port of the host. The address "" or 0.0.0.0 means every address.
 type hostPort struct {
 	protocol v1.Protocol
 	port     int32
@@ -62,7 +62,8 @@ func (in *Input) portsTaken() bool {
 	return false
 }
 
-// hostPorts of the containers that run as long as the pod. On the host's network a container's port is the host's.
+// hostPorts returns the host ports of the containers that run as long as the pod. On the host's network, a container's
+// port is a host port.
 func hostPorts(p *v1.Pod) []hostPort {
 	var out []hostPort
 	add := func(c *v1.Container) {

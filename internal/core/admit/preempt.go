@@ -16,14 +16,14 @@ const (
 	MessagePreempting = "Preempted in order to admit critical pod"
 )
 
-// makeRoom finds the pods to end so that a critical pod fits: as few guaranteed pods as possible, then burstable,
-// then best-effort ones; within a class the fewest pods, and of equals the smaller.
+// makeRoom finds the pods to end so that a critical pod fits: as few guaranteed pods as possible, then as few burstable
+// ones, then best-effort ones. Within a class it takes the fewest pods, and of equal ones the smaller.
 func (in *Input) makeRoom(short []Shortage) Result {
 	need := make(needs, len(short))
 	for i, s := range short {
 		need[i] = want{s.Resource, s.Missing()}
 	}
-	var classes [3][]*v1.Pod // from the first to go to the last
+	var classes [3][]*v1.Pod // the first class is ended first
 	for _, o := range in.Others {
 		if !preemptable(in.Pod, o) {
 			continue
@@ -40,7 +40,7 @@ func (in *Input) makeRoom(short []Shortage) Result {
 	if rest := need.without(slices.Concat(classes[:]...)); len(rest) > 0 {
 		return refuse(ReasonUnexpected, descriptionUnableToMakeRoom, rest)
 	}
-	// A guaranteed pod goes only for what all the others together do not free, and so on down.
+	// A guaranteed pod ends only for what all others together do not free, and so on for the lower classes.
 	guaranteed := fewest(classes[2], need.without(slices.Concat(classes[0], classes[1])))
 	burstable := fewest(classes[1], need.without(slices.Concat(classes[0], guaranteed)))
 	bestEffort := fewest(classes[0], need.without(slices.Concat(burstable, guaranteed)))
@@ -50,8 +50,8 @@ func (in *Input) makeRoom(short []Shortage) Result {
 	}
 }
 
-// preemptable: a pod that is not critical, or one of a lower priority. A static pod without a priority is never
-// ended.
+// preemptable reports whether p may be ended for by: it is not critical, or has a lower priority. A static pod without
+// a priority is never ended.
 func preemptable(by, p *v1.Pod) bool {
 	if !crispec.IsCritical(p) {
 		return true
@@ -69,7 +69,7 @@ type want struct {
 
 type needs []want
 
-// String is the list as the message of a refusal shows it.
+// String returns the list in the form of a refusal's message.
 func (n needs) String() string {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -80,7 +80,7 @@ func (n needs) String() string {
 	return b.String()
 }
 
-// without is what is still needed once these pods have gone.
+// without returns what is still needed after these pods have ended.
 func (n needs) without(pods []*v1.Pod) needs {
 	var rest needs
 	for _, w := range n {
@@ -97,7 +97,7 @@ func (n needs) without(pods []*v1.Pod) needs {
 	return rest
 }
 
-// distance is how far a pod's end leaves the needs unmet: the sum of squares of the unmet parts.
+// distance returns how much the needs stay unmet after a pod's end: the sum of squares of the unmet parts.
 func (n needs) distance(p *v1.Pod) float64 {
 	var d float64
 	for _, w := range n {
@@ -128,7 +128,8 @@ func fewest(pods []*v1.Pod, n needs) []*v1.Pod {
 	return out
 }
 
-// smaller: of two alike, the one that came later.
+// smaller reports whether a requests less than b. If both request the same, it returns true, so that the later one in
+// the list counts as smaller.
 func smaller(a, b *v1.Pod) bool {
 	for _, name := range [...]v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
 		if x, y := requestOf(a, name), requestOf(b, name); x != y {

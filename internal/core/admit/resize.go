@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The messages of resizes that a node never accepts, as the field has them.
+// The messages of resizes that a node never accepts; tools know these texts.
 const (
 	messageStatic   = "In-place resize of static-pods is not supported"
 	messageSwap     = "In-place resize of containers with swap is not supported."
@@ -22,30 +22,33 @@ const (
 	messageCapacity = "Node didn't have enough capacity: %s, requested: %d, capacity: %d"
 )
 
-// ResizeInput is what the acceptance of a resize depends on.
+// ResizeInput is the input of Resize.
 type ResizeInput struct {
-	// Pod is the pod as its spec has it, Allocated the same with the resources that the node has accepted before.
+	// Pod is the pod with its new spec. Allocated is the same pod with the resources that the node has accepted before.
 	Pod, Allocated *v1.Pod
-	// Others are the pods that hold a part of the node, without Pod, with their allocated resources.
+	// Others are the pods that use resources of the node, without Pod, with their allocated resources.
 	Others []*v1.Pod
 	Node   *v1.Node
-	// LimitedSwap: burstable pods may swap in proportion to their memory request, which cannot follow a resize.
+	// LimitedSwap says that burstable pods may swap in proportion to their memory request, which cannot follow a
+	// resize.
 	LimitedSwap bool
-	// PinnedCPUs and PinnedMemory: the static policies of cpuManagerPolicy and memoryManagerPolicy are on.
+	// PinnedCPUs and PinnedMemory say that the static policies of cpuManagerPolicy and memoryManagerPolicy are on.
 	PinnedCPUs, PinnedMemory bool
 	Gates                    ResizeGates
 }
 
-// ResizeGates are the feature gates that are off and leave a part of a pod without resizes; by default all are on.
+// ResizeGates holds the feature gates that exclude parts of a pod from resizes if they are off; by default all are on.
 type ResizeGates struct {
-	// NoPodLevel: the resources of the pod as a whole stay (InPlacePodLevelResourcesVerticalScaling).
+	// NoPodLevel forbids changes of the pod-level resources (InPlacePodLevelResourcesVerticalScaling).
 	NoPodLevel bool
-	// NoInitContainers: those of init containers that are not sidecars stay (InPlacePodVerticalScalingInitContainers).
+	// NoInitContainers forbids changes of init containers that are not sidecars
+	// (InPlacePodVerticalScalingInitContainers).
 	NoInitContainers bool
 }
 
-// ResizeResult is the answer: OK, or Reason Infeasible (never on this node) or Deferred (when others leave), and why. For
-// a critical pod, those in Preempt have to leave for it: what it asks for is admitted as a new critical pod is.
+// ResizeResult is the answer: OK, or the reason Infeasible (never on this node) or Deferred (possible when other pods
+// leave), with a message. For a critical pod, Preempt lists the pods that must end for it, as for the admission of a
+// new critical pod.
 type ResizeResult struct {
 	OK      bool
 	Reason  string
@@ -53,8 +56,7 @@ type ResizeResult struct {
 	Preempt []*v1.Pod
 }
 
-// Resize decides whether the node accepts what a running pod asks for now. A resize that asks for no more than the pod
-// has fits always.
+// Resize decides whether the node accepts the new resources of a running pod. A resize that does not grow always fits.
 func Resize(in ResizeInput) ResizeResult {
 	infeasible := func(format string, args ...any) ResizeResult {
 		return ResizeResult{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(format, args...)}
@@ -97,7 +99,7 @@ func Resize(in ResizeInput) ResizeResult {
 	return r
 }
 
-// grows lists the resources of which the pod asks for more.
+// grows lists the resources of which the pod requests more than before.
 func (in *ResizeInput) grows() []v1.ResourceName {
 	var out []v1.ResourceName
 	now, before := Requests(in.Pod), Requests(in.Allocated)
@@ -110,18 +112,18 @@ func (in *ResizeInput) grows() []v1.ResourceName {
 	return out
 }
 
-// Requests are those of a whole pod, with its overhead.
+// Requests returns the requests of a whole pod, with its overhead.
 func Requests(p *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 }
 
-// Grows reports whether a resize asks for more of anything than the pod has.
+// Grows reports whether a resize requests more of anything than the pod has.
 func Grows(p, allocated *v1.Pod) bool {
 	in := ResizeInput{Pod: p, Allocated: allocated}
 	return len(in.grows()) > 0
 }
 
-// changes reports whether any container asks for another amount of a resource.
+// changes reports whether any container requests another amount of a resource.
 func (in *ResizeInput) changes(name v1.ResourceName) bool {
 	was := requestsByName(in.Allocated, name)
 	for c, n := range requestsByName(in.Pod, name) {
@@ -132,7 +134,7 @@ func (in *ResizeInput) changes(name v1.ResourceName) bool {
 	return false
 }
 
-// initChanges reports whether an init container that is no sidecar asks for other resources.
+// initChanges reports whether an init container that is not a sidecar has other resources.
 func (in *ResizeInput) initChanges() bool {
 	had := map[string]*v1.ResourceRequirements{}
 	for i := range in.Allocated.Spec.InitContainers {
@@ -148,7 +150,7 @@ func (in *ResizeInput) initChanges() bool {
 	return false
 }
 
-// swapChanges: the memory request of a container changes that does not restart for it.
+// swapChanges reports whether the memory request changes for a container that does not restart for it.
 func (in *ResizeInput) swapChanges() bool {
 	was := requestsByName(in.Allocated, v1.ResourceMemory)
 	for c := range crispec.Containers(in.Pod) {

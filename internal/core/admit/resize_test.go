@@ -81,7 +81,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// "The pod's own resources count for its containers'": also where they alone grow.
+// "The pod's own resources count for its containers'": a resize may change only these.
 func TestResizeOfThePodItself(t *testing.T) {
 	t.Parallel()
 	whole := func(cpu string) func(*v1.Pod) {
@@ -97,7 +97,7 @@ func TestResizeOfThePodItself(t *testing.T) {
 	}
 }
 
-// A critical pod gets its room, also for a resize: the pods that go are those that would go for a new one.
+// A critical pod also gets room for a resize: the same pods end as for a new one.
 func TestResizeOfACriticalPod(t *testing.T) {
 	t.Parallel()
 	critical := func(p *v1.Pod) { p.Spec.Priority = new(int32(2000000000)) }
@@ -120,7 +120,7 @@ func TestResizeOfACriticalPod(t *testing.T) {
 	}
 }
 
-// A gate that is off takes its part of a pod out of resizes, and no other part.
+// A gate that is off excludes its part of a pod from resizes, and no other part.
 func TestResizeWithGatesOff(t *testing.T) {
 	t.Parallel()
 	sized := func(whole, first, sidecar string) *v1.Pod {
@@ -136,7 +136,7 @@ func TestResizeWithGatesOff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod   *v1.Pod
 		gates ResizeGates
-		gate  string // that the answer names; "": the resize is granted
+		gate  string // the gate in the answer; "": the resize is granted
 	}{
 		"the whole pod, all on":            {sized("3", "1", "1"), ResizeGates{}, ""},
 		"the whole pod, off":               {sized("3", "1", "1"), podLevel, "InPlacePodLevelResourcesVerticalScaling"},

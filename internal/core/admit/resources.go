@@ -19,22 +19,22 @@ type Shortage struct {
 	Capacity  int64
 }
 
-// Reason is OutOf and the resource's name.
+// Reason returns OutOf and the resource's name.
 func (s Shortage) Reason() string { return ReasonOutOf + string(s.Resource) }
 
-// String is the message that users know.
+// String returns the message that users know.
 func (s Shortage) String() string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.Resource, s.Requested, s.Used, s.Capacity)
 }
 
-// Missing is how much has to become free.
+// Missing returns how much must become free.
 func (s Shortage) Missing() int64 { return s.Requested - (s.Capacity - s.Used) }
 
-// Shortages lists the resources of which the node has too little left for a pod beside others: pods first, then
-// cpu, memory, ephemeral-storage, then the rest by name. An extended resource that the node does not list is not
-// counted: it may be the cluster's and not the node's. A resize is checked with the same function: p with the new
-// resources, others without it.
+// Shortages lists the resources of which the node has too little left for a pod beside others: pods first, then cpu,
+// memory, ephemeral-storage, then the others by name. It ignores an extended resource that the node does not list,
+// because that may belong to the cluster and not to the node. It also checks a resize: p then has the new resources,
+// and others does not contain it.
 func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	var out []Shortage
 	allocatable := node.Status.Allocatable
@@ -71,7 +71,7 @@ func Shortages(p *v1.Pod, others []*v1.Pod, node *v1.Node) []Shortage {
 	return out
 }
 
-// requestsOf are the requests of a pod with its overhead, less those that nodes do not count.
+// requestsOf returns the requests of a pod with its overhead, without those that nodes do not count.
 func requestsOf(p *v1.Pod) v1.ResourceList {
 	out := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	maps.DeleteFunc(out, func(name v1.ResourceName, q resource.Quantity) bool {
@@ -84,13 +84,14 @@ func isBasic(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
 }
 
-// isScalar: counted as whole numbers: huge pages, attachable volumes, and all names with a domain.
+// isScalar reports whether a resource is counted in whole numbers: huge pages, attachable volumes, and all names with a
+// domain.
 func isScalar(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) ||
 		strings.HasPrefix(string(name), v1.ResourceAttachableVolumesPrefix) || strings.Contains(string(name), "/")
 }
 
-// isExtended: with a domain that is not Kubernetes' own.
+// isExtended reports whether a resource has a domain that is not Kubernetes' own.
 func isExtended(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }

@@ -8,8 +8,7 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safeSysctls are namespaced and isolated: every pod may set them, from the named kernel version on. Never
-// written to.
+// safeSysctls are namespaced and isolated: every pod may set them, from the given kernel version on. Never written to.
 var safeSysctls = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",
@@ -25,8 +24,8 @@ var safeSysctls = map[string]string{
 	"net.ipv4.tcp_wmem":                   "4.15",
 }
 
-// CheckSysctlPatterns validates allowedUnsafeSysctls: each names a namespaced sysctl, or ends in * and is a prefix
-// of some. A node does not start with a list that is not valid.
+// CheckSysctlPatterns validates allowedUnsafeSysctls: each entry must name a namespaced sysctl, or be a prefix of some
+// that ends in *. A node does not start with an invalid list.
 func CheckSysctlPatterns(patterns []string) error {
 	for i, p := range patterns {
 		ns, name, prefixed := sysctl.GetNamespace(p)
@@ -55,7 +54,7 @@ func (in *Input) sysctls() (Result, bool) {
 	return Result{}, false
 }
 
-// sysctl says why a sysctl is forbidden; empty when it is not.
+// sysctl returns why a sysctl is forbidden, or "".
 func (in *Input) sysctl(name string) string {
 	name = sysctl.NormalizeName(name)
 	ns, allowed := in.allowed(name)

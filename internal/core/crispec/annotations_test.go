@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// What an agent reads back from a container was written by an agent: neither a pod's own annotations nor those of a device
-// plugin get there under its names.
+// The agent reads back only annotations that an agent wrote: neither a pod's own annotations nor those of a device
+// plugin can have those names.
 func TestWhatIsReadBackIsTheAgentsOwn(t *testing.T) {
 	t.Parallel()
 	forged := map[string]string{}

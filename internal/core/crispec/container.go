@@ -12,31 +12,32 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// AnnotationKubeletHash is the annotation by which upstream's kubelet knows whether a container still matches its
-// spec. Ours carry it too, so that a node may change between the two agents without a restart of any container.
+// AnnotationKubeletHash is the annotation by which upstream's kubelet recognizes that a container still matches its
+// spec. Our containers have it too, so that a node may change between the two agents without a restart of any
+// container.
 const AnnotationKubeletHash = "io.kubernetes.container.hash"
 
-// ContainerInput is what a container's configuration depends on.
+// ContainerInput is the input of Container.
 type ContainerInput struct {
 	Pod       *v1.Pod
-	Container *v1.Container // an ephemeral container is converted from its EphemeralContainerCommon
+	Container *v1.Container // for an ephemeral container, its converted EphemeralContainerCommon
 	Attempt   uint32
-	// ImageRef is what the runtime runs: the reference that a pull or the image status returned.
+	// ImageRef is the image for the runtime: the reference that a pull or the image status returned.
 	ImageRef string
-	// Image is the image's status: which user it names. Nil means root.
+	// Image is the image's status, which names its user. Nil means root.
 	Image *runtimeapi.Image
 	// Env is the resolved environment (function Env); command and args are expanded with it.
 	Env     []EnvVar
 	Mounts  []*runtimeapi.Mount
 	Devices []*runtimeapi.Device
 	CDI     []*runtimeapi.CDIDevice
-	// Annotations of device plugins; ours win over them.
+	// Annotations are those of device plugins. They replace none of the agent's own.
 	Annotations map[string]string
-	// LogPath relative to the sandbox's log directory; empty: LogName(container, attempt).
+	// LogPath is relative to the sandbox's log directory; empty: LogName(container, attempt).
 	LogPath string
 	// TargetID is the container whose process namespace an ephemeral container joins.
 	TargetID string
-	// RuntimeHandler is named in the image spec, for runtimes that keep images per handler.
+	// RuntimeHandler appears in the image spec, for runtimes that keep images per handler.
 	RuntimeHandler string
 	Userns         *runtimeapi.UserNamespace
 	ExtraGroups    []int64
@@ -112,7 +113,7 @@ func (in *ContainerInput) annotations() (map[string]string, error) {
 	c := in.Container
 	out := make(map[string]string, len(in.Annotations)+8)
 	maps.Copy(out, in.Annotations)
-	maps.DeleteFunc(out, func(key, _ string) bool { // names that an agent reads back are its own, also those not set below
+	maps.DeleteFunc(out, func(key, _ string) bool { // only the agent may set names that it reads back
 		return strings.HasPrefix(key, "io.kubernetes.") || strings.HasPrefix(key, "wherry.dev/")
 	})
 	out[pod.AnnotationSpecHash] = SpecHash(in.Pod, c)
@@ -140,7 +141,7 @@ func (in *ContainerInput) annotations() (map[string]string, error) {
 	return out, nil
 }
 
-// stopSignal is the CRI number of lifecycle.stopSignal; the API writes SIGRTMIN+1 where CRI has SIGRTMINPLUS1.
+// stopSignal returns the CRI number of lifecycle.stopSignal. The API writes SIGRTMIN+1 for CRI's SIGRTMINPLUS1.
 func stopSignal(c *v1.Container) (runtimeapi.Signal, error) {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_RUNTIME_DEFAULT, nil

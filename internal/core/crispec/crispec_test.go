@@ -319,7 +319,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
-// The hash that upstream's kubelet has pinned in its own tests for this container.
+// Upstream's kubelet has this hash for this container in its own tests.
 func TestKubeletHash(t *testing.T) {
 	t.Parallel()
 	c := &v1.Container{Name: "test_container", Image: "foo/image:v1", Args: []string{"/bin/sh"}}
@@ -328,7 +328,7 @@ func TestKubeletHash(t *testing.T) {
 	}
 }
 
-// An upgrade restarts nothing: these values are what running containers carry.
+// An upgrade must restart nothing: running containers have these values.
 func TestSpecHashIsStable(t *testing.T) {
 	t.Parallel()
 	c := v1.Container{
@@ -394,7 +394,8 @@ func TestHugePageSize(t *testing.T) {
 	}
 }
 
-// The user that the image names holds for every attempt, not for the first alone; and where it is not known, runAsNonRoot refuses.
+// The user of the image counts for every attempt, not only for the first. If it is not known, runAsNonRoot refuses the
+// container.
 func TestCVE201911245UserOfTheImage(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}}
@@ -416,7 +417,8 @@ func TestCVE201911245UserOfTheImage(t *testing.T) {
 	}
 }
 
-// A profile of type Localhost without a name is an error, never a container without a profile; a name does not leave the directory.
+// A profile of type Localhost without a name is an error, never a container without a profile. A name does not lead out
+// of the directory.
 func TestCVE20232431EmptyProfileIsRefused(t *testing.T) {
 	t.Parallel()
 	container := func(profile *string) (*runtimeapi.ContainerConfig, error) {

@@ -19,27 +19,27 @@ const (
 	maxSearchChars = 2048
 )
 
-// Warning is something that a user should see as an event; the configuration still works.
+// Warning is a problem that a user should see as an event; the configuration still works.
 type Warning struct {
 	Reason  string // of the event
 	Message string
-	Node    string // what the node's own event says, which comes beside it; "": the node gets none
+	Node    string // text of an additional event on the node; "": none
 }
 
-// DNSInput is what a pod's resolver configuration depends on.
+// DNSInput is the input of DNS.
 type DNSInput struct {
 	Pod           *v1.Pod
 	ClusterDNS    []string
 	ClusterDomain string
-	// Host is the node's resolver configuration (ParseResolvConf of the file that resolvConf names); nil when
-	// resolvConf is empty: no DNS lookups from the host's view.
+	// Host is the node's resolver configuration (ParseResolvConf of the file in resolvConf). It is nil if resolvConf is
+	// empty: then pods get no DNS servers of the host.
 	Host *runtimeapi.DNSConfig
-	// NodeIPs tell which loopback families exist, for Host nil.
+	// NodeIPs show which loopback families exist; used if Host is nil.
 	NodeIPs []string
 }
 
-// DNS is the resolver configuration of a pod by its dnsPolicy and dnsConfig. What exceeds the limits is cut off
-// and warned of. A ClusterFirst pod on a node without a cluster DNS gets the Default policy, with a warning.
+// DNS returns the resolver configuration of a pod by its dnsPolicy and dnsConfig. It cuts off what exceeds the limits,
+// with a warning. A ClusterFirst pod on a node without a cluster DNS gets the Default policy, with a warning.
 func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 	var warnings []Warning
 	c := &runtimeapi.DNSConfig{}
@@ -51,7 +51,7 @@ func DNS(in DNSInput) (*runtimeapi.DNSConfig, []Warning) {
 		if len(in.ClusterDNS) == 0 {
 			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
 				v1.DNSClusterFirst, v1.DNSDefault)
-			if !pod.IsStatic(in.Pod) { // a node's own pods miss nothing where there is no cluster
+			if !pod.IsStatic(in.Pod) { // a static pod may not need a cluster
 				who := fmt.Sprintf("%s_%s(%s)", in.Pod.Name, in.Pod.Namespace, in.Pod.UID)
 				warnings = append(warnings, Warning{Reason: "MissingClusterDNS", Node: text, Message: fmt.Sprintf("pod: %q. %s", who, text)})
 			}
@@ -79,7 +79,7 @@ func (in *DNSInput) policy() v1.DNSPolicy {
 		return p
 	case v1.DNSClusterFirstWithHostNet:
 		return v1.DNSClusterFirst
-	default: // ClusterFirst, and what no API server has defaulted
+	default: // ClusterFirst, or empty if no API server set the default
 		if in.Pod.Spec.HostNetwork {
 			return v1.DNSDefault
 		}
@@ -94,7 +94,7 @@ func (in *DNSInput) fromHost(c *runtimeapi.DNSConfig) {
 		c.Options = append(c.Options, in.Host.Options...)
 		return
 	}
-	// An empty list would make the runtime use the host's resolv.conf: name the loopback instead.
+	// With an empty list, the runtime would use the host's resolv.conf, so the list names the loopback address.
 	for _, s := range in.NodeIPs {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() && !ip.Is4In6() {
 			c.Servers = append(c.Servers, "::1")
@@ -178,8 +178,8 @@ func unique(in []string) []string {
 	return out
 }
 
-// ParseResolvConf reads a resolv.conf: nameservers add up, the last search line counts, the last value of an
-// option counts.
+// ParseResolvConf parses a resolv.conf. All nameservers count, but only the last search line, and only the last value
+// of each option.
 func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 	c := &runtimeapi.DNSConfig{}
 	for i, line := range strings.Split(string(data), "\n") {
@@ -209,12 +209,13 @@ func ParseResolvConf(data []byte) (*runtimeapi.DNSConfig, error) {
 	return c, nil
 }
 
-// ResolvConfWarning is what the node is told of a resolver configuration that leaves too little of itself to pods, or "":
-// beside the search list of a node come those of the cluster, and "some resolvers" take no more than so many.
+// ResolvConfWarning returns the text of the node's event about a resolver configuration that leaves pods too little
+// room, or "". The search list of a pod contains the node's domains and those of the cluster, and "some resolvers"
+// limit it.
 func ResolvConfWarning(path string, c *runtimeapi.DNSConfig, clusterDomain string) string {
 	domains := maxSearches
 	if clusterDomain != "" {
-		domains -= 3 // a namespace's, the services', the cluster's
+		domains -= 3 // the domains of the namespace, the services and the cluster
 	}
 	if len(c.Searches) > domains {
 		return fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", path, domains)

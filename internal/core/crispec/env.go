@@ -10,25 +10,25 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// EnvInput is what a container's environment depends on.
+// EnvInput is the input of Env.
 type EnvInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	// PodIPs and HostIPs as reported in the status, primary first.
+	// PodIPs and HostIPs are those of the status, primary first.
 	PodIPs  []string
 	HostIPs []string
-	// NodeName is used where the pod does not say it (static pods).
+	// NodeName is used if the pod does not name its node (static pods).
 	NodeName string
-	// NodeAllocatable stands in for limits that a container does not set.
+	// NodeAllocatable replaces limits that a container does not set.
 	NodeAllocatable v1.ResourceList
-	// Services are those of the pod's namespace and of "default". ServicesPending is set while they have not
-	// been listed once: a pod of the API waits for them, because KUBERNETES_SERVICE_HOST must not be missing.
+	// Services are the services of the pod's namespace and of "default". ServicesPending says that they have not been
+	// listed yet: a pod of the API waits for them, because KUBERNETES_SERVICE_HOST must not be missing.
 	Services        []*v1.Service
 	ServicesPending bool
 	// ConfigMap and Secret read an object; nil means that this node has no source of such objects.
 	ConfigMap func(namespace, name string) (*v1.ConfigMap, error)
 	Secret    func(namespace, name string) (*v1.Secret, error)
-	// EnvFile reads a file of an emptyDir volume for fileKeyRef; a missing file is fs.ErrNotExist.
+	// EnvFile reads a file of an emptyDir volume for fileKeyRef. For a missing file, the error is fs.ErrNotExist.
 	EnvFile func(volume, path string) ([]byte, error)
 }
 
@@ -54,9 +54,10 @@ func (e *environment) get(name string) (string, bool) {
 	return "", false
 }
 
-// Env resolves the environment of a container: envFrom in order, then env in order ("values defined by an Env
-// with a duplicate key will take precedence"), then service variables that nothing else defined. References
-// $(NAME) see the variables before them, then services'. An error is an *Error with ReasonContainerConfig.
+// Env resolves the environment of a container: first envFrom in order, then env in order ("values defined by an Env
+// with a duplicate key will take precedence"), then service variables with names that are still free. A reference
+// $(NAME) can use the variables before it, and then those of services. An error is an *Error with
+// ReasonContainerConfig.
 func Env(in EnvInput) ([]EnvVar, error) {
 	if in.ServicesPending && !pod.IsStatic(in.Pod) {
 		return nil, containerErr("services have not yet been read at least once, cannot construct envvars")
@@ -120,7 +121,7 @@ func (in *EnvInput) envFrom(env *environment, from *v1.EnvFromSource) error {
 	return nil
 }
 
-// valueFrom resolves one source; ok is false when an optional source is missing, and the variable is left out.
+// valueFrom resolves one source. ok is false if an optional source is missing; then the variable is left out.
 func (in *EnvInput) valueFrom(v *v1.EnvVar) (value string, ok bool, err error) {
 	switch from := v.ValueFrom; {
 	case from.FieldRef != nil:
@@ -167,7 +168,7 @@ func (in *EnvInput) secretKey(ref *v1.SecretKeySelector) (string, bool, error) {
 	return string(value), ok, nil
 }
 
-// configMap reads an object; nil without an error means optional and missing.
+// configMap reads an object. It returns nil without an error if the object is optional and missing.
 func (in *EnvInput) configMap(name string, optional bool) (*v1.ConfigMap, error) {
 	if in.ConfigMap == nil {
 		return nil, containerErr("couldn't get configMap %s/%s: this node has no source of ConfigMaps", in.Pod.Namespace, name)
@@ -190,7 +191,7 @@ func (in *EnvInput) secret(name string, optional bool) (*v1.Secret, error) {
 	return s, nil
 }
 
-// objectErr words a failed read as users know it: configmap "x" not found.
+// objectErr returns the error of a failed read in the text that users know: configmap "x" not found.
 func objectErr(kind, name string, optional bool, err error) error {
 	if apierrors.IsNotFound(err) {
 		if optional {

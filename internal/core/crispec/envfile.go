@@ -31,9 +31,9 @@ func (in *EnvInput) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 	return value, ok, nil
 }
 
-// EnvFileValue finds a key in a file of the format that fileKeyRef documents: NAME='value' where the value, in
-// single quotes, is literal and may span lines; blank lines and # comments are skipped. The first match wins.
-// Lines after it are not looked at.
+// EnvFileValue finds a key in a file of the format that fileKeyRef documents: NAME='value'. The value, in single
+// quotes, is literal and may span lines. Blank lines and # comments are skipped. The first match counts; EnvFileValue
+// does not check the lines after it.
 func EnvFileValue(data, key string) (value string, ok bool, err error) {
 	for line := 1; len(data) > 0; {
 		here := line
@@ -59,7 +59,7 @@ func EnvFileValue(data, key string) (value string, ok bool, err error) {
 		case !strings.HasPrefix(after, "'"):
 			return "", false, fmt.Errorf("line %d: the value must be in single quotes", here)
 		}
-		// The value may go past the line: find it in data again.
+		// The value may span lines: find its begin in data.
 		_, quoted, _ := strings.Cut(data, "='")
 		value, tail, closed := strings.Cut(quoted, "'")
 		if !closed {

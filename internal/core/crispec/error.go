@@ -10,15 +10,15 @@ const (
 	ReasonSandboxConfig = "FailedCreatePodSandBox"
 )
 
-// Error says why a message cannot be made. Reason is what stands in the container's waiting state or in the
-// pod's event; Error is its message. A missing object may appear: the same input may succeed later.
+// Error says why a message cannot be made. Reason appears in the container's waiting state or in the pod's event; Error
+// returns the message. A missing object may appear, so the same input may succeed later.
 type Error struct {
 	Reason  string
 	Message string
-	Err     error // the cause, where there is one
+	Err     error // the cause, or nil
 }
 
-// Error is the message alone: reason and message are shown side by side everywhere.
+// Error returns only the message, because reason and message always appear side by side.
 func (e *Error) Error() string { return e.Message }
 
 // Unwrap returns the cause.

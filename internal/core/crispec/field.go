@@ -14,7 +14,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// FieldInput is what a fieldRef may read.
+// FieldInput holds the values that a fieldRef may read.
 type FieldInput struct {
 	Pod      *v1.Pod
 	PodIPs   []string
@@ -58,7 +58,7 @@ func Field(in FieldInput, ref *v1.ObjectFieldSelector) (string, error) {
 	case "status.podIP", "status.podIPs":
 		return firstOrAll(in.PodIPs, ref.FieldPath), nil
 	case "spec.restartPolicy", "spec.schedulerName", "status.phase":
-		// The API accepts these names for field selectors; nothing may read them downwards.
+		// The API accepts these names in field selectors, but the downward API does not offer them.
 		return "", fmt.Errorf("unsupported fieldPath: %s", ref.FieldPath)
 	}
 	return "", fmt.Errorf("field label not supported: %s", ref.FieldPath)
@@ -74,7 +74,7 @@ func firstOrAll(ips []string, path string) string {
 	return ips[0]
 }
 
-// subscript takes metadata.labels['key'] apart.
+// subscript splits metadata.labels['key'] into field and key.
 func subscript(path string) (field, key string, ok bool) {
 	field, rest, found := strings.Cut(path, "['")
 	if !found || !strings.HasSuffix(rest, "']") || field == "" {
@@ -100,7 +100,7 @@ func keyedField(p *v1.Pod, field, key string) (string, error) {
 	return m[key], nil
 }
 
-// formatMap is the downward API's form of labels and annotations: key="escaped value", one per line, sorted.
+// formatMap returns labels or annotations in the form of the downward API: key="escaped value", one per line, sorted.
 func formatMap(m map[string]string) string {
 	var b strings.Builder
 	for i, k := range slices.Sorted(maps.Keys(m)) {
@@ -112,10 +112,10 @@ func formatMap(m map[string]string) string {
 	return b.String()
 }
 
-// ResourceField resolves a resourceFieldRef in units of its divisor, rounded up. Limits that are not set are the
-// pod's, and else the node's allocatable ("If CPU and memory limits are not specified for a container, the
-// kubelet default exposes the maximum allocatable value"). Container names the container that the reference
-// stands in; it may be nil when the reference names one.
+// ResourceField resolves a resourceFieldRef in units of its divisor, rounded up. If a container has no limit, the pod's
+// limit counts, and then the node's allocatable ("If CPU and memory limits are not specified for a container, the
+// kubelet default exposes the maximum allocatable value"). c is the container with the reference; it may be nil if the
+// reference names a container.
 func ResourceField(ref *v1.ResourceFieldSelector, p *v1.Pod, c *v1.Container, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
 		c = findContainer(p, ref.ContainerName)
@@ -145,7 +145,7 @@ func effectiveLimit(p *v1.Pod, c *v1.Container, res v1.ResourceName, allocatable
 		return q
 	}
 	if strings.HasPrefix(string(res), v1.ResourceHugePagesPrefix) {
-		return c.Resources.Limits[res] // never overcommitted: no default
+		return c.Resources.Limits[res] // huge pages are never overcommitted and have no default
 	}
 	if p.Spec.Resources != nil && resourcehelper.IsSupportedPodLevelResource(res) {
 		if q, ok := p.Spec.Resources.Limits[res]; ok && !q.IsZero() {

@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzMessages: whatever a pod holds, nothing panics; a message that is made can be sent, is made the same again,
-// and the pod is as it was.
+// FuzzMessages checks that no pod makes anything panic, that a message can be sent and is the same the second time, and
+// that the pod is unchanged.
 func FuzzMessages(f *testing.F) {
 	for seed := range uint64(300) {
 		f.Add(seed, uint8(seed))

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected messages in testdata")
 
-// TestMessages makes every message of the pods in testdata/pods and compares them with what stands beside.
+// TestMessages makes every message of the pods in testdata/pods and compares them with the files beside.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/pods/*.yaml")
@@ -67,7 +67,7 @@ func readPod(t testing.TB, file string) *v1.Pod {
 	return p
 }
 
-// messages renders all that is made of a pod.
+// messages renders all messages of a pod.
 func messages(t *testing.T, p *v1.Pod) string {
 	t.Helper()
 	before := p.DeepCopy()
@@ -139,7 +139,7 @@ func testUserns(p *v1.Pod) *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
 }
 
-// testImage is an image whose name says its user: uid-N/..., name-N/..., or anything else for root.
+// testImage returns an image whose name gives its user: uid-N/..., name-N/..., or anything else for root.
 func testImage(name string) *runtimeapi.Image {
 	user, _, _ := strings.Cut(name, "/")
 	image := &runtimeapi.Image{Id: "sha256:" + name}

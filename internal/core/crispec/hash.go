@@ -10,17 +10,17 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// specHashVersion names the list of fields below. A container with a hash of another version is not comparable:
-// SameSpec takes it for unchanged, because an upgrade restarts nothing.
+// specHashVersion names the list of fields below. Package decide compares whole hashes: after a change of the list,
+// every running container would differ from its spec and be restarted.
 const specHashVersion = "1-"
 
-// SpecHash is a hash over what makes a running container another one: its name, image, command, args, working
-// directory and literal environment. The API lets only the image change; a pod from a file, a URL or a push may
-// keep its UID and change any of these. Resources are not in it: they change in place.
+// SpecHash returns a hash of the fields whose change needs another container: name, image, command, args, working
+// directory and literal environment. The API lets only the image change; a pod from a file, a URL or a push may keep
+// its UID and change any of these. Resources are not part of it, because they change in place.
 func SpecHash(_ *v1.Pod, c *v1.Container) string {
 	h := fnv.New64a()
 	field := func(key string, values ...string) {
-		// Lengths keep apart what concatenation would make one.
+		// The lengths make different lists of values differ, even if their concatenations are equal.
 		fmt.Fprintf(h, "%s[%d]", key, len(values))
 		for _, v := range values {
 			fmt.Fprintf(h, "%d:%s", len(v), v)
@@ -39,7 +39,7 @@ func SpecHash(_ *v1.Pod, c *v1.Container) string {
 	return specHashVersion + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// KubeletHash is the value that upstream's kubelet puts under AnnotationKubeletHash: a 32-bit FNV-1a, in
+// KubeletHash returns the value that upstream's kubelet writes to AnnotationKubeletHash: a 32-bit FNV-1a, in
 // hexadecimal, over the dump of the JSON of name and image.
 func KubeletHash(c *v1.Container) string {
 	raw, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})

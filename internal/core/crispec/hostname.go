@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	maxHostname = 63 // what sethostname(2) takes, less the terminating zero
+	maxHostname = 63 // the limit of sethostname(2), without the terminating zero
 	maxFQDN     = 64
 )
 
-// Hostname is the pod's short host name and its domain. The name is spec.hostnameOverride, spec.hostname or the
-// pod's name, cut to 63 characters; the domain is <subdomain>.<namespace>.svc.<cluster domain> for a pod with a
-// subdomain, and empty else.
+// Hostname returns the pod's short host name and its domain. The name is spec.hostnameOverride, spec.hostname or the
+// pod's name, cut to 63 characters. The domain is <subdomain>.<namespace>.svc.<cluster domain> for a pod with a
+// subdomain, otherwise empty.
 func Hostname(p *v1.Pod, clusterDomain string) (name, domain string, err error) {
 	if o := p.Spec.HostnameOverride; o != nil {
 		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
@@ -54,8 +54,8 @@ func cutHostname(podName, name string) (string, error) {
 	return cut, nil
 }
 
-// KernelHostname is what hostname(1) prints in the pod: the short name, or the FQDN with setHostnameAsFQDN. An
-// FQDN longer than 64 characters is an error: "the Pod will remain in Pending status (ContainerCreating)".
+// KernelHostname returns the name that hostname(1) prints in the pod: the short name or, with setHostnameAsFQDN, the
+// FQDN. An FQDN of more than 64 characters is an error: "the Pod will remain in Pending status (ContainerCreating)".
 func KernelHostname(p *v1.Pod, clusterDomain string) (string, error) {
 	name, domain, err := Hostname(p, clusterDomain)
 	if err != nil || domain == "" || !isTrue(p.Spec.SetHostnameAsFQDN) {
@@ -69,17 +69,17 @@ func KernelHostname(p *v1.Pod, clusterDomain string) (string, error) {
 	return fqdn, nil
 }
 
-// HostsInput is what a pod's /etc/hosts is made of.
+// HostsInput is the input of HostsFile.
 type HostsInput struct {
 	Pod           *v1.Pod
 	PodIPs        []string
 	ClusterDomain string
-	// NodeHosts is the node's own /etc/hosts; a pod on the host's network gets it.
+	// NodeHosts is the node's own /etc/hosts, for a pod on the host's network.
 	NodeHosts []byte
 }
 
-// HostsFile is the content of the pod's /etc/hosts. The caller mounts it where the pod mounts nothing there
-// itself; a pod that is not on the host's network gets one only once its IPs are known.
+// HostsFile returns the content of the pod's /etc/hosts. The caller mounts it unless the pod mounts something there
+// itself. A pod that is not on the host's network gets the file only when its IPs are known.
 func HostsFile(in HostsInput) ([]byte, error) {
 	var b strings.Builder
 	if in.Pod.Spec.HostNetwork {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ImageVolumes tells what a runtime can do with mounts of images, which CRI has no field for: whether it can mount one, and
-// whether a subPath of one. Runtimes that are too old do not know the fields, and would mount something else without an
-// error. Of runtimes that are not known here it is believed: they answer for themselves.
+// ImageVolumes reports whether a runtime can mount images, and subPaths of images; CRI has no field for that. Older
+// runtimes do not know the fields of the message and would mount something else without an error. An unknown runtime is
+// assumed to be able to, or to report an error itself.
 func ImageVolumes(runtime, version string) (can, subPath bool) {
 	switch runtime {
 	case "containerd":
@@ -18,7 +18,8 @@ func ImageVolumes(runtime, version string) (can, subPath bool) {
 	return true, true
 }
 
-// atLeast compares major.minor of a version like v2.1.0-rc.1; what is none counts as new (a build from source).
+// atLeast compares major.minor of a version like v2.1.0-rc.1. Text that is not a version counts as new (a build from
+// source).
 func atLeast(version string, major, minor int) bool {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < 2 {

@@ -10,32 +10,32 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// DefaultLogRoot is where logs of pods lie: KubeletConfiguration.podLogsDir.
+// DefaultLogRoot is the default directory of the logs of pods: KubeletConfiguration.podLogsDir.
 const DefaultLogRoot = "/var/log/pods"
 
-// LogDir is a pod's log directory: <root>/<namespace>_<name>_<uid>.
+// LogDir returns a pod's log directory: <root>/<namespace>_<name>_<uid>.
 func LogDir(root string, p *v1.Pod) string { return LogDirOf(root, pod.RefOf(p)) }
 
-// LogDirOf is LogDir of a pod whose object is gone.
+// LogDirOf is LogDir for a pod whose object is gone.
 func LogDirOf(root string, ref pod.Ref) string {
 	return path.Join(root, ref.Namespace+"_"+ref.Name+"_"+string(ref.UID))
 }
 
-// LogName is a container's log file within the pod's log directory: <container>/<attempt>.log.
+// LogName returns a container's log file within the pod's log directory: <container>/<attempt>.log.
 func LogName(container string, attempt uint32) string {
 	return path.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
 }
 
-// LogDepth is how many names at the end of a log's path a container could make, with /var/log or a part of it as a volume:
-// pod directory, container directory, file. The directory above them is the node's.
+// LogDepth is how many names at the end of a log's path a container could have made, if it mounts /var/log or a part of
+// it: pod directory, container directory, file. The directories above belong to the node.
 const LogDepth = 3
 
-// LogPath is the whole path of one attempt's log.
+// LogPath returns the complete path of one attempt's log.
 func LogPath(root string, p *v1.Pod, container string, attempt uint32) string {
 	return path.Join(LogDir(root, p), LogName(container, attempt))
 }
 
-// ParseLogAttempt reads the attempt out of a log file's base name: 3.log, and what rotation makes of it
+// ParseLogAttempt returns the attempt in the base name of a log file: 3.log, or a name that rotation makes of it
 // (3.log.20261121-120000, also with .gz).
 func ParseLogAttempt(base string) (attempt uint32, ok bool) {
 	number, rest, found := strings.Cut(base, ".")

@@ -149,7 +149,7 @@ func TestParseResolvConf(t *testing.T) {
 	}
 }
 
-// Upstream's text of the event: it names the pod, since the node gets one too.
+// This is upstream's text of the event. It names the pod, because the node gets an event, too.
 func TestMissingClusterDNSNamesThePod(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u1"}, Spec: v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}}

@@ -14,10 +14,10 @@ const (
 	bestEffortOOM = 1000
 )
 
-// OOMScoreAdj is oom_score_adj of a container's processes: "Guaranteed: -997; BestEffort: 1000; Burstable:
-// min(max(2, 1000 - (1000 * memoryRequestBytes) / machineMemoryCapacityBytes), 999)". Pods of
-// system-node-critical have -997. A sidecar is killed no sooner than the pod's main containers. Memory that the
-// pod requests beyond its containers' requests counts in equal parts for each.
+// OOMScoreAdj returns oom_score_adj for a container's processes: "Guaranteed: -997; BestEffort: 1000; Burstable:
+// min(max(2, 1000 - (1000 * memoryRequestBytes) / machineMemoryCapacityBytes), 999)". Pods of system-node-critical have
+// -997. A sidecar is killed no sooner than the pod's main containers. If the pod requests more memory than its
+// containers, the rest counts in equal parts for each.
 func OOMScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	if IsCritical(p) && p.Spec.PriorityClassName == "system-node-critical" {
 		return guaranteedOOM
@@ -37,7 +37,7 @@ func OOMScoreAdj(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		return bestEffortOOM - 1
 	}
 	request = min(request, capacity)
-	part := request / max(capacity/1000, 1) // when 1000 times the request does not fit 64 bits
+	part := request / max(capacity/1000, 1) // for a request whose 1000-fold does not fit into 64 bits
 	if request <= math.MaxInt64/1000 {
 		part = 1000 * request / capacity
 	}
@@ -66,7 +66,7 @@ func leastMainRequest(p *v1.Pod) int64 {
 	return max(least, 0)
 }
 
-// podShare is each container's part of the memory that only the pod requests.
+// podShare returns each container's part of the memory that only the pod requests.
 func podShare(p *v1.Pod) int64 {
 	if p.Spec.Resources == nil {
 		return 0

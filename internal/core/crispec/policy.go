@@ -2,24 +2,24 @@ package crispec
 
 import "time"
 
-// DefaultCPUPeriod is the CFS period where the configuration names none.
+// DefaultCPUPeriod is the CFS period if the configuration names none.
 const DefaultCPUPeriod = 100 * time.Millisecond
 
-// Policy is what messages depend on besides the pod: configuration and facts of the machine, as values.
+// Policy is the part of all inputs that does not come from the pod: configuration and facts of the machine, as values.
 type Policy struct {
 	// CPUCFSQuota is KubeletConfiguration.cpuCFSQuota: CPU limits become CFS quotas.
 	CPUCFSQuota bool
 	// CPUCFSPeriod is KubeletConfiguration.cpuCFSQuotaPeriod; zero means DefaultCPUPeriod.
 	CPUCFSPeriod time.Duration
-	// SeccompDefault is KubeletConfiguration.seccompDefault: RuntimeDefault instead of Unconfined where a pod
-	// says nothing.
+	// SeccompDefault is KubeletConfiguration.seccompDefault: a pod without a profile gets RuntimeDefault instead of
+	// Unconfined.
 	SeccompDefault bool
-	// SeccompRoot is where Localhost profiles lie: <root-dir>/seccomp.
+	// SeccompRoot is the directory of Localhost profiles: <root-dir>/seccomp.
 	SeccompRoot string
 	// CgroupV2 is set on a machine with the unified hierarchy.
 	CgroupV2 bool
-	// SingleProcessOOMKill is KubeletConfiguration.singleProcessOOMKill. False on cgroup v2 kills all processes
-	// of a container together (memory.oom.group).
+	// SingleProcessOOMKill is KubeletConfiguration.singleProcessOOMKill. If it is false on cgroup v2, the kernel kills
+	// all processes of a container together (memory.oom.group).
 	SingleProcessOOMKill bool
 	// MemoryCapacity is the machine's memory in bytes; oom_score_adj of burstable pods depends on it.
 	MemoryCapacity int64
@@ -28,9 +28,10 @@ type Policy struct {
 	SwapCapacity   int64
 	SwapController bool
 	LimitedSwap    bool
-	// HugePageSizes are the page sizes of the machine as the kernel's cgroup files name them: 2MB, 1GB.
+	// HugePageSizes are the page sizes of the machine, named as in the kernel's cgroup files: 2MB, 1GB.
 	HugePageSizes []string
-	// MaskedPaths are machine-dependent paths masked besides the fixed ones (thermal_throttle of each CPU).
+	// MaskedPaths are paths of this machine that are masked in addition to the fixed ones (thermal_throttle of each
+	// CPU).
 	MaskedPaths []string
 	// ClusterDomain is KubeletConfiguration.clusterDomain.
 	ClusterDomain string

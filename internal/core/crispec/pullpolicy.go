@@ -5,8 +5,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// DefaultPullPolicy is the pull policy of an image for which none is set, as the API server fills it in: Always for the
-// tag latest, written or meant (neither tag nor digest), also where a digest follows it; IfNotPresent for any other.
+// DefaultPullPolicy returns the pull policy that the API server sets for an image without one: Always for the tag
+// latest, also if it is only implied (no tag, no digest) or a digest follows it; IfNotPresent for any other.
 func DefaultPullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 // systemCritical is the priority from which a pod is critical: 2 billion, "twice the highest user definable".
 const systemCritical = 2_000_000_000
 
-// QOS is the quality of service class in the pod's status, or what its spec says. "Guaranteed: every container
-// has a memory and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." Resources of
-// the pod itself, where set, count instead of its containers'.
+// QOS returns the quality of service class in the pod's status, or else the one of its spec. "Guaranteed: every
+// container has a memory and CPU limit equal to its request; BestEffort: none has any; Burstable: the others." If the
+// pod itself has resources, they count instead of its containers'.
 func QOS(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -20,7 +20,7 @@ func QOS(p *v1.Pod) v1.PodQOSClass {
 	return SpecQOS(p)
 }
 
-// SpecQOS is the class that the spec says, whatever the status does.
+// SpecQOS returns the class of the spec, and ignores the status.
 func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 	all := []*v1.ResourceRequirements{p.Spec.Resources}
 	if p.Spec.Resources == nil {
@@ -59,7 +59,7 @@ func SpecQOS(p *v1.Pod) v1.PodQOSClass {
 }
 
 // IsCritical reports whether the node must keep a pod running before others: static pods, and pods of a system
-// priority. (Mirrors are never run, so the question is not asked of them.)
+// priority. Mirrors never run, so nobody calls it for them.
 func IsCritical(p *v1.Pod) bool {
 	return pod.IsStatic(p) || (p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical)
 }

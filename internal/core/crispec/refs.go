@@ -6,15 +6,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// EnvObjects names the objects in a pod's namespace that the environments of its containers refer to: sorted,
-// each once.
+// EnvObjects lists the objects in a pod's namespace that the environments of its containers refer to, sorted, each
+// once.
 type EnvObjects struct {
 	ConfigMaps []string
 	Secrets    []string
 }
 
-// ReferencedEnvObjects lists what the environments of all containers of a pod refer to, of every kind, optional
-// ones too.
+// ReferencedEnvObjects lists what the environments of all containers of a pod refer to, including optional objects.
 func ReferencedEnvObjects(p *v1.Pod) EnvObjects {
 	var out EnvObjects
 	for c := range Containers(p) {

@@ -16,7 +16,7 @@ const (
 	minQuota  = 1000
 )
 
-// CPUShares are the cgroup v1 shares of a CPU request in thousandths: 1024 per CPU, within the kernel's bounds.
+// CPUShares returns the cgroup v1 shares of a CPU request in thousandths: 1024 per CPU, within the kernel's bounds.
 func CPUShares(milli int64) int64 {
 	switch {
 	case milli <= 0:
@@ -27,7 +27,7 @@ func CPUShares(milli int64) int64 {
 	return min(max(milli*1024/1000, MinShares), maxShares)
 }
 
-// CPUQuota is the CFS quota of a CPU limit in thousandths, in microseconds per period; 0: no limit is set.
+// CPUQuota returns the CFS quota of a CPU limit in thousandths, in microseconds per period; 0: no limit.
 func CPUQuota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
@@ -36,7 +36,7 @@ func CPUQuota(milli, period int64) int64 {
 	return max(min(milli, most)*min(period, 1_000_000)/1000, minQuota)
 }
 
-// limitOf is a container's limit, else the pod's ("when the container-level limit is not set, the pod-level
+// limitOf returns a container's limit, or else the pod's ("when the container-level limit is not set, the pod-level
 // limit is used").
 func limitOf(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	q := c.Resources.Limits[name]
@@ -46,8 +46,8 @@ func limitOf(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity
 	return q
 }
 
-// ContainerResources are the cgroup settings of one container: for its creation, and for UpdateContainerResources
-// when it is resized in place.
+// ContainerResources returns the cgroup settings of one container, for its creation and for UpdateContainerResources at
+// an in-place resize.
 func ContainerResources(p *v1.Pod, c *v1.Container, policy *Policy) *runtimeapi.LinuxContainerResources {
 	cpuLimit, memoryLimit := limitOf(p, c, v1.ResourceCPU), limitOf(p, c, v1.ResourceMemory)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
@@ -76,14 +76,14 @@ func (p *Policy) cgroup(request, limit, memory int64) *runtimeapi.LinuxContainer
 	return r
 }
 
-// swap limits what a container may swap. NoSwap: nothing. LimitedSwap: burstable pods get swap in proportion to
-// their memory request, unless the request equals the limit.
+// swap limits the swap of a container. NoSwap: none. LimitedSwap: burstable pods get swap in proportion to their memory
+// request, unless the request equals the limit.
 func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.Container) {
 	if !p.SwapController {
 		return
 	}
 	if !p.CgroupV2 {
-		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // memory and swap together: no swap above the limit
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // the limit for memory and swap together: no swap
 		return
 	}
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
@@ -98,7 +98,7 @@ func (p *Policy) swap(r *runtimeapi.LinuxContainerResources, pod *v1.Pod, c *v1.
 	r.Unified["memory.swap.max"] = strconv.FormatInt(bytes, 10)
 }
 
-// hugepages limits every page size of the machine: to what the container, else the pod, says, and else to zero.
+// hugepages returns a limit for every page size of the machine: the container's, else the pod's, else zero.
 func hugepages(p *v1.Pod, c *v1.Container, sizes []string) []*runtimeapi.HugepageLimit {
 	limits := map[string]uint64{}
 	read := func(list v1.ResourceList) {
@@ -119,7 +119,7 @@ func hugepages(p *v1.Pod, c *v1.Container, sizes []string) []*runtimeapi.Hugepag
 	return out
 }
 
-// HugePageSize is the kernel's name (2MB, 1GB) of the page size of a resource hugepages-<size>.
+// HugePageSize returns the kernel's name (2MB, 1GB) for the page size of a resource hugepages-<size>.
 func HugePageSize(name v1.ResourceName) (string, bool) {
 	const prefix = v1.ResourceHugePagesPrefix
 	if len(name) <= len(prefix) || name[:len(prefix)] != prefix {
@@ -141,8 +141,8 @@ func HugePageSize(name v1.ResourceName) (string, bool) {
 	return strconv.FormatInt(n, 10) + units[i], true
 }
 
-// SandboxResources are the sums of the pod's containers, and the overhead of its runtime class: what a runtime
-// needs that sizes a virtual machine when the sandbox is made.
+// SandboxResources returns the sums of the pod's containers, and the overhead of its runtime class. A runtime needs
+// them if it sizes a virtual machine when it makes the sandbox.
 func SandboxResources(p *v1.Pod, policy *Policy) (resources, overhead *runtimeapi.LinuxContainerResources) {
 	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)

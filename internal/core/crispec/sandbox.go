@@ -13,16 +13,16 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// SandboxInput is what a sandbox's configuration depends on. The runtime handler is not part of it: it is an
-// argument of RunPodSandbox.
+// SandboxInput is the input of Sandbox. The runtime handler is not part of it, because it is an argument of
+// RunPodSandbox.
 type SandboxInput struct {
 	Pod     *v1.Pod
 	Attempt uint32
-	// Hostname in the sandbox; empty: KernelHostname of the pod. A pod on the host's network has none of its own.
+	// Hostname is the host name in the sandbox; empty: KernelHostname of the pod. A pod on the host's network has none.
 	Hostname string
-	// DNS as made by the function DNS; nil leaves the node's resolv.conf to the runtime.
+	// DNS is the result of the function DNS. With nil, the runtime uses the node's resolv.conf.
 	DNS *runtimeapi.DNSConfig
-	// LogDir of the pod; empty: LogDir(DefaultLogRoot, pod).
+	// LogDir is the pod's log directory; empty: LogDir(DefaultLogRoot, pod).
 	LogDir       string
 	CgroupParent string
 	// Userns are the ID mappings of a pod with hostUsers: false.
@@ -66,8 +66,8 @@ func Sandbox(in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	}, nil
 }
 
-// PodAnnotations are the pod's, and where the node has it from and since when, as tools read them of a sandbox. A pod of
-// the API counts as seen when it was made: that is the same for every agent that looks after it.
+// PodAnnotations returns the pod's annotations, with its source and the time since when the node knows it, as tools
+// read them from a sandbox. For a pod of the API, that time is its creation, which is the same for every agent.
 func PodAnnotations(p *v1.Pod) map[string]string {
 	out := maps.Clone(p.Annotations)
 	if out == nil {
@@ -88,7 +88,7 @@ func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
 	sc := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: ns,
 		Privileged:       anyPrivileged(p),
-		// The pause process needs nothing that the default profile forbids.
+		// The pause process needs nothing that the runtime's default profile forbids.
 		Seccomp: profile(runtimeapi.SecurityProfile_RuntimeDefault, ""),
 	}
 	var sysctls map[string]string
@@ -112,8 +112,8 @@ func (in *SandboxInput) linux() (*runtimeapi.LinuxPodSandboxConfig, error) {
 	}, nil
 }
 
-// dotted is the name of a sysctl as runtimes know it. The API takes slashes for separators, too; then a dot is part of a name
-// (of a network device's: net/ipv4/conf/eth0.1/forwarding), which is written as a slash between dots.
+// dotted returns the name of a sysctl with dots as separators, as runtimes know it. The API also accepts slashes as
+// separators. Then a dot belongs to a name (of a network device: net/ipv4/conf/eth0.1/forwarding), and becomes a slash.
 func dotted(name string) string {
 	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
 		return name
@@ -129,7 +129,7 @@ func dotted(name string) string {
 	}, name)
 }
 
-// namespaces says which namespaces a pod has of its own. userns is needed for hostUsers: false alone.
+// namespaces returns which namespaces a pod has of its own. Only hostUsers: false needs userns.
 func namespaces(p *v1.Pod, userns *runtimeapi.UserNamespace) (*runtimeapi.NamespaceOption, error) {
 	out := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD,
@@ -162,13 +162,13 @@ func namespaces(p *v1.Pod, userns *runtimeapi.UserNamespace) (*runtimeapi.Namesp
 	return out, nil
 }
 
-// UserNamespace maps the container's IDs from 0 on to those of the host from first on.
+// UserNamespace maps the container's IDs, from 0, to the host's IDs, from first.
 func UserNamespace(first, length uint32) *runtimeapi.UserNamespace {
 	m := []*runtimeapi.IDMapping{{HostId: first, ContainerId: 0, Length: length}}
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: m, Gids: m}
 }
 
-// NeedsUserns reports whether the pod asks for a user namespace of its own (hostUsers: false).
+// NeedsUserns reports whether the pod needs a user namespace of its own (hostUsers: false).
 func NeedsUserns(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
 func anyPrivileged(p *v1.Pod) bool {
@@ -180,7 +180,7 @@ func anyPrivileged(p *v1.Pod) bool {
 	return false
 }
 
-// Containers yields the containers of all kinds: init containers, containers, ephemeral containers.
+// Containers yields all containers: init containers, containers, ephemeral containers.
 func Containers(p *v1.Pod) func(yield func(*v1.Container) bool) {
 	return func(yield func(*v1.Container) bool) {
 		for i := range p.Spec.InitContainers {
@@ -208,7 +208,7 @@ const (
 	KindEphemeral = "ephemeral_container"
 )
 
-// Kind is the kind of a container of the pod, by name.
+// Kind returns the kind of the pod's container of this name.
 func Kind(p *v1.Pod, name string) string {
 	for i := range p.Spec.InitContainers {
 		if p.Spec.InitContainers[i].Name == name {
@@ -223,8 +223,8 @@ func Kind(p *v1.Pod, name string) string {
 	return KindContainer
 }
 
-// portMappings are the ports of containers and of sidecars. A port that appears twice in one container, by name
-// or, unnamed, by address family, protocol, address and numbers, counts once.
+// portMappings returns the ports of containers and sidecars. A port that appears twice in one container counts once:
+// two are equal by name or, without a name, by address family, protocol, address and numbers.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	add := func(c *v1.Container) {

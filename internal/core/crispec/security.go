@@ -11,7 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// securityOf is the security context in force: the pod's, overridden field by field by the container's.
+// securityOf returns the effective security context: the pod's, with the fields of the container's replacing it one by
+// one.
 func securityOf(p *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var sc v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -34,7 +35,7 @@ func first[T any](a, b *T) *T {
 	return b
 }
 
-// imageUser is the user that an image names: a number, a name, or root where it names none.
+// imageUser returns the user of an image: a number, a name, or root if it names none.
 func imageUser(image *runtimeapi.Image) (uid *int64, name string) {
 	switch {
 	case image.GetUid() != nil:
@@ -120,8 +121,8 @@ func (in *ContainerInput) security() (*runtimeapi.LinuxContainerSecurityContext,
 	return out, nil
 }
 
-// What every container's /proc and /sys hide, and what they only show: the defaults that runtimes share. Never
-// written to.
+// These paths are masked or read-only in every container's /proc and /sys; the defaults are common to all runtimes.
+// Never written to.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -151,7 +152,7 @@ func seccomp(s *v1.SeccompProfile, policy *Policy) (*runtimeapi.SecurityProfile,
 		path.Join(policy.SeccompRoot, path.Clean("/"+*s.LocalhostProfile))), nil
 }
 
-// apparmor returns the profile, and its older form for runtimes that read that. Static pods may still carry the
+// apparmor returns the profile, and its older form for runtimes that read only that. Static pods may still have the
 // annotation; API servers copy it to the field.
 func apparmor(p *v1.Pod, c *v1.Container) (*runtimeapi.SecurityProfile, string, error) {
 	a := AppArmor(p, c)
@@ -173,7 +174,7 @@ func apparmor(p *v1.Pod, c *v1.Container) (*runtimeapi.SecurityProfile, string, 
 	return nil, "", containerErr("unknown apparmor profile type: %q", a.Type)
 }
 
-// AppArmor is the AppArmor profile that a container asks for; nil when it does not.
+// AppArmor returns the AppArmor profile of a container, or nil if it names none.
 func AppArmor(p *v1.Pod, c *v1.Container) *v1.AppArmorProfile {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceEnv are the variables by which a container finds the services "that are active when the pod is
-// created": those of its namespace when links is set, and always the API server's own, default/kubernetes.
-// Headless services and those without an address have none.
+// ServiceEnv returns the variables by which a container finds the services "that are active when the pod is created":
+// those of its namespace if links is set, and always the API server's own, default/kubernetes. Services without a
+// cluster IP or ports have none.
 func ServiceEnv(services []*v1.Service, namespace string, links bool) map[string]string {
 	chosen := map[string]*v1.Service{}
 	for _, s := range services {
@@ -22,7 +22,7 @@ func ServiceEnv(services []*v1.Service, namespace string, links bool) map[string
 		case s.Namespace == namespace && links:
 			chosen[s.Name] = s
 		case s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes":
-			// A namespace's own service of that name hides it.
+			// A service of that name in the pod's own namespace replaces it.
 			if _, ok := chosen[s.Name]; !ok {
 				chosen[s.Name] = s
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Sizes are the sizes of a pod's group (without a name) and of its init and main containers. Nil where nothing of the
-// pod has any.
+// Sizes returns the sizes of a pod's group (without a name) and of its init and main containers, or nil if nothing in
+// the pod has a size.
 func Sizes(p *v1.Pod) []pod.NamedSize {
 	var out []pod.NamedSize
 	add := func(name string, s pod.Size) {
@@ -27,7 +27,7 @@ func Sizes(p *v1.Pod) []pod.NamedSize {
 	return out
 }
 
-// ContainerSize is what ContainerResources tells the runtime, in the words of the spec.
+// ContainerSize returns the values of ContainerResources in the units of the spec.
 func ContainerSize(p *v1.Pod, c *v1.Container) pod.Size {
 	cpu, memory := limitOf(p, c, v1.ResourceCPU), limitOf(p, c, v1.ResourceMemory)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
@@ -40,8 +40,8 @@ func ContainerSize(p *v1.Pod, c *v1.Container) pod.Size {
 	}
 }
 
-// PodSize is what the pod's group is given, its overhead included. A burstable pod is limited where all of its
-// containers are, or the pod itself is; a best-effort pod has the least weight and no limit.
+// PodSize returns the size of the pod's group, including its overhead. A burstable pod has a limit if all of its
+// containers have one, or the pod itself. A best-effort pod has the least weight and no limit.
 func PodSize(p *v1.Pod) pod.Size {
 	class := QOS(p)
 	if class == v1.PodQOSBestEffort {
@@ -69,7 +69,7 @@ func PodSize(p *v1.Pod) pod.Size {
 	return s
 }
 
-// ActualSize is what a runtime says of a container; zero parts: it does not say.
+// ActualSize returns the size of a container that a runtime reports; zero fields are not reported.
 func ActualSize(r *runtimeapi.LinuxContainerResources) pod.Size {
 	var s pod.Size
 	if n := r.GetCpuShares(); n > 0 && n <= maxShares {

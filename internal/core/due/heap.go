@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Place is where a thing stands in a heap. What is put into one embeds it. The zero value stands nowhere.
+// Place is the position of an item in a heap. An item embeds it. The zero value is in no heap.
 type Place struct {
 	at  time.Time
 	seq uint64
-	pos int // 1 is the first; 0: it stands nowhere
+	pos int // 1 is the first; 0: in no heap
 }
 
-// At is the time that the thing was put for last.
+// At returns the time of the last Put.
 func (p *Place) At() time.Time { return p.at }
 
-// Waits reports whether the thing stands in a heap.
+// Waits reports whether the item is in a heap.
 func (p *Place) Waits() bool { return p.pos > 0 }
 
 func (p *Place) place() *Place { return p }
 
-// Item is a pointer to what embeds a Place. It may stand in one heap at a time.
+// Item is a pointer to a type that embeds a Place. It may be in one heap at a time.
 type Item interface{ place() *Place }
 
 // Heap holds items by time. The zero value is empty.
@@ -29,10 +29,10 @@ type Heap[T Item] struct {
 	seq   uint64
 }
 
-// Len is how many items there are.
+// Len returns the number of items.
 func (h *Heap[T]) Len() int { return len(h.items) }
 
-// Put adds an item, or moves it where it is there already.
+// Put adds an item, or moves it if it is in the heap already.
 func (h *Heap[T]) Put(item T, at time.Time) {
 	p := item.place()
 	h.seq++
@@ -44,14 +44,14 @@ func (h *Heap[T]) Put(item T, at time.Time) {
 	heap.Push(&h.items, item)
 }
 
-// Remove takes an item out, if it is there.
+// Remove removes an item, if it is in the heap.
 func (h *Heap[T]) Remove(item T) {
 	if p := item.place(); p.pos > 0 {
 		heap.Remove(&h.items, p.pos-1)
 	}
 }
 
-// First is the item whose time comes first, which stays; ok is false where there is none.
+// First returns the item with the earliest time and leaves it in the heap; ok is false if there is none.
 func (h *Heap[T]) First() (item T, ok bool) {
 	if len(h.items) == 0 {
 		return item, false
@@ -59,10 +59,10 @@ func (h *Heap[T]) First() (item T, ok bool) {
 	return h.items[0], true
 }
 
-// Pop takes out the item whose time comes first. There must be one.
+// Pop removes and returns the item with the earliest time. There must be one.
 func (h *Heap[T]) Pop() T { return heap.Pop(&h.items).(T) }
 
-// Hasten moves all items that which names, and whose time is later, to a time.
+// Hasten moves the items that which selects to the time at, if their time is later.
 func (h *Heap[T]) Hasten(at time.Time, which func(T) bool) {
 	for _, item := range h.items {
 		if p := item.place(); p.at.After(at) && which(item) {
@@ -72,13 +72,13 @@ func (h *Heap[T]) Hasten(at time.Time, which func(T) bool) {
 	heap.Init(&h.items)
 }
 
-// items is what container/heap orders.
+// items implements heap.Interface.
 type items[T Item] []T
 
-// Len is how many there are.
+// Len returns the number of items.
 func (s items[T]) Len() int { return len(s) }
 
-// Less orders by time, then by arrival.
+// Less orders by time, then by the order of the Puts.
 func (s items[T]) Less(i, j int) bool {
 	a, b := s[i].place(), s[j].place()
 	if !a.at.Equal(b.at) {
@@ -87,20 +87,20 @@ func (s items[T]) Less(i, j int) bool {
 	return a.seq < b.seq
 }
 
-// Swap exchanges two.
+// Swap exchanges two items.
 func (s items[T]) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
 	s[i].place().pos, s[j].place().pos = i+1, j+1
 }
 
-// Push appends one.
+// Push appends an item.
 func (s *items[T]) Push(x any) {
 	item := x.(T)
 	*s = append(*s, item)
 	item.place().pos = len(*s)
 }
 
-// Pop takes the last.
+// Pop removes the last item.
 func (s *items[T]) Pop() any {
 	last := len(*s) - 1
 	item := (*s)[last]

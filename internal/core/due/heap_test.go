@@ -15,7 +15,7 @@ type thing struct {
 	n int
 }
 
-// Whatever is put, moved, hastened and taken out, what is left comes out by time, and of one time in the order of its arrival.
+// After any sequence of calls, the items come out by time, and those of one time in the order of their Puts.
 func TestHeap(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

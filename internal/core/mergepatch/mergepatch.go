@@ -94,7 +94,7 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// Replace returns the patch that replaces a whole list, where the API would merge it by a key.
+// Replace returns the patch that replaces a whole list that the API would otherwise merge by a key.
 func Replace[T any](list []T) []any {
 	out := []any{map[string]any{"$patch": "replace"}}
 	for i := range list {
@@ -103,9 +103,9 @@ func Replace[T any](list []T) []any {
 	return out
 }
 
-// Keyed returns the patch of a list that the API merges by a key. name is the key's JSON name and id returns its value. The
-// patch has each element that is new or differs, whole and with null for each removed field, then a deletion for each
-// removed element.
+// Keyed returns the patch of a list that the API merges by a key. name is the key's JSON name, and id returns its
+// value. The patch contains each new or different element completely, with null for each removed field, and then a
+// deletion for each removed element.
 func Keyed[T any](name string, id func(*T) string, from, to []T) []any {
 	find := func(list []T, key string) *T {
 		for i := range list {

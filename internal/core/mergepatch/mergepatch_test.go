@@ -41,7 +41,7 @@ func TestStructSaysOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// Applied as an API server applies it, a patch gives what was meant, whatever the two are.
+// Applying a patch as an API server does gives the second object, whatever the two objects are.
 func TestAppliedItGivesWhatWasMeant(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -72,7 +72,7 @@ func TestAppliedItGivesWhatWasMeant(t *testing.T) {
 		if err := json.Unmarshal(after, &got); err != nil {
 			t.Fatal(err)
 		}
-		byType := map[v1.NodeConditionType]v1.NodeCondition{} // their order may be another
+		byType := map[v1.NodeConditionType]v1.NodeCondition{} // the order may differ
 		for _, c := range got.Status.Conditions {
 			byType[c.Type] = c
 		}

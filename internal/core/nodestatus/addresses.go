@@ -8,10 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// AnnotationProvidedNodeIP tells an external cloud provider which address --node-ip asks for.
+// AnnotationProvidedNodeIP gives an external cloud provider the address of --node-ip.
 const AnnotationProvidedNodeIP = "alpha.kubernetes.io/provided-node-ip"
 
-// CheckNodeIP says whether an address may be a node's: one that others can reach and this host has.
+// CheckNodeIP returns an error if an address cannot be a node's: other nodes must be able to reach it, and this host
+// must have it.
 func CheckNodeIP(ip netip.Addr, interfaces []netip.Addr) error {
 	ip = ip.Unmap()
 	switch {
@@ -32,8 +33,8 @@ func CheckNodeIP(ip netip.Addr, interfaces []netip.Addr) error {
 	return nil
 }
 
-// setAddresses writes status.addresses and the annotation for cloud providers. When no address can be found the
-// list stays as it is and the problem is reported.
+// setAddresses writes status.addresses and the annotation for cloud providers. If it finds no address, the list stays
+// as it is, and it reports the problem.
 func (u *update) setAddresses() {
 	given := u.s.NodeIPs
 	asked := given
@@ -52,7 +53,7 @@ func (u *update) setAddresses() {
 	st := &u.node.Status
 	if u.s.ExternalCloudProvider {
 		if len(st.Addresses) > 0 {
-			return // the cloud provider's word stands
+			return // the cloud provider has set them
 		}
 		if len(given) == 0 {
 			st.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: u.s.Hostname}}
@@ -90,8 +91,8 @@ func (u *update) annotateNodeIP(asked []netip.Addr) {
 	u.node.Annotations[AnnotationProvidedNodeIP] = value
 }
 
-// findAddress looks where the field looks when nothing is configured: a host name that is an address, what the
-// node's name resolves to here, the address on the default route. IPv4 first, unless --node-ip is "::".
+// findAddress looks in the same places as upstream's kubelet if nothing is configured: a host name that is an address,
+// the addresses of the node's name, the address on the default route. It prefers IPv4, unless --node-ip is "::".
 func (u *update) findAddress() (netip.Addr, error) {
 	prefer4 := len(u.s.NodeIPs) == 0 || u.s.NodeIPs[0].Unmap().Is4()
 	if ip, err := netip.ParseAddr(u.s.Hostname); err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Reasons of node events, as the field knows them.
+// Reasons of node events, as in upstream's kubelet.
 const (
 	EventStarting            = "Starting"
 	EventRebooted            = "Rebooted"
@@ -27,7 +27,7 @@ const (
 	EventTmpfsOnDisk         = "PossibleMemoryBackedVolumesOnDisk"
 )
 
-// words are what one pressure condition says.
+// words holds the texts of one pressure condition.
 type words struct {
 	kind                            v1.NodeConditionType
 	yesReason, yesMessage, yesEvent string
@@ -91,7 +91,8 @@ func (u *update) setReady() {
 		c.Status, c.Reason, c.Message = v1.ConditionFalse, "KubeletNotReady", join(problems)
 		event = EventNotReady
 	}
-	// A node that is new is not ready at first and nobody wonders; that it is ready from the beginning is news.
+	// A new node that is not ready yet needs no event. A change of an existing condition gets one, and so does a new
+	// node that is ready.
 	if changed, existed := u.put(c); changed && (existed || event == EventReady) {
 		u.nodeEvent(event)
 	}
@@ -101,7 +102,8 @@ func (u *update) nodeEvent(reason string) {
 	u.event(v1.EventTypeNormal, reason, "Node %s status is now: %s", u.s.Name, reason)
 }
 
-// put writes one condition, whose message may be a runtime's or an error's: it is bounded here. changed: its status is another one; existed: there was one before.
+// put writes one condition. Its message may come from a runtime or an error, so put bounds it. changed says that the
+// status is another one; existed says that there was such a condition before.
 func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	now := metav1.NewTime(u.f.Now)
 	c.Message = pod.Text(c.Message)
@@ -120,7 +122,7 @@ func (u *update) put(c v1.NodeCondition) (changed, existed bool) {
 	return changed, true
 }
 
-// join has the form of the field's aggregated errors: one as it is, several in brackets, each once.
+// join joins problems in the form of Kubernetes' aggregated errors: one as it is, several in brackets, each once.
 func join(problems []string) string {
 	var each []string
 	for _, p := range problems {
@@ -134,7 +136,7 @@ func join(problems []string) string {
 	return "[" + strings.Join(each, ", ") + "]"
 }
 
-// notReady lists every reason why the node cannot take pods.
+// notReady lists all reasons why the node cannot take pods.
 func (u *update) notReady() []string {
 	problems := runtimeProblems(u.f)
 	problems = append(problems, u.f.Problems...)
@@ -156,7 +158,8 @@ func (u *update) notReady() []string {
 	return problems
 }
 
-// NetworkReady is what the runtime says of the pod network, with the message for pods and for the node.
+// NetworkReady returns whether the runtime reports that the pod network is ready, and the message for pods and the node
+// if not.
 func NetworkReady(status *runtimeapi.StatusResponse) (ready bool, message string) {
 	if status == nil {
 		return false, "network state unknown"
@@ -168,7 +171,7 @@ func NetworkReady(status *runtimeapi.StatusResponse) (ready bool, message string
 	return false, "container runtime network not ready: " + conditionText(runtimeapi.NetworkReady, c)
 }
 
-// RuntimeReady reports whether the runtime says that it is ready.
+// RuntimeReady reports whether the runtime reports that it is ready.
 func RuntimeReady(status *runtimeapi.StatusResponse) bool {
 	return runtimeCondition(status, runtimeapi.RuntimeReady).GetStatus()
 }

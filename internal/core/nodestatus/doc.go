@@ -1,16 +1,15 @@
-// Package nodestatus says what a Node object should look like: at registration (Build), on adoption of an existing
-// object (Reconcile) and at every computation (Update).
+// Package nodestatus computes a Node object: for registration (Build), for the adoption of an existing object
+// (Reconcile) and for every status update (Update).
 //
-// Contract: pure. Settings is what configuration says and does not change while an agent runs; Facts is what was
-// measured just now. Nothing here reads a clock, a file, the network or the runtime. A Node that is passed in is
-// never written to.
+// Contract: pure. Settings comes from the configuration and does not change while an agent runs; Facts is the newest
+// measurement. Nothing here reads a clock, a file, the network or the runtime, or changes a Node that is passed in.
 //
 // Invariants:
-//   - Every condition follows from Facts. What was not measured is Unknown or a reason for not being ready, never
-//     assumed to be fine.
-//   - Fields that others own are kept: spec, volumesAttached, conditions and labels of other owners, extended
-//     resources patched into capacity by hand.
-//   - The same Facts give the same status, byte for byte, heartbeat times apart: lists are sorted, so a quiet node
+//   - Every condition follows from Facts. A value that was not measured makes a condition Unknown or the node not
+//     ready, and is never assumed to be fine.
+//   - Fields of other owners are kept: spec, volumesAttached, their conditions and labels, and extended resources that
+//     somebody patched into capacity.
+//   - The same Facts give the same status, byte for byte, except for heartbeat times: lists are sorted, so a quiet node
 //     sends nothing.
 //   - Ready is the last of our conditions.
 package nodestatus

@@ -11,8 +11,7 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// adoptedLabels are those that an agent brings up to date on a Node that exists already; all others on it are
-// left to whoever set them.
+// adoptedLabels are the labels that an agent updates on an existing Node. It leaves all others alone.
 var adoptedLabels = [...]string{
 	v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone,
 	v1.LabelFailureDomainBetaRegion, v1.LabelInstanceTypeStable, v1.LabelInstanceType, v1.LabelOSStable,

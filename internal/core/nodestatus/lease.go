@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NewLease is the lease of a node that nobody has made yet. RenewLease fills it.
+// NewLease returns the lease of a node that has none yet. RenewLease fills it.
 func NewLease(node string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: node}}
 }
 
-// RenewLease says in the lease of a node who holds it, since when and for how long. A lease that nobody owns goes with the Node from
-// then on, where its UID is known.
+// RenewLease writes holder, time and duration into the lease of a node. If the lease has no owner and uid is known, it
+// makes the Node the owner, so that the lease goes with the Node.
 func RenewLease(l *coordinationv1.Lease, node string, uid types.UID, duration time.Duration, now time.Time) {
 	at, seconds := metav1.NewMicroTime(now), int32(duration/time.Second)
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &node, &seconds, &at

@@ -385,7 +385,8 @@ func TestParseReserved(t *testing.T) {
 	}
 }
 
-// A part that fails and is tried again is named, and the node stays ready; where it is not ready, it stands after the reasons.
+// The Ready condition names a part that fails and tries again. The node stays ready; if it is not ready, the part
+// stands after the reasons.
 func TestFailingPartsAreNamedInTheReadyCondition(t *testing.T) {
 	t.Parallel()
 	const disk = "renew client certificate: no space left on device"

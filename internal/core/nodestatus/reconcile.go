@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Reconcile adopts a Node that exists already: wanted is what Build made. Brought up to date are the default
-// labels, the controller-managed attach annotation, and huge pages; extended resources are set to zero with
-// zeroExtended ("the device plugins have to register again"). Spec and everything else stay. The second result says
-// whether the API must be told.
+// Reconcile adopts an existing Node; wanted is the result of Build. It updates the default labels, the
+// controller-managed attach annotation and huge pages. With zeroExtended it sets extended resources to zero ("the
+// device plugins have to register again"). Spec and everything else stay. The second result says whether the Node has
+// changed.
 func Reconcile(wanted, existing *v1.Node, zeroExtended bool) (*v1.Node, bool) {
 	node := existing.DeepCopy()
 	for _, key := range adoptedLabels {

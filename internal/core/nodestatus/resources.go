@@ -14,10 +14,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// ResourcePIDs is the word for process IDs in kubeReserved and systemReserved. It is not a resource of the Node.
+// ResourcePIDs names process IDs in kubeReserved and systemReserved. It is not a resource of the Node.
 const ResourcePIDs v1.ResourceName = "pid"
 
-// HugePageResource is the resource of one page size, for example hugepages-2Mi.
+// HugePageResource returns the resource name of one page size, for example hugepages-2Mi.
 func HugePageResource(pageBytes int64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(pageBytes, resource.BinarySI).String())
 }
@@ -26,14 +26,15 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// isExtended: "Extended resources are fully-qualified resource names outside the kubernetes.io domain."
+// isExtended reports whether a resource is an extended one: "Extended resources are fully-qualified resource names
+// outside the kubernetes.io domain."
 func isExtended(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && !isKubernetes(domain)
 }
 
-// ParseReserved reads kubeReserved, systemReserved and reservedSystemCPUs. A CPU list takes the place of the cpu
-// amounts of both ("--reserved-cpus ... this explicit list supersedes the global values").
+// ParseReserved parses kubeReserved, systemReserved and reservedSystemCPUs. A CPU list replaces the cpu amounts of both
+// ("--reserved-cpus ... this explicit list supersedes the global values").
 func ParseReserved(kube, system map[string]string, reservedCPUs string) (kubeOut, systemOut v1.ResourceList, err error) {
 	var errs []error
 	kubeOut = parseReservation("kubeReserved", kube, &errs)
@@ -71,7 +72,7 @@ func parseReservation(field string, m map[string]string, errs *[]error) v1.Resou
 	return out
 }
 
-// Capacity is what the machine has, in the resources that the scheduler counts.
+// Capacity returns the machine's resources that the scheduler counts.
 func Capacity(s *Settings, f *Facts) v1.ResourceList {
 	out := v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(int64(podLimit(s, f.Machine.CPUs)), resource.DecimalSI)}
 	if f.Machine.CPUs > 0 {
@@ -102,8 +103,8 @@ func podLimit(s *Settings, cpus int) int {
 	return s.MaxPods
 }
 
-// Allocatable is what pods may use: "Node Allocatable = capacity - kube-reserved - system-reserved -
-// eviction-threshold", never below zero, and huge pages are not there as ordinary memory.
+// Allocatable returns what pods may use: "Node Allocatable = capacity - kube-reserved - system-reserved -
+// eviction-threshold", never below zero, and without huge pages as ordinary memory.
 func Allocatable(s *Settings, capacity v1.ResourceList) v1.ResourceList {
 	eviction := pressure.HardReservation(s.Thresholds, capacity)
 	out := v1.ResourceList{}
@@ -134,14 +135,14 @@ func positive(q resource.Quantity) resource.Quantity {
 	return q
 }
 
-// setResources brings capacity and allocatable up to date and leaves what others put there.
+// setResources updates capacity and allocatable, and keeps resources that others added.
 func (u *update) setResources() {
 	st := &u.node.Status
 	if st.Capacity == nil {
 		st.Capacity = v1.ResourceList{}
 	}
 	capacity := Capacity(u.s, u.f)
-	if len(u.f.Machine.HugePages) > 0 { // a page size that the machine no longer has is gone
+	if len(u.f.Machine.HugePages) > 0 { // remove page sizes that the machine no longer has
 		for name := range st.Capacity {
 			if _, ok := capacity[name]; !ok && isHugePages(name) {
 				delete(st.Capacity, name)

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Settings is what configuration says of the node.
+// Settings is the configuration of the node.
 type Settings struct {
 	Name     string // metadata.name
 	Hostname string // label kubernetes.io/hostname and address Hostname; may differ from Name
@@ -22,17 +22,17 @@ type Settings struct {
 	ExternalCloudProvider  bool
 	ControllerAttachDetach bool // enableControllerAttachDetach
 
-	// NodeIPs are --node-ip: none, one, or one of each family. An unspecified address (0.0.0.0, ::) asks for the
-	// default route's address of that family.
+	// NodeIPs are the values of --node-ip: none, one, or one of each family. An unspecified address (0.0.0.0, ::)
+	// selects the default route's address of that family.
 	NodeIPs []netip.Addr
-	// TrustNodeIPs leaves out the check that the node IPs are addresses of this host: a simulated node's are not.
+	// TrustNodeIPs skips the check that the node IPs are addresses of this host, because a simulated node's are not.
 	TrustNodeIPs bool
 
 	MaxPods, PodsPerCore         int // PodsPerCore zero: not used
 	KubeReserved, SystemReserved v1.ResourceList
 	Thresholds                   []pressure.Threshold // hard ones are subtracted from allocatable
-	// LocalStorageIsolation is localStorageCapacityIsolation: ephemeral-storage is a resource of the node, and not
-	// knowing it makes the node not ready.
+	// LocalStorageIsolation is localStorageCapacityIsolation: ephemeral-storage is a resource of the node, and the node
+	// is not ready while its amount is not known.
 	LocalStorageIsolation bool
 
 	MaxImages        int   // nodeStatusMaxImages; negative: all
@@ -41,7 +41,7 @@ type Settings struct {
 	DeclaredFeatures []string
 }
 
-// Facts is what was measured for one computation. What could not be measured is left zero and said in Problems.
+// Facts is one measurement. A value that could not be measured is zero, and Problems says so.
 type Facts struct {
 	Now     time.Time
 	Machine Machine
@@ -51,15 +51,15 @@ type Facts struct {
 	Devices          Devices
 	Runtime          Runtime
 	Images           []*runtimeapi.Image // any order
-	// ImagesKnown and VolumesKnown: without them the lists in the API are left as they are.
+	// ImagesKnown and VolumesKnown say that the lists are valid. Otherwise those in the API stay as they are.
 	ImagesKnown  bool
 	VolumesInUse []v1.UniqueVolumeName
 	VolumesKnown bool
 	Pressure     pressure.Result
-	// Problems are further reasons for not being ready, in the order of the message: PLEG, cgroups, storage, a node
-	// that shuts down ("PLEG is not healthy: ...", "node is shutting down").
+	// Problems are further reasons why the node is not ready, in the order of the message: PLEG, cgroups, storage,
+	// shutdown ("PLEG is not healthy: ...", "node is shutting down").
 	Problems []string
-	// Failing are parts of the agent that fail and are tried again, in words. The node is ready all the same, and says so.
+	// Failing describes parts of the agent that fail and try again. The node stays ready, and its message names them.
 	Failing []string
 }
 
@@ -69,13 +69,13 @@ type Machine struct {
 	KernelVersion, OSImage        string
 	CPUs                          int
 	MemoryBytes, SwapBytes        int64
-	HugePages                     map[int64]int64 // page size in bytes to number of pages; sizes with none too
+	HugePages                     map[int64]int64 // page size in bytes to number of pages, which may be 0
 }
 
-// Network is what is known of the host's addresses.
+// Network holds the host's known addresses.
 type Network struct {
 	Interfaces []netip.Addr // of this host
-	Resolved   []netip.Addr // what the node's name resolves to
+	Resolved   []netip.Addr // the addresses of the node's name
 	// DefaultV4 and DefaultV6 are the host's own addresses on the interface of the default route.
 	DefaultV4, DefaultV6 netip.Addr
 }
@@ -83,19 +83,19 @@ type Network struct {
 // Devices are the resources of device plugins.
 type Devices struct {
 	Capacity, Allocatable v1.ResourceList
-	Removed               []v1.ResourceName // known before, gone now: shown as zero
+	Removed               []v1.ResourceName // known before, gone now: reported as zero
 }
 
-// Runtime is what the container runtime said.
+// Runtime holds the container runtime's answers.
 type Runtime struct {
 	Name, Version string // of CRI's Version, for containerRuntimeVersion
 	// Status is the newest answer of CRI's Status; nil: none yet.
 	Status *runtimeapi.StatusResponse
-	// LastReady is when the runtime last answered that it is ready; zero: not since the agent started.
+	// LastReady is the last time when the runtime answered that it is ready; zero: not since the agent started.
 	LastReady time.Time
-	// Err is why the newest call failed; empty when it answered.
+	// Err is the error of the newest call; empty if it succeeded.
 	Err string
 }
 
-// RuntimeDownAfter is how long a runtime may fail to answer before the node stops being ready.
+// RuntimeDownAfter is how long a runtime may fail to answer before the node is no longer ready.
 const RuntimeDownAfter = 30 * time.Second

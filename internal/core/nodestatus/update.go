@@ -19,13 +19,13 @@ const AnnotationControllerAttach = "volumes.kubernetes.io/controller-managed-att
 // TaintExternalCloudProvider keeps pods away until a cloud provider has filled in the node.
 const TaintExternalCloudProvider = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// maxImageNames is how many names of one image the API gets.
+// maxImageNames bounds the names of one image in the API.
 const maxImageNames = 5
 
-// maxVersion bounds what the runtime calls itself.
+// maxVersion bounds the runtime's name and version.
 const maxVersion = 256
 
-// Event is a node event that follows from a change of status. It is worth recording once the change is in the API.
+// Event is a node event about a change of the status. Record it after the change is in the API.
 type Event struct {
 	Type    string // v1.EventTypeNormal or v1.EventTypeWarning
 	Reason  string
@@ -36,11 +36,11 @@ type Event struct {
 type Result struct {
 	Node   *v1.Node
 	Events []Event
-	// Problems could not be expressed in the status: for the log.
+	// Problems are problems that the status cannot express; they belong into the log.
 	Problems []string
 }
 
-// update is one computation under way.
+// update is one computation in progress.
 type update struct {
 	s *Settings
 	f *Facts
@@ -62,8 +62,8 @@ func Build(s Settings, f Facts) Result {
 	return Update(s, f, node)
 }
 
-// Update computes the status of an existing Node, and the labels that must be right at all times (OS and
-// architecture). Conditions of others are kept.
+// Update computes the status of an existing Node, and the labels that must always be correct (OS and architecture). It
+// keeps the conditions of other owners.
 func Update(s Settings, f Facts, existing *v1.Node) Result {
 	u := &update{s: &s, f: &f, node: existing.DeepCopy()}
 	for key, want := range map[string]string{v1.LabelOSStable: s.OS, v1.LabelArchStable: s.Arch} {
@@ -122,12 +122,12 @@ func (u *update) setInfo() {
 		info.ContainerRuntimeVersion = "unknown://Unknown"
 	}
 	info.KubeletVersion = u.s.KubeletVersion
-	//lint:ignore SA1019 what another agent has set is cleared
+	//lint:ignore SA1019 clears a value that another agent set
 	info.KubeProxyVersion = "" // deprecated, and never known
 	info.OperatingSystem, info.Architecture = u.s.OS, u.s.Arch
 }
 
-// setImages lists the largest images, since the scheduler's ImageLocality cares for those.
+// setImages lists the largest images, because they matter most for the scheduler's ImageLocality.
 func (u *update) setImages() {
 	if !u.f.ImagesKnown {
 		return
@@ -151,8 +151,8 @@ func (u *update) setImages() {
 	}
 }
 
-// setRuntimeFeatures shows what the runtime's handlers can do. An agent that has no answer yet leaves the
-// last one.
+// setRuntimeFeatures lists the features of the runtime's handlers. Without an answer of the runtime, the last list
+// stays.
 func (u *update) setRuntimeFeatures() {
 	answer := u.f.Runtime.Status
 	if answer == nil {

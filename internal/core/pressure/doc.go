@@ -1,16 +1,16 @@
-// Package pressure decides from measured signals whether a node is short of memory, disk or process IDs, and what
-// would have to be reclaimed.
+// Package pressure decides from measured signals whether a node is short of memory, disk or process IDs, and which
+// threshold to reclaim for.
 //
-// Contract: pure. Parse turns the eviction fields of KubeletConfiguration into thresholds, once; Evaluate is
-// called with each measurement and the State that the previous call returned. Nothing here reads a clock, a file
-// or the runtime.
+// Contract: pure. Parse turns the eviction fields of KubeletConfiguration into thresholds, once. Evaluate is called
+// with each measurement and the State that the previous call returned. Nothing here reads a clock, a file or the
+// runtime.
 //
 // Invariants:
-//   - A condition turns True with the first measurement below a threshold, hard or soft ("The kubelet reports node
-//     conditions to reflect that the node is under pressure because hard or soft eviction threshold is met,
-//     independent of configured grace periods"), and stays True for the transition period after the last one.
-//   - A soft threshold asks for reclaim only after it was met without a break for its grace period.
-//   - A threshold whose minimum reclaim is not yet reached stays met.
-//   - What was not measured is said to be Unknown, never assumed to be fine: a condition is Unknown when thresholds
-//     are configured for it and none of their signals has been measured.
+//   - A condition becomes True with the first measurement below a threshold, hard or soft ("The kubelet reports node
+//     conditions to reflect that the node is under pressure because hard or soft eviction threshold is met, independent
+//     of configured grace periods"). It stays True for the transition period after the last such measurement.
+//   - A soft threshold is due only after it was met for its whole grace period without a break.
+//   - A threshold stays met until its minimum reclaim is reached.
+//   - A signal that was not measured is never assumed to be fine: a condition is Unknown if it has thresholds and none
+//     of their signals was ever measured.
 package pressure

@@ -9,17 +9,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Status is the answer for one condition.
+// Status is the status of one condition.
 type Status uint8
 
-// The answers. Unknown is the zero value: nothing was measured.
+// The statuses. Unknown is the zero value: nothing was measured.
 const (
 	Unknown Status = iota
 	False
 	True
 )
 
-// String is the condition status of the API.
+// String returns the condition status of the API.
 func (s Status) String() string {
 	switch s {
 	case True:
@@ -32,12 +32,12 @@ func (s Status) String() string {
 	return "invalid"
 }
 
-// State is what one evaluation leaves for the next. The zero value is the start. It is never written to: Evaluate
-// returns a new one.
+// State passes information from one evaluation to the next. The zero value is the start. Evaluate does not change it,
+// but returns a new one.
 type State struct {
-	firstMet map[string]time.Time               // by threshold: met without a break since
-	lastSeen map[v1.NodeConditionType]time.Time // condition last observed
-	active   map[string]bool                    // grace met, reclaim not yet reached
+	firstMet map[string]time.Time               // by threshold: since when it is met without a break
+	lastSeen map[v1.NodeConditionType]time.Time // when the condition was last observed
+	active   map[string]bool                    // the grace period is over, the minimum reclaim not reached
 	last     map[v1.NodeConditionType]Status
 }
 
@@ -49,7 +49,7 @@ type Crossing struct {
 	Due bool
 }
 
-// String says what is short, for a log line or an event.
+// String describes the shortage, for a log line or an event.
 func (c Crossing) String() string {
 	return fmt.Sprintf("%s: %d available of %d", c.Threshold, c.Observed.Available, c.Observed.Capacity)
 }
@@ -66,17 +66,17 @@ type Input struct {
 // Result of Evaluate.
 type Result struct {
 	Memory, Disk, PID Status
-	// Met are all thresholds met now, in order of reclaim.
+	// Met lists all thresholds that are met now, in order of reclaim.
 	Met []Crossing
-	// Missing are signals that have a threshold and were not measured.
+	// Missing lists signals that have a threshold and were not measured.
 	Missing []Signal
-	// Next is when a condition or a grace period changes by the passing of time alone; zero: never.
+	// Next is when a condition or a grace period changes without a new measurement; zero: never.
 	Next  time.Time
 	State State
 }
 
-// Reclaim is the first threshold whose grace period is over and what the node is short of: what an eviction would
-// have to be about. ok is false when nothing has to be reclaimed.
+// Reclaim returns the first threshold whose grace period is over: pods should be evicted for its signal. ok is false if
+// nothing has to be reclaimed.
 func (r Result) Reclaim() (c Crossing, ok bool) {
 	for _, m := range r.Met {
 		if m.Due {
@@ -106,7 +106,7 @@ func Evaluate(in Input) Result {
 			if !slices.Contains(res.Missing, t.Signal) {
 				res.Missing = append(res.Missing, t.Signal)
 			}
-			if since, was := in.Previous.firstMet[t.String()]; was { // a failed reading does not restart a grace period
+			if since, was := in.Previous.firstMet[t.String()]; was { // a failed reading does not interrupt a grace period
 				res.State.firstMet[t.String()] = since
 				res.State.active[t.String()] = in.Previous.active[t.String()]
 			}
@@ -121,7 +121,7 @@ func Evaluate(in Input) Result {
 	return res
 }
 
-// judge notes one threshold when it is met.
+// judge records a threshold if it is met.
 func (r *Result) judge(in Input, t Threshold, obs Observation) {
 	key := t.String()
 	limit := t.Value.Of(obs.Capacity)
@@ -153,7 +153,7 @@ func (r *Result) condition(in Input, c v1.NodeConditionType, configured, measure
 		status = True
 		r.wake(seen.Add(in.TransitionPeriod))
 	case configured[c] && !measured[c]:
-		// One failed reading is no news; only a node that was never measured is unknown.
+		// One failed reading changes nothing; a condition is unknown only if it was never measured.
 		status = in.Previous.last[c]
 	}
 	r.State.last[c] = status

@@ -18,14 +18,14 @@ import (
 type ParseInput struct {
 	Hard            map[string]string // evictionHard
 	Soft            map[string]string // evictionSoft
-	SoftGracePeriod map[string]string // evictionSoftGracePeriod: every soft signal needs one
+	SoftGracePeriod map[string]string // evictionSoftGracePeriod: required for every soft signal
 	MinimumReclaim  map[string]string // evictionMinimumReclaim
 	// EnforceNodeAllocatable: with "pods" in it, memory.available also holds for the cgroup of all pods.
 	EnforceNodeAllocatable []string
 }
 
-// Parse reads thresholds. Every mistake is named with its field; the thresholds come in a fixed order. A
-// threshold of 0% or 100% is the field's way to switch a signal off and is left out.
+// Parse parses thresholds. Its error names each wrong field. The thresholds come in a fixed order. A threshold of 0% or
+// 100% switches a signal off and is left out.
 func Parse(in ParseInput) ([]Threshold, error) {
 	var errs []error
 	hard := parseField("evictionHard", in.Hard, &errs)
@@ -115,8 +115,8 @@ func parseValue(text string) (*Value, error) {
 	return &Value{Quantity: &q}, nil
 }
 
-// HardReservation is what the hard thresholds keep back from a node's capacity: allocatable is smaller by it
-// ("Node Allocatable = capacity - kube-reserved - system-reserved - eviction-threshold").
+// HardReservation returns the part of a node's capacity that the hard thresholds reserve; allocatable is smaller by
+// that ("Node Allocatable = capacity - kube-reserved - system-reserved - eviction-threshold").
 func HardReservation(thresholds []Threshold, capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, t := range thresholds {

@@ -69,7 +69,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// step is one measurement, minutes after the start.
+// step is one measurement, at a time since the start.
 type step struct {
 	at   time.Duration
 	free int64 // MiB of memory; negative: not measured
@@ -197,7 +197,7 @@ func ptr[T any](v T) *T { return &v }
 // transitionPeriod is the default of evictionPressureTransitionPeriod.
 const transitionPeriod = 5 * time.Minute
 
-// defaultHard are the hard thresholds of a Linux node whose configuration names none. A new map each time.
+// defaultHard returns the hard thresholds of a Linux node whose configuration names none. The map is new each time.
 func defaultHard() map[string]string {
 	return map[string]string{
 		string(MemoryAvailable):   "100Mi",

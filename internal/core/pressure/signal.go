@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal names something measured, in the words of KubeletConfiguration's evictionHard.
+// Signal is the name of a measured value, as in KubeletConfiguration's evictionHard.
 type Signal string
 
 // The signals of Linux nodes.
@@ -44,7 +44,7 @@ func (s Signal) order() int {
 	return -1
 }
 
-// Condition is the node condition that the signal speaks about; empty for an unknown signal.
+// Condition returns the node condition of the signal; empty for an unknown signal.
 func (s Signal) Condition() v1.NodeConditionType {
 	switch s {
 	case MemoryAvailable, AllocatableMemoryAvailable:
@@ -57,8 +57,8 @@ func (s Signal) Condition() v1.NodeConditionType {
 	return ""
 }
 
-// Resource is what the node is short of, as it is named in the event and status of an evicted pod ("The node was
-// low on resource: memory").
+// Resource returns the name of the short resource for the event and status of an evicted pod ("The node was low on
+// resource: memory").
 func (s Signal) Resource() v1.ResourceName {
 	switch s {
 	case MemoryAvailable, AllocatableMemoryAvailable:
@@ -73,13 +73,13 @@ func (s Signal) Resource() v1.ResourceName {
 	return ""
 }
 
-// Observation is one reading of a signal. Bytes, inodes or processes.
+// Observation is one reading of a signal, in bytes, inodes or processes.
 type Observation struct {
 	Available int64
 	Capacity  int64
 }
 
-// Signals are the readings of one moment. A signal that could not be read is absent.
+// Signals are the readings of one time. A signal that could not be read is absent.
 type Signals map[Signal]Observation
 
 // Value is an amount: absolute, or a fraction of the capacity. One of the two is set.
@@ -88,7 +88,7 @@ type Value struct {
 	Fraction float64 // 0 < Fraction <= 1
 }
 
-// Of is the amount for a capacity, in the capacity's unit.
+// Of returns the amount for a capacity, in the capacity's unit.
 func (v Value) Of(capacity int64) int64 {
 	if v.Quantity != nil {
 		return v.Quantity.Value()
@@ -96,7 +96,7 @@ func (v Value) Of(capacity int64) int64 {
 	return int64(math.Floor(float64(capacity) * v.Fraction))
 }
 
-// String is the form of the configuration: 100Mi or 10%.
+// String returns the form of the configuration: 100Mi or 10%.
 func (v Value) String() string {
 	if v.Quantity != nil {
 		return v.Quantity.String()
@@ -112,10 +112,10 @@ type Threshold struct {
 	MinReclaim *Value
 }
 
-// Hard reports whether pods are evicted with no grace once it is met.
+// Hard reports whether pods are evicted as soon as the threshold is met.
 func (t Threshold) Hard() bool { return t.Grace == 0 }
 
-// String is the form of the configuration: memory.available<100Mi.
+// String returns the form of the configuration: memory.available<100Mi.
 func (t Threshold) String() string {
 	s := fmt.Sprintf("%s<%s", t.Signal, t.Value)
 	if !t.Hard() {

@@ -13,16 +13,17 @@ import (
 
 // Problem is a value that does not fit its type, or a field that does not exist.
 type Problem struct {
-	Path    string // spec.containers[0].image; "": the whole
-	Detail  string // what is wrong, and the way out
+	Path    string // spec.containers[0].image; "": the whole value
+	Detail  string // what is wrong, and what to do
 	Unknown bool   // the field does not exist
-	Nearest string // of an unknown one: the field that may have been meant; "": none is near
+	Nearest string // for an unknown field, the most similar known one; "": none
 }
 
-// Types remember the JSON fields of struct types between checks. They are for one goroutine.
+// Types caches the JSON fields of struct types between checks. One goroutine may use it at a time.
 type Types map[reflect.Type]map[string]reflect.Type
 
-// Check compares a decoded value with the type that obj points to, and names every place where they differ. Numbers are json.Numbers.
+// Check compares a decoded value with the type that obj points to, and returns every difference. Numbers must be
+// json.Numbers.
 func (t Types) Check(v any, obj any) []Problem {
 	var out []Problem
 	t.walk(v, reflect.TypeOf(obj).Elem(), nil, &out)
@@ -115,7 +116,7 @@ func (t Types) slice(v any, typ reflect.Type, at *field.Path, out *[]Problem) {
 	}
 }
 
-// scalar says why a value is not of a simple type.
+// scalar returns why a value does not have a simple type, or "".
 func scalar(v any, typ reflect.Type) string {
 	switch typ.Kind() {
 	case reflect.String:
@@ -150,7 +151,7 @@ func scalar(v any, typ reflect.Type) string {
 	return ""
 }
 
-// found says what kind of value is there, without the values of objects: those may be secret.
+// found describes a value for a message, without the contents of objects, which may be secret.
 func found(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -165,7 +166,7 @@ func found(v any) string {
 	return "an object"
 }
 
-// fields are the JSON names of a struct's fields, those of inlined structs among them.
+// fields returns the JSON names of a struct's fields, including those of inlined structs.
 func (t Types) fields(typ reflect.Type) map[string]reflect.Type {
 	if m, ok := t[typ]; ok {
 		return m
@@ -190,7 +191,7 @@ func (t Types) fields(typ reflect.Type) map[string]reflect.Type {
 	return m
 }
 
-// unknown is the problem of a field that does not exist.
+// unknown returns the problem of a field that does not exist.
 func unknown(at *field.Path, known []string) Problem {
 	p := Problem{Path: PathText(at), Unknown: true}
 	name := p.Path[strings.LastIndexByte(p.Path, '.')+1:]
@@ -198,7 +199,7 @@ func unknown(at *field.Path, known []string) Problem {
 	return p
 }
 
-// UnknownField says that a field does not exist, and what may have been meant.
+// UnknownField returns the message for a field that does not exist, with a similar known name.
 func UnknownField(name string, known []string) string {
 	if best := Nearest(name, known); best != "" {
 		return fmt.Sprintf("unknown field; did you mean %q?", best)
@@ -206,7 +207,7 @@ func UnknownField(name string, known []string) string {
 	return "unknown field; remove it"
 }
 
-// Nearest is the known name that may have been meant by another, in whatever case; "": none is near.
+// Nearest returns the known name that is most similar to name, ignoring case, or "".
 func Nearest(name string, known []string) (best string) {
 	if len(name) > maxName {
 		return ""
@@ -220,10 +221,10 @@ func Nearest(name string, known []string) (best string) {
 	return best
 }
 
-// maxName bounds the names that others are compared with.
+// maxName bounds the names for which Nearest compares.
 const maxName = 128
 
-// edits is the number of letters to insert, delete or exchange to make b of a.
+// edits returns the number of letters to insert, delete or exchange to make b of a.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -252,7 +253,7 @@ func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return out
 }
 
-// PathText is a path as people read it: the root has no name.
+// PathText returns a path as people read it; the root is empty.
 func PathText(p *field.Path) string {
 	if p == nil {
 		return ""

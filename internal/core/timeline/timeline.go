@@ -13,11 +13,11 @@ const (
 	maxText    = 256
 )
 
-// Record is one thing that happened in a pod's life.
+// Record is one event in a pod's life.
 type Record struct {
 	At     time.Time     `json:"at"`
 	Kind   Kind          `json:"kind"`
-	Cause  string        `json:"cause,omitempty"` // what made the worker look
+	Cause  string        `json:"cause,omitempty"` // the reason of the worker's turn
 	What   string        `json:"what"`            // the phase, or the action
 	Why    string        `json:"why,omitempty"`
 	Waited time.Duration `json:"waited,omitempty"` // in a queue before it began
@@ -25,7 +25,7 @@ type Record struct {
 	Error  string        `json:"error,omitempty"`
 }
 
-// Kind tells a decision from an action that ended.
+// Kind distinguishes a decision from the begin and the end of an action.
 type Kind string
 
 // The kinds of records.
@@ -39,10 +39,10 @@ const (
 type Ring struct {
 	mu      sync.Mutex
 	records []Record
-	dropped int // of so many, so the oldest that is left is at dropped % maxRecords
+	dropped int // number of dropped records; the oldest one left is at dropped % maxRecords
 }
 
-// Add appends a record, dropping the oldest when the ring is full.
+// Add appends a record. If the ring is full, it drops the oldest.
 func (r *Ring) Add(rec Record) {
 	rec.Cause, rec.What = clip(rec.Cause), clip(rec.What)
 	rec.Why, rec.Error = clip(rec.Why), clip(rec.Error)
@@ -66,5 +66,6 @@ func (r *Ring) Records() ([]Record, int) {
 	return append(out, r.records[:oldest]...), r.dropped
 }
 
-// clip bounds a text; what a container said in it must not command the terminal of who reads it.
+// clip bounds a text and removes control characters, because a container's text must not control the terminal of a
+// reader.
 func clip(s string) string { return pod.TextMax(s, maxText) }

@@ -30,7 +30,7 @@ func TestTheNewestStay(t *testing.T) {
 	}
 }
 
-// Texts are bounded and stay valid UTF-8: they end up in JSON.
+// Texts are bounded and stay valid UTF-8, because they become JSON.
 func TestTextsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "short", strings.Repeat("x", maxText), strings.Repeat("x", maxText+1), strings.Repeat("é", maxText), "a" + strings.Repeat("é", maxText), strings.Repeat("船", maxText)} {
@@ -45,7 +45,7 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 }
 
-// What Records returned does not change when more is added.
+// The result of Records does not change when more records are added.
 func TestRecordsAreACopy(t *testing.T) {
 	t.Parallel()
 	var r Ring
