@@ -40,7 +40,8 @@ func (in *Input) makeRoom(short []Shortage) Result {
 	if rest := need.without(slices.Concat(classes[:]...)); len(rest) > 0 {
 		return refuse(ReasonUnexpected, descriptionUnableToMakeRoom, rest)
 	}
-	// A guaranteed pod ends only for what all others together do not free, and so on for the lower classes.
+	// A guaranteed pod ends only if the lower classes together do not free enough, and a burstable pod only if the
+	// best-effort pods do not.
 	guaranteed := fewest(classes[2], need.without(slices.Concat(classes[0], classes[1])))
 	burstable := fewest(classes[1], need.without(slices.Concat(classes[0], guaranteed)))
 	bestEffort := fewest(classes[0], need.without(slices.Concat(burstable, guaranteed)))

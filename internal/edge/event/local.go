@@ -127,5 +127,5 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		list.Items = []v1.Event{}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // the client is gone: nobody to tell
+	_ = json.NewEncoder(w).Encode(list) // an error means that the client is gone
 }

@@ -240,5 +240,5 @@ func writeAnswer(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(v) // the client is gone: nobody to tell
+	_ = enc.Encode(v) // an error means that the client is gone
 }

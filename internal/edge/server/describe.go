@@ -42,7 +42,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = b.WriteTo(w) // the client is gone: nothing to tell it
+	_, _ = b.WriteTo(w) // an error means that the client is gone
 }
 
 // serveConfigz answers /configz: the configuration in effect, under the key that clients expect.

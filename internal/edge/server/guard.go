@@ -148,7 +148,7 @@ func clip(s string) string {
 func deny(w http.ResponseWriter, status int, text string) {
 	writeText(w)
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // the client is gone: nothing to tell it
+	_, _ = w.Write([]byte(text)) // an error means that the client is gone
 }
 
 // verb returns the API's verb for a method.

@@ -200,7 +200,7 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json") // clients expect this type, whatever the command wrote
-	_, _ = w.Write(out)                                // the client is gone: nothing to tell it
+	_, _ = w.Write(out)                                // an error means that the client is gone
 }
 
 // writeRuntimeError answers with the HTTP status that fits an error of the runtime.

@@ -169,7 +169,7 @@ func refuse(w http.ResponseWriter, answer *http.Response) {
 		code = http.StatusBadGateway // success without the upgrade that was requested
 	}
 	w.WriteHeader(code)
-	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // the client is gone: nothing to tell it
+	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxRefusal)) // an error means that the client is gone
 }
 
 // join copies between two connections until one side ends, then ends the other. Both directions have ended when it

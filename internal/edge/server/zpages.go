@@ -114,7 +114,7 @@ func serveZ(w http.ResponseWriter, r *http.Request, kind string, head *metav1.Ty
 	}
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write(body) // the client is gone: nothing to tell it
+	_, _ = w.Write(body) // an error means that the client is gone
 }
 
 // negotiateZ returns the first of the client's media types that the page has, with a version, or with "" for text.

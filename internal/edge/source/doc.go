@@ -1,8 +1,7 @@
-// Package source reads the pods that are wanted on this node. Each source has a file of its own.
+// Package source reads the pods that are wanted on this node: from the API server, from a directory, from a URL. Each
+// source has a file of its own. Package manifest parses the texts, and package push is the source that clients write
+// to.
 //
 // Contract: a source puts what it reads into a Target and decides nothing. It never confuses "cannot read" with
-// "deleted": a pod goes only when the source says so.
-//
-// People write the pods that do not come from the API. Decode reads their manifests strictly, completes them as the API
-// server would, and reports errors by file, line and field. Origin.Static gives the pods the identity of static pods.
+// "deleted": a pod goes only when the source answers without it.
 package source
