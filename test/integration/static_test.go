@@ -222,7 +222,7 @@ func (h *handMade) url(t *testing.T) {
 	id := h.container("far")
 	h.page.Store("")
 	h.eventually("the log to say so", func() error {
-		if log := readFile(h.space, h.n.process.log); !strings.Contains(log, "static pods' URL cannot be read") {
+		if log := readFile(h.space, h.n.process.log); !strings.Contains(log, "cannot read the static pods' URL") {
 			return errorf("it does not")
 		}
 		return nil
