@@ -10,11 +10,12 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// maxNotedByMatch bounds the secrets that are recorded because they matched: namespaces come and go, and each may bring a
-// copy of the same secret. Beyond it a secret that matches by hash still counts, and is not recorded.
+// maxNotedByMatch bounds the secrets that a record gets by a match: namespaces come and go, and each may bring a copy
+// of the same secret. Beyond the bound, a secret that matches by hash still counts, but is not recorded.
 const maxNotedByMatch = 100
 
-// Fingerprint is the hash by which a credential is known in a record, without being in it.
+// Fingerprint returns the hash that stands for a credential in a record, so that the record does not contain the
+// credential.
 func Fingerprint(username, password, email string) string {
 	raw, err := json.Marshal(struct {
 		Username string `json:"username,omitempty"`
@@ -28,15 +29,15 @@ func Fingerprint(username, password, email string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Match reports whether one of a pod's secrets has pulled the image before: the same credential, or the same secret with
-// another content (a password that was changed). note is a secret to record, nil where the record says it already.
+// Match reports whether one of a pod's secrets has pulled the image before: the same credential, or the same secret
+// with other content (a changed password). note is a secret to record, or nil if the record has it already.
 func Match(recorded kubelet.ImagePullCredentials, have []kubelet.ImagePullSecret) (note *kubelet.ImagePullSecret, ok bool) {
 	room := len(recorded.KubernetesSecrets) < maxNotedByMatch
 	for i := range have {
 		mine := &have[i]
 		for _, old := range recorded.KubernetesSecrets {
 			sameHash := old.CredentialHash != "" && old.CredentialHash == mine.CredentialHash
-			// Secrets that come with a manifest may have no UID: another of that name need not be the same.
+			// Secrets of a manifest may have no UID, so another one of that name may be a different secret.
 			samePlace := mine.UID != "" && old.UID == mine.UID && old.Namespace == mine.Namespace && old.Name == mine.Name
 			switch {
 			case sameHash && samePlace, sameHash && !room:
@@ -49,8 +50,8 @@ func Match(recorded kubelet.ImagePullCredentials, have []kubelet.ImagePullSecret
 	return nil, false
 }
 
-// Add merges credentials that pulled an image under a name into its record, and reports whether that changed the record.
-// "Accessible to all pods" once said stays said.
+// Add merges credentials that pulled an image into its record, and reports whether that changed the record. An image
+// that was once recorded as accessible to all pods stays so.
 func Add(r *kubelet.ImagePulledRecord, repository string, c kubelet.ImagePullCredentials) bool {
 	if !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0 {
 		return false
@@ -80,14 +81,14 @@ func Add(r *kubelet.ImagePulledRecord, repository string, c kubelet.ImagePullCre
 	return true
 }
 
-// place is where an object is, in the order in which a record lists them.
+// place identifies an object, in the order in which a record lists them.
 type place struct{ namespace, name, uid string }
 
 func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.uid, b.uid))
 }
 
-// union is a and b, sorted by place; of two at one place b's stands.
+// union returns a and b, sorted by place. Of two entries for one place, b's counts.
 func union[T any](a, b []T, at func(T) place) []T {
 	byPlace := make(map[place]T, len(a)+len(b))
 	for _, list := range [][]T{a, b} {

@@ -9,14 +9,14 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Policy says which of the images that are present every pod may use. The zero value is NeverVerify: all of them.
+// Policy says which of the present images every pod may use. The zero value is NeverVerify: all of them.
 type Policy struct {
 	Verify    kubelet.ImagePullCredentialsVerificationPolicy
 	Allowlist Allowlist
 }
 
-// Exempts reports whether every pod may use the image (as its spec names it) without a record. pulled says whether this
-// node's agent pulled the image; it is asked only where the answer matters.
+// Exempts reports whether every pod may use the image (named as in the spec) without a record. pulled reports whether
+// this node's agent pulled the image; it is called only if the answer matters.
 func (p Policy) Exempts(image string, pulled func() bool) bool {
 	switch p.Verify {
 	case kubelet.NeverVerify, "":
@@ -30,17 +30,17 @@ func (p Policy) Exempts(image string, pulled func() bool) bool {
 	return false
 }
 
-// NeedsIntents reports whether an image that has no record is open to every pod: then nothing may be pulled that is not
-// noted before.
+// NeedsIntents reports whether every pod may use an image without a record. Then each pull must be recorded before it
+// begins.
 func (p Policy) NeedsIntents() bool { return p.Verify == kubelet.NeverVerifyPreloadedImages }
 
-// Allowlist names the images of preloadedImagesVerificationAllowlist.
+// Allowlist holds the images of preloadedImagesVerificationAllowlist.
 type Allowlist struct {
 	names    map[string]bool
 	prefixes []string // each ends with a slash
 }
 
-// ParseAllowlist reads the patterns: an image without tag or digest, or a prefix that ends with "/*".
+// ParseAllowlist parses the patterns: an image without tag or digest, or a prefix that ends with "/*".
 func ParseAllowlist(patterns []string) (Allowlist, error) {
 	list := Allowlist{names: map[string]bool{}}
 	for _, p := range patterns {
@@ -70,7 +70,7 @@ func ParseAllowlist(patterns []string) (Allowlist, error) {
 	return list, nil
 }
 
-// Has reports whether the list names an image, whatever its tag or digest.
+// Has reports whether the list contains an image, whatever its tag or digest.
 func (a Allowlist) Has(image string) bool {
 	name, err := Repository(image)
 	if err != nil {
@@ -87,7 +87,8 @@ func (a Allowlist) Has(image string) bool {
 	return false
 }
 
-// Repository is an image's name without tag and digest, otherwise as the spec has it: credentials are recorded under it.
+// Repository returns an image's name without tag and digest, otherwise as in the spec. Credentials are recorded under
+// it.
 func Repository(image string) (string, error) {
 	ref, err := reference.Parse(image)
 	if err != nil {
@@ -100,8 +101,8 @@ func Repository(image string) (string, error) {
 	return named.Name(), nil
 }
 
-// SameImage reports whether a name from a spec may mean the image that the runtime lists under a full name. Which registry
-// a short name means is the runtime's to say: any may be meant.
+// SameImage reports whether a name from a spec may mean the image that the runtime lists under a full name. The runtime
+// decides which registry a short name means, so it may be any.
 func SameImage(spec, full string) bool {
 	if spec == full {
 		return true

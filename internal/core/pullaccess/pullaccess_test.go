@@ -87,8 +87,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// The hash is over the credential as a JSON object without empty fields: what Kubernetes' kubelet hashes. The sums are those
-// of `printf %s '{"username":...}' | sha256sum`.
+// The hash is that of upstream's kubelet: over the credential as a JSON object without empty fields. The sums come from
+// `printf %s '{"username":...}' | sha256sum`.
 func TestFingerprintIsThatOfKubernetes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ user, password, email, want string }{
@@ -172,7 +172,7 @@ func TestAdd(t *testing.T) {
 			t.Errorf("step %d: %s", i, diff)
 		}
 	}
-	// Service accounts that another kubelet recorded stay.
+	// Service accounts that another kubelet recorded are kept.
 	kept := kubelet.ImagePullCredentials{KubernetesServiceAccounts: []kubelet.ImagePullServiceAccount{{UID: "s", Namespace: "ns", Name: "sa"}}}
 	r.CredentialMapping["other"] = kept
 	Add(&r, "other", secrets(secretAt("1", "a", "z", "h")))
