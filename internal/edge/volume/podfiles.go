@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// keptMessages is how many termination message files of one container stay, however often it restarts. They are enough
-// for the attempts that the agent may still inspect.
+// keptMessages is how many termination message files of one container stay, however often it restarts. Five files are
+// enough for the attempts that the agent may still inspect.
 const keptMessages = 5
 
 // podFiles makes the files that the agent itself gives a container, and returns their mounts.
