@@ -32,7 +32,8 @@ func upCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Runtime, "runtime", os.Getenv("RUNTIME"), "containerd2, debian, simulated, or the path of a CRI socket ($RUNTIME); default containerd2, simulated where that cannot run")
 	cmd.Flags().StringVar(&o.NodeName, "node-name", "", "the node's name (default: the machine's)")
-	cmd.Flags().BoolVar(&o.SkipExample, "no-example", false, "leave the node empty")
+	cmd.Flags().BoolVar(&o.SkipExample, "no-example", false, "leave the example out")
+	cmd.Flags().BoolVar(&o.SkipDNS, "no-dns", false, "leave the cluster's DNS out")
 	return cmd
 }
 

@@ -69,6 +69,8 @@ func Targets() []Target {
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/kubectl", "."}},
 		{Name: "image programs", Module: "tools", Env: static, Makes: []string{"images/web"},
 			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/web", "./images/web"}},
+		{Name: "CoreDNS", Module: "tools/coredns", Env: static, Makes: []string{"images/coredns"}, OnDemand: true,
+			Args: []string{"build", "-ldflags", "-s -w", "-o", "{bin}/images/coredns", "."}},
 		{Name: "e2e.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e.test"}, OnDemand: true,
 			Args: []string{"test", "-c", "-vet=off", "-tags", "grpcnotrace", "-ldflags", kubernetesFlags(), "-o", "{bin}/conformance/e2e.test", "k8s.io/kubernetes/test/e2e"}},
 		{Name: "e2e_node.test", Module: "conformance", Env: static, Makes: []string{"conformance/e2e_node.test"}, OnDemand: true,
@@ -142,14 +144,36 @@ func Images(ctx context.Context, checkout string) (string, error) {
 		return "", fmt.Errorf("make images: %w", err)
 	}
 	archive := filepath.Join(bin, "images.tar")
-	file, err := os.Create(archive + ".new")
+	return archive, writeArchive(archive, set)
+}
+
+// DNSImage makes bin/coredns.tar: the image of the cluster's DNS server, of the target CoreDNS. One that is newer than its program stays.
+func DNSImage(checkout string) (string, error) {
+	program, archive := filepath.Join(checkout, "bin", "images", "coredns"), filepath.Join(checkout, "bin", "coredns.tar")
+	source, err := os.Stat(program)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("make image %s: %w", images.CoreDNS, err)
+	}
+	if made, err := os.Stat(archive); err == nil && made.ModTime().After(source.ModTime()) {
+		return archive, nil
+	}
+	image, err := images.DNS(program)
+	if err != nil {
+		return "", fmt.Errorf("make image %s: %w", images.CoreDNS, err)
+	}
+	return archive, writeArchive(archive, []images.Image{image})
+}
+
+// writeArchive replaces an archive of images.
+func writeArchive(path string, set []images.Image) error {
+	file, err := os.Create(path + ".new")
+	if err != nil {
+		return err
 	}
 	if err := errors.Join(images.WriteArchive(file, set), file.Close()); err != nil {
-		return "", fmt.Errorf("write %s: %w", archive, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return archive, os.Rename(archive+".new", archive)
+	return os.Rename(path+".new", path)
 }
 
 // ImageNames are the references in bin/images.tar.

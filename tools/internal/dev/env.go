@@ -41,9 +41,11 @@ type Options struct {
 	Runtime string
 	// NodeName; empty: the machine's.
 	NodeName string
-	// SkipExample leaves the node empty.
+	// SkipExample leaves the example out.
 	SkipExample bool
-	// Bare neither builds nor explains: the programs are there, and the caller goes on.
+	// SkipDNS leaves the cluster's DNS out, which takes long to build the first time.
+	SkipDNS bool
+	// Bare neither builds nor explains, and leaves the cluster's DNS out: the programs are there, and the caller goes on.
 	Bare bool
 	// Dir holds everything; empty: .wherry in the checkout.
 	Dir string

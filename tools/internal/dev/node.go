@@ -27,6 +27,10 @@ authentication:
 authorization: {mode: Webhook}
 rotateCertificates: true
 clusterDomain: cluster.local
+{{- if .DNS}}
+clusterDNS: [{{.DNS}}]
+{{- end}}
+resolvConf: {{.ResolvConf}}
 podLogsDir: "{{.PodLogs}}"
 volumePluginDir: "{{.VolumePlugins}}"
 staticPodPath: "{{.Manifests}}"
@@ -69,7 +73,7 @@ func (e *Env) startNode(s *state) error {
 		"VolumePlugins": e.path("node", "volume-plugins"), "CgroupRoot": e.cgroupParent(),
 		"Manifests": e.path("node", "manifests"),
 		"Simulated": s.Runtime == runtimeSimulated,
-		"More":      e.NodeConfig,
+		"More":      e.NodeConfig, "DNS": e.nodeDNS(), "ResolvConf": resolvConf(),
 	}); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/wherry-node/wherry/tools/internal/build"
 	"github.com/wherry-node/wherry/tools/internal/debian"
+	"github.com/wherry-node/wherry/tools/internal/images"
 	"github.com/wherry-node/wherry/tools/internal/proc"
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
@@ -53,10 +54,16 @@ func (e *Env) Up(ctx context.Context) (err error) {
 	if err := e.awaitNode(ctx, s); err != nil {
 		return err
 	}
+	if err := e.installDNS(ctx, s); err != nil {
+		return err
+	}
 	if !e.SkipExample {
 		if err := e.runExample(ctx, s); err != nil {
 			return err
 		}
+	}
+	if err := e.awaitDNS(ctx, s); err != nil {
+		return err
 	}
 	if e.Bare {
 		return nil
@@ -124,6 +131,9 @@ func (e *Env) buildAll(ctx context.Context, s *state) error {
 	if real {
 		names = append(names, "runc", "containerd", "CNI plugins", "crictl", "image programs")
 	}
+	if e.dns(s) {
+		names = append(names, "CoreDNS")
+	}
 	e.say("building into %s (the first time takes some minutes)", filepath.Join(e.Checkout, "bin"))
 	if err := build.Run(ctx, e.Checkout, names, e.Progress); err != nil {
 		return err
@@ -133,6 +143,11 @@ func (e *Env) buildAll(ctx context.Context, s *state) error {
 	}
 	if _, err := build.Images(ctx, e.Checkout); err != nil {
 		return err
+	}
+	if e.dns(s) {
+		if _, err := build.DNSImage(e.Checkout); err != nil {
+			return err
+		}
 	}
 	if s.Runtime == runtimeDebian {
 		_, err := debian.Runtime(ctx, e.path("debian"), e.Progress)
@@ -191,10 +206,7 @@ func (e *Env) startRuntime(ctx context.Context, s *state) error {
 	case runtimeContainerd2, runtimeDebian:
 		c := e.containerd(s.Runtime)
 		err := runtime.Start(ctx, c)
-		if err == nil {
-			err = runtime.Import(ctx, c, e.bin("images.tar"))
-		}
-		for _, archive := range e.Archives {
+		for _, archive := range append(e.archives(s), e.Archives...) {
 			if err == nil {
 				err = runtime.Import(ctx, c, archive)
 			}
@@ -222,16 +234,31 @@ func (e *Env) useMachineRuntime(ctx context.Context, s *state) error {
 	if err != nil {
 		return fmt.Errorf("use runtime %s: %w", s.Runtime, err)
 	}
-	if _, err := output(ctx, e.bin("ctr"), "--address", s.Runtime, "-n", "k8s.io", "images", "import", e.bin("images.tar")); err != nil {
-		return fmt.Errorf("use runtime %s: import images (only containerd can): %w", s.Runtime, err)
+	for _, archive := range e.archives(s) {
+		if _, err := output(ctx, e.bin("ctr"), "--address", s.Runtime, "-n", "k8s.io", "images", "import", archive); err != nil {
+			return fmt.Errorf("use runtime %s: import images (only containerd can): %w", s.Runtime, err)
+		}
 	}
-	for _, name := range build.ImageNames() {
+	names := build.ImageNames()
+	if e.dns(s) {
+		names = append(names, images.CoreDNS)
+	}
+	for _, name := range names {
 		if !strings.Contains(before, `"`+name+`"`) {
 			s.Imported = append(s.Imported, name)
 		}
 	}
 	e.say("the machine's runtime on %s is used", s.Runtime)
 	return e.writeState(s)
+}
+
+// archives are the images that every runtime gets.
+func (e *Env) archives(s *state) []string {
+	out := []string{e.bin("images.tar")}
+	if e.dns(s) {
+		out = append(out, e.bin("coredns.tar"))
+	}
+	return out
 }
 
 func output(ctx context.Context, program string, args ...string) (string, error) {

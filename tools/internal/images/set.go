@@ -12,6 +12,8 @@ import (
 const (
 	Pause = "registry.k8s.io/pause:3.10"
 	Web   = "registry.k8s.io/wherry/web:1"
+	// CoreDNS is the cluster's DNS server. It is not of the set: see DNS.
+	CoreDNS = "registry.k8s.io/wherry/coredns:1"
 )
 
 // Names are the references of the set.
@@ -110,4 +112,15 @@ func BusyboxFiles(program string) ([]File, error) {
 		}
 	}
 	return files, nil
+}
+
+// DNS is the image of the cluster's DNS server, of its static program.
+func DNS(program string) (Image, error) {
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return Image{}, fmt.Errorf("read CoreDNS: %w", err)
+	}
+	return Image{
+		Reference: CoreDNS, Entrypoint: []string{"/coredns"}, Env: []string{SearchPath}, Files: []File{{Path: "coredns", Mode: 0o755, Data: data}},
+	}, nil
 }

@@ -1,0 +1,16 @@
+// Command coredns is CoreDNS with the plugins that a cluster's DNS needs, and no others.
+package main
+
+import (
+	"github.com/coredns/coredns/coremain"
+
+	// The plugins; their order in a chain is CoreDNS' own.
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+)
+
+func main() { coremain.Run() }

@@ -1,0 +1,108 @@
+package dev
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/images"
+)
+
+// dnsAddress is the cluster's DNS server: an address of the control plane's Services (10.96.0.0/12), the one that kubeadm takes too.
+const dnsAddress = "10.96.0.10"
+
+//go:embed dns.yaml
+var dnsText string
+
+// dnsObjects are the objects of the cluster's DNS server.
+var dnsObjects = template.Must(template.New("dns").Parse(dnsText))
+
+// dns reports whether the cluster has a DNS server: it is a pod behind a Service, so it takes real containers.
+func (e *Env) dns(s *state) bool {
+	return !e.Bare && !e.SkipDNS && s.Runtime != runtimeSimulated
+}
+
+// nodeDNS is what pods are given as their DNS server. Simulated pods ask nobody, and get the same.
+func (e *Env) nodeDNS() string {
+	if e.Bare || e.SkipDNS {
+		return ""
+	}
+	return dnsAddress
+}
+
+// installDNS makes the objects of the DNS server. Its pod waits for the node.
+func (e *Env) installDNS(ctx context.Context, s *state) error {
+	if !e.dns(s) {
+		return nil
+	}
+	var b bytes.Buffer
+	if err := dnsObjects.Execute(&b, map[string]any{
+		"Address": dnsAddress, "Image": images.CoreDNS, "Forward": hasNameserver(resolvConf()),
+	}); err != nil {
+		return err
+	}
+	file := e.path("run", "dns.yaml")
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	_, err := e.kubectl(ctx, "apply", "-f", file)
+	return err
+}
+
+// awaitDNS waits until the DNS server answers at the address that pods have of it.
+func (e *Env) awaitDNS(ctx context.Context, s *state) error {
+	if !e.dns(s) || !s.Proxy {
+		return nil
+	}
+	const name = "kubernetes.default.svc.cluster.local"
+	ask := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(dnsAddress, "53"))
+	}}
+	var found []string
+	err := e.await(ctx, "the cluster's DNS", 2*time.Minute, func(ctx context.Context) (bool, string) {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		var err error
+		if found, err = ask.LookupHost(ctx, name); err != nil {
+			return false, err.Error()
+		}
+		return true, ""
+	})
+	if err == nil {
+		e.say("the cluster's DNS answers at %s: %s is %s", dnsAddress, name, strings.Join(found, ", "))
+	}
+	return err
+}
+
+// resolvConf is the machine's file of DNS servers that pods reach too: systemd-resolved's own listens on loopback only.
+func resolvConf() string {
+	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
+	if _, err := os.Stat(resolved); err == nil && !hasNameserver(usual) {
+		return resolved
+	}
+	return usual
+}
+
+// hasNameserver reports whether the file names a DNS server that is not on loopback.
+func hasNameserver(file string) bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		if addr, err := netip.ParseAddr(fields[1]); err == nil && !addr.IsLoopback() {
+			return true
+		}
+	}
+	return false
+}
