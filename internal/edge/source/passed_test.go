@@ -32,7 +32,7 @@ func TestFilesThatArePassedOverAreForgotten(t *testing.T) {
 		}
 	}
 	list()
-	if n := strings.Count(said.String(), "passed over"); n != 20 || len(s.passed) != 0 {
-		t.Errorf("told %d times of 20 files, %d are remembered", n, len(s.passed))
+	if n := strings.Count(said.String(), "ignoring a file"); n != 20 || len(s.passed) != 0 {
+		t.Errorf("logged %d times for 20 files, %d are remembered", n, len(s.passed))
 	}
 }
