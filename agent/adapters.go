@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// podView is what the node's API shows of its pods.
+// podView shows the node's pods in its API.
 type podView struct {
 	set    *podset.Set
 	cache  *pleg.Generator
@@ -32,7 +32,7 @@ func (v *podView) List() []*v1.Pod {
 	return pods
 }
 
-// Pod finds a pod by name; of two with one name, the one that is not on its way out.
+// Pod finds a pod by name. If two pods have the name, it returns the one that is not being deleted.
 func (v *podView) Pod(namespace, name string) (*v1.Pod, bool) {
 	var found *v1.Pod
 	for _, p := range v.set.List() {
@@ -59,7 +59,7 @@ func (v *podView) withStatus(p *v1.Pod) *v1.Pod {
 	return &out
 }
 
-// running is what /runningpods shows: what the runtime has, whoever wanted it.
+// running returns the pods of /runningpods: all pods that the runtime holds, whatever their source.
 func (v *podView) running(context.Context) ([]*v1.Pod, error) {
 	var out []*v1.Pod
 	for _, o := range v.cache.List() {

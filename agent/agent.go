@@ -44,14 +44,14 @@ type Agent struct {
 	log     *slog.Logger
 
 	cri         *cri.Client
-	ground      *ground // what stands for the machine
+	ground      *ground // the machine: its directories, mounts and cgroups
 	events      *events
 	pods        *podset.Set
 	pleg        *pleg.Generator
 	probes      *probe.Probes
 	work        *work.Scheduler
-	pullRecords *pullrecord.Store   // nil: nothing is recorded of pulls
-	pulls       *pullrecord.Settler // nil with it
+	pullRecords *pullrecord.Store   // nil: pulls are not recorded
+	pulls       *pullrecord.Settler // nil if pullRecords is nil
 	plugins     *credplugin.Plugins // nil: the node has none
 	runtime     *nodefacts.Runtime
 	node        *nodefacts.Source
@@ -62,8 +62,8 @@ type Agent struct {
 	report      *syncloop.Report
 	loop        *syncloop.Loop
 	server      *server.Server
-	push        *push.Source   // nil: nobody can push
-	control     *server.Server // nil: no socket
+	push        *push.Source   // nil: pods cannot be pushed
+	control     *server.Server // nil: there is no control socket
 	stats       *stats.Stats
 	metrics     *stats.Metrics
 	probed      *stats.Probed
@@ -75,7 +75,7 @@ type Agent struct {
 	began       time.Time // set by Run before anything runs
 
 	opened     opened
-	apiLeftOut bool // a standalone node without what its HTTPS API needs
+	apiLeftOut bool // a standalone node whose configuration does not allow an HTTPS API
 }
 
 // New checks the configuration and returns an agent for Run. It does no IO and starts nothing.
@@ -83,7 +83,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if err := cfg.check(&deps); err != nil {
 		return nil, err
 	}
-	cfg.Kubelet = *cfg.Kubelet.DeepCopy() // what is changed here is not the caller's
+	cfg.Kubelet = *cfg.Kubelet.DeepCopy() // a copy, because the agent changes it
 	cfg.setDefaults()
 	if deps.Metrics == nil {
 		deps.Metrics = prometheus.NewRegistry()
@@ -110,12 +110,12 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	return a, nil
 }
 
-// build wires the agent: each step uses what those before it have made. What a step hands to a later one by a function is called
-// only once the parts run. The parts' reads of files belong to Run too, so this is not done by New.
+// build wires the agent: each step uses the parts that earlier steps made. Functions that refer to later parts are called only
+// when the parts run. build may read files, so Run calls it, and New does not.
 func (a *Agent) build() error {
 	for _, step := range []func() error{
 		a.buildPullRecords,
-		a.buildMetrics, // all below count
+		a.buildMetrics, // first, because all other parts count
 		a.buildRuntime,
 		a.buildClients,
 		a.buildEvents,
@@ -136,21 +136,21 @@ func (a *Agent) build() error {
 	return nil
 }
 
-// buildRuntime wires the calls of the container runtime.
+// buildRuntime wires the calls to the container runtime.
 func (a *Agent) buildRuntime() error {
-	a.deps.Runtime, a.deps.Images = cri.Told(a.deps.Runtime, a.deps.Images, a.metrics.Operation)
+	a.deps.Runtime, a.deps.Images = cri.Metered(a.deps.Runtime, a.deps.Images, a.metrics.Operation)
 	a.cri = cri.New(cri.Config{
 		Runtime: a.deps.Runtime, Images: a.deps.Images, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration, ReadTermination: a.terminationReader(),
 	})
 	return nil
 }
 
-// notify returns what has the loop look at a pod again. The loop is built after the parts that notify it.
+// notify returns a function that makes the loop look at a pod. The loop is built after the parts that call the function.
 func (a *Agent) notify(source string) func(types.UID) {
 	return func(uid types.UID) { a.loop.Look(uid, source) }
 }
 
-// buildPods: what is wanted and what runs.
+// buildPods wires the desired pods and the pod cache.
 func (a *Agent) buildPods() error {
 	a.pods = podset.New(a.cfg.NodeName, a.sources(), a.notify("source"))
 	a.pleg = pleg.New(pleg.Config{
@@ -162,7 +162,7 @@ func (a *Agent) buildPods() error {
 	return nil
 }
 
-// buildNode: what the node says of itself.
+// buildNode wires the parts that report about the node.
 func (a *Agent) buildNode() error {
 	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
 	if a.pulls != nil {
@@ -193,7 +193,7 @@ func (a *Agent) buildNode() error {
 	return err
 }
 
-// buildLoop: the workers and what they act with.
+// buildLoop wires the workers and the parts that they use.
 func (a *Agent) buildLoop() error {
 	policy := decidePolicy(&a.cfg)
 	a.probes = probe.New(probe.Config{
@@ -235,9 +235,9 @@ func (a *Agent) buildLoop() error {
 	return nil
 }
 
-// Run runs the node until ctx ends. Pods keep running when it returns: a node agent that ends takes nothing with it.
+// Run runs the node until ctx ends. When it returns, the pods keep running.
 func (a *Agent) Run(ctx context.Context) error {
-	// What client-go has to say goes to the agent's own log, not to the process's.
+	// client-go logs to the agent's own log instead of the process's.
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(a.log.Handler()))
 	defer a.close()
 	if err := a.open(ctx); err != nil {
@@ -249,16 +249,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.build(); err != nil {
 		return err
 	}
-	defer a.events.open(ctx)() // before anything that has something to tell
+	defer a.events.open(ctx)() // before any part that records events
 	if err := a.ground.prepare(ctx); err != nil {
 		return err
 	}
 	a.look(ctx)
 	a.readHost()
 	if _, err := a.node.ReadMachine(); err != nil {
-		a.log.Error("the machine's facts cannot be read yet", "err", err) // the node's status tries again
+		a.log.Error("the machine's facts cannot be read; trying again with the node's status", "err", err)
 	}
-	a.facts.resolver.Read() // nothing else reads it yet; what is wrong with it is told also where no pod comes
+	a.facts.resolver.Read() // nothing else reads it now, and the node must report a problem with it even without pods
 	a.log.Info("node agent started", "version", a.cfg.KubeletVersion)
 	if a.deps.Started != nil {
 		a.deps.Started()
@@ -270,7 +270,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// parts are all that runs.
+// parts returns everything that Run runs.
 func (a *Agent) parts() []part {
 	parts := append(a.opened.parts, []part{
 		{"runtime", a.runtime.Run},
@@ -303,8 +303,8 @@ func (a *Agent) parts() []part {
 	return append(parts, a.sourceParts()...)
 }
 
-// look asks the runtime before the first status is computed: an agent that is replaced must not make the node flap. A
-// runtime that is not there does not hold it up, one that hangs for a moment only.
+// look reads the runtime's status before the node's first status is computed, so that the node does not flap when the agent is
+// replaced. It does not wait for a runtime that is down, and only a moment for one that hangs.
 func (a *Agent) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -312,7 +312,7 @@ func (a *Agent) look(ctx context.Context) {
 	a.began = time.Now()
 }
 
-// runtimeChanged: readiness of the runtime or of its network has changed.
+// runtimeChanged is called when the readiness of the runtime or of its network has changed.
 func (a *Agent) runtimeChanged() {
 	ready, message := nodestatus.NetworkReady(a.runtime.Facts().Status)
 	a.loop.SetNetwork(syncloop.Network{Ready: ready, Message: message})
@@ -324,7 +324,7 @@ func (a *Agent) runtimeChanged() {
 	}
 }
 
-// problems are the agent's own reasons for the node not to be ready.
+// problems returns the agent's own reasons why the node is not ready.
 func (a *Agent) problems() []string {
 	var out []string
 	if err := a.pleg.Healthy(); err != nil {
@@ -333,7 +333,8 @@ func (a *Agent) problems() []string {
 	return out
 }
 
-// failing are the parts that fail and are tried again: what the Ready condition names beside the reasons for not being ready.
+// failing returns the parts that fail and are tried again. The Ready condition names them beside the reasons for not being
+// ready.
 func (a *Agent) failing() []string {
 	out := a.ground.failing()
 	for _, f := range a.opened.fails {
@@ -358,17 +359,17 @@ func (a *Agent) podCIDR(ctx context.Context, cidrs []string) error {
 	if err := a.cri.UpdatePodCIDR(ctx, joined); err != nil {
 		return err
 	}
-	a.log.Info("pod CIDR handed to the runtime", "cidrs", cidrs)
+	a.log.Info("pod CIDR sent to the runtime", "cidrs", cidrs)
 	return nil
 }
 
-// ownPodCIDR hands podCIDR to the runtime, where no API server says the addresses of pods.
+// ownPodCIDR sends podCIDR to the runtime on a node without an API server.
 func (a *Agent) ownPodCIDR(ctx context.Context) error {
 	for {
 		err := a.podCIDR(ctx, strings.Split(a.cfg.Kubelet.PodCIDR, ","))
 		var again <-chan time.Time // never
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("the runtime does not take podCIDR; it is told again", "err", err)
+			a.log.Warn("the runtime does not accept podCIDR; trying again", "err", err)
 			again = time.After(10 * time.Second)
 		}
 		select {
@@ -387,8 +388,8 @@ func (a *Agent) probeEvent(e probe.Event) {
 	a.events.Event(p, e.Container, v1.EventTypeWarning, e.Reason, e.Message)
 }
 
-// timelineOf returns why a pod is where it is: its record of decisions, oldest first, and how many older ones were
-// dropped; false for a pod that the node does not have.
+// timelineOf returns the record of decisions about a pod, oldest first, and how many older records were dropped; false: the
+// node does not have the pod.
 func (a *Agent) timelineOf(uid types.UID) ([]timeline.Record, int, bool) {
 	w := a.loop.Worker(uid)
 	if w == nil {

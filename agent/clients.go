@@ -14,16 +14,16 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/status"
 )
 
-// clients reach the API server. All are nil where there is none.
+// clients are the clients of the API server. All are nil without an API server.
 type clients struct {
 	api   *kubeclient.Client
 	beats *kubeclient.Client // heartbeats and events
-	// reviews asks who strangers are and what they may do. They set its pace, so nothing else waits behind it. Nil
-	// without an HTTPS API.
+	// reviews sends the reviews of unknown clients. These set the rate of its requests, so nothing else uses it. Nil without an
+	// HTTPS API.
 	reviews *kubeclient.Client
 }
 
-// buildClients makes them.
+// buildClients makes the clients.
 func (a *Agent) buildClients() error {
 	if a.deps.Client == nil {
 		return nil
@@ -53,7 +53,7 @@ func newClients(deps *Deps, limits *ServerLimits) (c clients, err error) {
 	return c, nil
 }
 
-// The ports of those who speak to the API server: each names the few methods that it needs.
+// These types are the parts' interfaces to the API server. Each names only the methods that it needs.
 
 func (c *clients) statusPods(namespace string) status.Pods { return c.api.Pods(namespace) }
 

@@ -19,48 +19,50 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// Version is what a node reports as its kubelet's version unless Config says otherwise.
+// Version is the kubelet version that a node reports, unless Config sets another.
 const Version = config.KubeletVersion
 
-// Config says what the node is. It is a value; maps and slices are not written to.
+// Config configures the node. It is a value; the agent does not modify its maps and slices.
 type Config struct {
 	// NodeName is the Node's name. Required.
 	NodeName string
 	// Hostname is the address of type Hostname and the label kubernetes.io/hostname; NodeName when empty.
 	Hostname string
-	// Kubelet must be complete: begin with DefaultConfiguration.
+	// Kubelet must be complete: start with DefaultConfiguration.
 	Kubelet kubelet.KubeletConfiguration
 	// RootDir holds the state of pods. Required on a real machine.
 	RootDir string
 
-	// What Run opens by itself, where Deps does not bring it. Deps.Runtime: with none, Run dials Kubelet.ContainerRuntimeEndpoint
+	// Run opens the following itself, unless Deps has it. Without Deps.Runtime, Run also dials Kubelet.ContainerRuntimeEndpoint
 	// and ImageServiceEndpoint.
 
-	// Kubeconfig, BootstrapKubeconfig and CertDir are as the flags of these names. Run gets the node its identity (TLS bootstrap)
-	// and renews its client certificate (Kubelet.RotateCertificates). Without Kubeconfig, BootstrapKubeconfig and Deps.Client the
-	// node is standalone: it has no API server. CertDir also keeps the certificate of the HTTPS API.
+	// Kubeconfig, BootstrapKubeconfig and CertDir are like the flags of these names. Run obtains the node's identity (TLS
+	// bootstrap) and renews its client certificate (Kubelet.RotateCertificates). Without Kubeconfig, BootstrapKubeconfig and
+	// Deps.Client the node is standalone: it has no API server. CertDir also keeps the certificate of the HTTPS API.
 	Kubeconfig, BootstrapKubeconfig, CertDir string
-	// Listen has Run open the ports that Kubelet names: port (HTTPS, with the certificate of tlsCertFile, or one that the API server
-	// signs where serverTLSBootstrap is true, or else a self-signed one), healthzPort and readOnlyPort. False: Deps has listeners, or
-	// there are none. A standalone node has no HTTPS API unless clientCAFile is set and authorization.mode is AlwaysAllow.
+	// Listen makes Run open the ports in Kubelet: port (HTTPS, with the certificate of tlsCertFile, or one that the API server
+	// signs if serverTLSBootstrap is true, or else a self-signed one), healthzPort and readOnlyPort. False: the listeners are
+	// in Deps, or there are none. A standalone node has no HTTPS API unless clientCAFile is set and authorization.mode is
+	// AlwaysAllow.
 	Listen bool
-	// ControlSocket is the path of a Unix socket for Deps.Control, for root and the agent's user only; "": none. With
-	// ControlSocketOptional the agent also runs where the socket cannot be opened.
+	// ControlSocket is the path of a Unix socket for Deps.Control, open to root and the agent's user only; "": none. With
+	// ControlSocketOptional the agent also runs if the socket cannot be opened.
 	ControlSocket         string
 	ControlSocketOptional bool
-	// Owner is the node's name at a runtime that it shares with others: it sees its own pods only. "": all pods are its own.
+	// Owner is the node's name at a runtime that it shares with other nodes: it sees its own pods only. "": all pods belong to
+	// the node.
 	Owner string
-	// ManageHost has Run set up the process and the machine as a kubelet does: oomScoreAdj, maxOpenFiles, the kernel's settings
-	// (protectKernelDefaults: false; not with an Owner) and makeIPTablesUtilChains. For one agent of a real machine.
+	// ManageHost makes Run configure the process and the machine as a kubelet does: oomScoreAdj, maxOpenFiles, kernel settings
+	// (protectKernelDefaults: false; not with an Owner) and makeIPTablesUtilChains. Set it for one agent of a real machine.
 	ManageHost bool
 
-	// NodeIPs as --node-ip; NodeLabels as --node-labels; CloudProvider "" or "external".
+	// NodeIPs is like --node-ip, NodeLabels like --node-labels. CloudProvider is "" or "external".
 	NodeIPs       []netip.Addr
 	NodeLabels    map[string]string
 	CloudProvider string
 	// KubeletVersion is nodeInfo.kubeletVersion; Version when empty.
 	KubeletVersion string
-	// RuntimeCgroups is the control group of the container runtime, for /stats/summary; "": not known.
+	// RuntimeCgroups is the cgroup of the container runtime, for /stats/summary; "": unknown.
 	RuntimeCgroups string
 	// CredentialProviderConfig is a CredentialProviderConfig file or a directory of them, and CredentialProviderDir the directory of the
 	// plugins that it names; "": none. Run reads them.
@@ -69,59 +71,59 @@ type Config struct {
 	DockerConfigs []string
 	// LogLinkDir gets a link per container log (/var/log/containers); "": none.
 	LogLinkDir string
-	// DeadContainers is how many dead attempts of one container are kept for their logs; 1 when zero, all when negative.
-	// DeadContainerAge is how long each is kept in any case, and MaxDeadContainers how many of all are kept beside the newest
-	// of each container; nil: no limit.
+	// DeadContainers is how many dead attempts of one container are kept for their logs; 0: 1, negative: all. DeadContainerAge
+	// is how long each is kept in any case. MaxDeadContainers is how many of all containers are kept beside the newest attempt
+	// of each; nil: no limit.
 	DeadContainers    int
 	DeadContainerAge  time.Duration
 	MaxDeadContainers *int
-	// StartPlaces bounds how many pods are being started at once. When zero, their number follows what the machine bears: at
-	// least two more than twice its processors, at most 64 or that, whichever is more.
+	// StartPlaces bounds how many pods start at the same time. 0: the agent finds the number by measuring, between two more than
+	// twice the number of CPUs and 64 (or the former, if that is more).
 	StartPlaces int
-	// Processors is how much of the node's own work the machine does at once at least: commands of probes, starts, stops. More is
-	// found out by measuring. Those of the machine when zero.
+	// Processors is the minimum number of jobs of the node itself that run at the same time: commands of probes, starts, stops.
+	// The agent finds a larger number by measuring. 0: the number of CPUs.
 	Processors int
-	// WorkShares are the shares of what waits when the machine has more to do than that, by class ("vital", "first",
-	// "periodic", "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
+	// WorkShares are the shares of the classes of jobs that wait when the machine is overloaded ("vital", "first", "periodic",
+	// "removal", "statistics", "rotation"): see internal/base/work. Nil: the defaults.
 	WorkShares map[string]float64
 	// Flags are shown at /flagz.
 	Flags map[string]string
-	// Server bounds what clients of the HTTPS API may cost; its zero value has the defaults.
+	// Server limits the cost of clients of the HTTPS API. The zero value has the defaults.
 	Server ServerLimits
-	// PushAPI lets whoever may use "nodes/proxy" push pods over the HTTPS API too.
+	// PushAPI allows clients with the right to "nodes/proxy" to push pods over the HTTPS API too.
 	PushAPI bool
-	// Port is what the Node says of the HTTPS server, where listeners are the caller's; Kubelet.Port when zero.
+	// Port is the port of the HTTPS server in the Node object, if the caller opens the listeners; 0: Kubelet.Port.
 	Port int32
 }
 
-// ServerLimits bound what clients of the HTTPS API may cost, and say who may stream. Numbers that are zero have their defaults.
+// ServerLimits limit the cost of clients of the HTTPS API and the right to stream. Zero numbers have their defaults.
 type ServerLimits struct {
-	// StreamingByGet lets those who may get nodes/proxy run commands by GET (WebSocket), as upstream's kubelet does; else they
-	// must have the right to create it too.
+	// StreamingByGet allows clients with the right to get nodes/proxy to run commands by GET (WebSocket), as upstream's kubelet
+	// does. Otherwise they also need the right to create nodes/proxy.
 	StreamingByGet bool
-	// ReviewQPS and ReviewBurst limit TokenReviews and SubjectAccessReviews, which have a client of their own: requests of
-	// strangers never delay statuses and secrets. 20 a second and 40 by default.
+	// ReviewQPS and ReviewBurst limit TokenReviews and SubjectAccessReviews. They have a client of their own, so requests of
+	// unknown clients never delay statuses and secrets. The defaults are 20 a second and 40.
 	ReviewQPS   float32
 	ReviewBurst int
-	// WaitingReviews is how many requests may wait for a review at once, 64 by default.
+	// WaitingReviews is how many requests may wait for a review at the same time. The default is 64.
 	WaitingReviews int
-	// UnknownConnections is how many connections a port may have whose client has not been let in, 256 by default.
+	// UnknownConnections is how many connections with unauthenticated clients a port may have. The default is 256.
 	UnknownConnections int
 }
 
-// Deps are what the agent works with.
+// Deps are the agent's dependencies.
 type Deps struct {
-	// Client says how to reach the API server as this node; nil: Config.Kubeconfig says so, or there is none. The agent makes its own small client of it,
-	// which has the resources that a node uses and not all of Kubernetes'. Agents of one process share connections as
-	// client-go does: by an equal TLS configuration, or by Transport. Heartbeats, when set, is for a second client: without a
-	// limit of requests (QPS -1), for node status and lease, so that they never queue behind other requests, and for
-	// events, which have a pace of their own (eventRecordQPS) and would else keep back the statuses of pods that start at
-	// once. Its Timeout should be that of the status frequency, so that a server that is gone is noticed in time.
+	// Client configures the access to the API server as this node; nil: Config.Kubeconfig does, or there is no API server. From
+	// it the agent makes a small client of its own, with the resources that a node uses. Agents of one process share
+	// connections as client-go does: if their TLS configurations are equal, or by Transport. Heartbeats, if set, configures a
+	// second client without a rate limit (QPS -1) for node status and lease, so that they never wait behind other requests. It
+	// also sends events, which have a rate limit of their own (eventRecordQPS) and would otherwise delay statuses when many
+	// pods start. Its Timeout should be that of the status frequency, so that the agent notices in time when a server is gone.
 	Client     *rest.Config
 	Heartbeats *rest.Config
-	// CloseConnections closes the connections of the clients; it is called when heartbeats fail repeatedly.
+	// CloseConnections closes the connections of the clients. It is called when heartbeats fail repeatedly.
 	CloseConnections func()
-	// Leases renews the node's lease with those of others; nil: the agent does it.
+	// Leases renews the node's lease together with those of other nodes; nil: the agent renews it.
 	Leases Leases
 	// Runtime and Images are the container runtime. Nil on a real machine: Run dials Kubelet.ContainerRuntimeEndpoint.
 	Runtime runtimeapi.RuntimeServiceClient
@@ -130,34 +132,35 @@ type Deps struct {
 	Dialer Dialer
 	// Machine is the host. Required: RealMachine or SimulatedMachine.
 	Machine *Machine
-	// API is the listener of the node's HTTPS API, with TLS; Health and ReadOnly are served in the clear. Nil ones
-	// are not served. Run closes them.
+	// API is the listener of the node's HTTPS API, with TLS. Health and ReadOnly are served without TLS. A nil listener is not
+	// served. Run closes them.
 	API              net.Listener
 	TLS              *tls.Config
 	Health, ReadOnly net.Listener
-	// Control is the listener of the control socket, served in the clear to whoever can open it: pods are pushed over it,
-	// and wherry ps, logs, exec and the others use it. What was pushed is kept in RootDir. Nil: there is none. Run closes it.
+	// Control is the listener of the control socket. It is served without TLS to every client that can open it. Pods are pushed
+	// over it, and wherry ps, logs, exec and other commands use it. RootDir keeps pushed pods. Nil: there is none. Run closes
+	// it.
 	Control net.Listener
-	// Failing are parts beside the agent that fail and are tried again, in words: the renewal of a certificate on a full disk.
-	// The node's Ready condition names them. Called now and then, concurrently with anything; nil: there are none.
+	// Failing returns descriptions of parts outside the agent that fail and are tried again, such as the renewal of a
+	// certificate on a full disk. The node's Ready condition names them. It is called periodically and concurrently; nil: there
+	// are none.
 	Failing func() []string
-	// Started is called by Run, once, when the node is at work: its identity, ports and directories are there. It must not block.
-	// May be nil.
+	// Started is called once by Run, when the node's identity, ports and directories are ready. It must not block. May be nil.
 	Started func()
-	// Metrics takes the agent's metrics; nil: a registry of its own.
+	// Metrics is the registry for the agent's metrics; nil: a new registry.
 	Metrics *prometheus.Registry
-	// ProcessMetrics adds what speaks of the whole process to Metrics: for one agent of a process at most.
+	// ProcessMetrics adds the metrics of the whole process to Metrics. Set it for at most one agent of a process.
 	ProcessMetrics bool
 	// Log is required.
 	Log *slog.Logger
-	// SetVerbosity sets how much Log says, to the value of a -v flag: PUT /debug/flags/v. Nil: that is not served.
+	// SetVerbosity sets the verbosity of Log to the value of a -v flag, for PUT /debug/flags/v. Nil: this is not served.
 	SetVerbosity func(value string) error
 }
 
 // Leases renews the leases of many nodes, with one timer for all.
 type Leases interface {
-	// Keep begins to renew the lease of a node and returns at once. uid is that of the Node object, for the owner reference;
-	// it returns "" while there is none. release ends it; it is called once, and the lease ages after it.
+	// Keep starts to renew the lease of a node and returns at once. uid returns the UID of the Node object for the owner
+	// reference, or "" while there is none. release ends the renewal; it is called once, and the lease expires after it.
 	Keep(node string, uid func() types.UID) (release func())
 }
 
@@ -166,10 +169,10 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// DefaultConfiguration is a complete KubeletConfiguration with the values that Kubernetes documents as defaults.
+// DefaultConfiguration returns a complete KubeletConfiguration with the documented defaults of Kubernetes.
 func DefaultConfiguration() kubelet.KubeletConfiguration {
 	cfg, _, err := config.Load(nil)
-	if err != nil { // the defaults are tested to be valid
+	if err != nil { // a test checks that the defaults are valid
 		panic("agent: default configuration: " + err.Error())
 	}
 	return cfg.Kubelet
@@ -180,7 +183,7 @@ func (c *Config) check(d *Deps) error {
 	case c.NodeName == "":
 		return errors.New("agent: Config.NodeName is empty")
 	case c.Kubelet.EnableServer == nil || c.Kubelet.Authentication.Webhook.Enabled == nil:
-		return errors.New("agent: Config.Kubelet is not complete: begin with DefaultConfiguration()")
+		return errors.New("agent: Config.Kubelet is not complete: start with DefaultConfiguration()")
 	case d.Machine == nil:
 		return errors.New("agent: Deps.Machine is required: RealMachine or SimulatedMachine")
 	case (d.Runtime == nil) != (d.Images == nil):
@@ -192,7 +195,7 @@ func (c *Config) check(d *Deps) error {
 	case d.Client != nil && c.Kubeconfig+c.BootstrapKubeconfig != "":
 		return errors.New("agent: Deps.Client and Config.Kubeconfig both name an API server")
 	case c.BootstrapKubeconfig != "" && c.Kubeconfig == "":
-		return errors.New("agent: Config.BootstrapKubeconfig needs Config.Kubeconfig: the file that it makes")
+		return errors.New("agent: Config.BootstrapKubeconfig needs Config.Kubeconfig: the path of the file to create")
 	case c.Listen && (d.API != nil || d.Health != nil || d.ReadOnly != nil):
 		return errors.New("agent: Config.Listen and a listener of Deps exclude each other")
 	case c.ControlSocket != "" && d.Control != nil:
@@ -212,7 +215,7 @@ func (c *Config) check(d *Deps) error {
 	return nil
 }
 
-// standalone: there is no API server.
+// standalone reports whether there is no API server.
 func (c *Config) standalone(d *Deps) bool {
 	return d.Client == nil && c.Kubeconfig == "" && c.BootstrapKubeconfig == ""
 }

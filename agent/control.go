@@ -22,7 +22,7 @@ import (
 // pushes reports whether pods can be pushed to this agent.
 func (a *Agent) pushes() bool { return a.deps.Control != nil || a.cfg.PushAPI }
 
-// buildPush makes the source of pushed pods. Only where an API server shows them do their names tell the node.
+// buildPush makes the source of pushed pods. Their names contain the node's name only if an API server shows them.
 func (a *Agent) buildPush() {
 	dir := ""
 	if a.cfg.RootDir != "" && a.deps.Machine.real {
@@ -34,7 +34,7 @@ func (a *Agent) buildPush() {
 	})
 }
 
-// otherSource is who wants a pod of this name, but those who push.
+// otherSource returns the source, other than push, that has a pod of this name.
 func (a *Agent) otherSource(namespace, name string) pod.Source {
 	for _, p := range a.pods.List() {
 		if p.Namespace != namespace || p.Name != name {
@@ -59,7 +59,8 @@ func (a *Agent) finished(uid types.UID) bool {
 
 func (a *Agent) view() *podView { return &podView{set: a.pods, cache: a.pleg, report: a.report} }
 
-// buildControl wires the control socket: the node's API for whoever can open it, with what the API server does elsewhere.
+// buildControl wires the control socket. It serves the node's API to every client that can open it, and what the API server
+// serves on a cluster.
 func (a *Agent) buildControl() error {
 	if a.deps.Control == nil {
 		return nil
@@ -91,8 +92,8 @@ func (a *Agent) serveControl(ctx context.Context) error {
 	return server.Serve(ctx, a.deps.Control, a.control.Handler(), server.ServeOptions{Log: a.log})
 }
 
-// socketUser is whoever could open the control socket, by the mode of its file, from a process of this machine: a container
-// may see the file through a volume.
+// socketUser is a client that could open the control socket, as its file mode allows, from a process of this machine. A
+// container may see the file through a volume, so the process must be on the machine itself.
 type socketUser struct{}
 
 // Authenticate accepts processes of this machine.
@@ -103,11 +104,11 @@ func (socketUser) Authenticate(r *http.Request) (*authnv1.UserInfo, error) {
 	return &authnv1.UserInfo{Username: "wherry:socket", Groups: []string{"system:authenticated"}}, nil
 }
 
-// ReasonRemoving is the status reason of a pod that nobody wants any more and of which something is left.
+// ReasonRemoving is the status reason of a pod that no source has any more and that is not completely removed.
 const ReasonRemoving = "Removing"
 
-// servePod answers with one pod. One that no source has any more is shown, with nothing but its name, until nothing of it
-// is left: who removes a pod may wait for a 404.
+// servePod answers with one pod. A pod that no source has any more is shown with only its name until nothing of it is left,
+// because a client that removes a pod may wait for a 404.
 func (a *Agent) servePod(view *podView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ns, name := r.PathValue("namespace"), r.PathValue("name")
@@ -126,7 +127,7 @@ func (a *Agent) servePod(view *podView) http.Handler {
 	})
 }
 
-// serveNode answers with the node as it would be, or is, registered.
+// serveNode answers with the Node as it is registered, or as it would be.
 func (a *Agent) serveNode(w http.ResponseWriter, _ *http.Request) {
 	a.refreshNode(context.Background())
 	n := a.nodeObject().DeepCopy()
@@ -136,5 +137,5 @@ func (a *Agent) serveNode(w http.ResponseWriter, _ *http.Request) {
 
 func writeObject(w http.ResponseWriter, obj any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(obj) // the client is gone: nobody to tell
+	_ = json.NewEncoder(w).Encode(obj) // an error means that the client is gone
 }

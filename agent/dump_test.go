@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// dumper prints what a value holds: through pointers, in unexported fields too. It leaves out functions and channels, what
-// it has printed before, and the types that skip names.
+// dumper prints the content of a value: it follows pointers and prints unexported fields. It leaves out functions and channels,
+// values that it has printed before, and the types in skip.
 type dumper struct {
 	out  strings.Builder
 	seen map[uintptr]bool

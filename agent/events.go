@@ -12,18 +12,18 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// events records events on pods and on the node. Unless it is open they are dropped: the timeline has them. Without an API
-// server the newest stay here.
+// events records events on pods and on the node. While it is not open, events are dropped, but the timeline has them. Without
+// an API server the newest events stay here.
 type events struct {
 	nodeName string
 	recorder *event.Recorder
-	local    *event.Local // nil: the API server has them
+	local    *event.Local // nil: events go to the API server
 }
 
-// maxReason is how long the API server lets the reason of an event be.
+// maxReason is the API server's limit for the length of an event's reason.
 const maxReason = 128
 
-// buildEvents makes what records events.
+// buildEvents makes the event recorder.
 func (a *Agent) buildEvents() error {
 	e := &events{nodeName: a.cfg.NodeName}
 	a.events = e
@@ -38,8 +38,8 @@ func (a *Agent) buildEvents() error {
 	return nil
 }
 
-// statusFirst lets no warning of what holds a pod up go before the pod's first status: who sees the event finds the
-// conditions. A pod that only lacks a name server or a pull secret may start all the same, with one status.
+// statusFirst delays a warning about a pod that cannot start until the pod's first status is written, so that users who see the
+// event find the conditions. A pod that only lacks a name server or a pull secret may start all the same, with one status.
 func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventType, reason string) {
 	switch reason {
 	case "MissingClusterDNS", "DNSConfigForming", "FailedToRetrieveImagePullSecret":
@@ -50,7 +50,7 @@ func (a *Agent) statusFirst(ctx context.Context, ref *v1.ObjectReference, eventT
 	}
 }
 
-// eventRate bounds the events sent: eventRecordQPS and eventBurst; no QPS, no bound.
+// eventRate returns the rate limit of events: eventRecordQPS and eventBurst; without a QPS, no limit.
 func eventRate(k *kubelet.KubeletConfiguration) *rate.Limiter {
 	if k.EventRecordQPS == nil || *k.EventRecordQPS <= 0 {
 		return nil
@@ -58,17 +58,17 @@ func eventRate(k *kubelet.KubeletConfiguration) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(*k.EventRecordQPS), int(max(1, k.EventBurst)))
 }
 
-// open begins to record; close ends it when ctx has ended, and waits for the request under way.
+// open starts recording. After ctx has ended, close stops it and waits for the request in flight.
 func (e *events) open(ctx context.Context) (close func()) {
 	return e.recorder.Open(ctx)
 }
 
-// record is where all events of the node go through: here their texts are bounded, whoever wrote them.
+// record receives all events of the node and bounds their texts.
 func (e *events) record(ref *v1.ObjectReference, eventType, reason, message string) {
 	e.recorder.Record(ref, eventType, pod.TextMax(reason, maxReason), pod.Text(message))
 }
 
-// Event records an event on a pod; container is "" or what it is about.
+// Event records an event on a pod. container is the name of the event's container, or "".
 func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) {
 	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	if container != "" {
@@ -78,7 +78,7 @@ func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) 
 	e.record(ref, eventType, reason, message)
 }
 
-// NodeEvent records an event on the node. Its UID is the node's name, as kubectl describe node looks for it.
+// NodeEvent records an event on the node. The event's UID is the node's name, because kubectl describe node looks for it.
 func (e *events) NodeEvent(eventType, reason, message string) {
 	e.record(&v1.ObjectReference{Kind: "Node", Name: e.nodeName, UID: types.UID(e.nodeName)}, eventType, reason, message)
 }

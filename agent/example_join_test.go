@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// The machine that the process runs on joins a cluster, as it does with `wherry kubelet`: TLS bootstrap, rotation of certificates,
-// the kubelet's ports, and pods on the container runtime that the configuration names.
+// The machine of this process joins a cluster as with `wherry kubelet`: TLS bootstrap, rotation of certificates, the kubelet's
+// ports, and pods on the configured container runtime.
 func ExampleNew() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

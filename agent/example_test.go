@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/agent/simulated"
 )
 
-// A standalone node on a simulated machine runs the pods of a directory. Its control socket says what becomes of them.
+// A standalone node on a simulated machine runs the pods of a directory. Its control socket shows their state.
 func Example() {
 	dir, err := os.MkdirTemp("", "node")
 	if err != nil {
@@ -59,7 +59,7 @@ func Example() {
 	// Output: web-n1 Running
 }
 
-// podOf asks a node for one of its pods; a pod without a phase while there is no answer.
+// podOf gets a pod from a node. Without an answer it returns a pod without a phase.
 func podOf(ctx context.Context, socket, name string) (p v1.Pod) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

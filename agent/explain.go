@@ -15,11 +15,11 @@ type explanation struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
 	UID       string            `json:"uid"`
-	Dropped   int               `json:"dropped,omitempty"` // records older than the ring holds
+	Dropped   int               `json:"dropped,omitempty"` // number of older records that the ring has dropped
 	Records   []timeline.Record `json:"records"`
-	// UnderWay are the actions that have begun and not ended, with how long each takes already.
+	// UnderWay are the actions in flight, with how long each has taken so far.
 	UnderWay []podworker.UnderWay `json:"underWay,omitempty"`
-	// Inspection is what keeps the node from knowing what runs of the pod: what it shows may be old.
+	// Inspection describes a problem with the inspections of the pod: then the node's view of the pod may be old.
 	Inspection string `json:"inspection,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func (a *Agent) explain(view *podView) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		// The client may have gone; there is nobody to tell.
+		// An error means that the client is gone.
 		_ = enc.Encode(explanation{Namespace: ns, Name: name, UID: string(p.UID), Dropped: dropped, Records: records, UnderWay: underWay, Inspection: inspection})
 	})
 }

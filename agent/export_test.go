@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Prepare does what Run does before anything runs, but for what would change this machine: api stands for the HTTPS port. free frees
-// what is open.
+// Prepare performs the steps of Run before the parts start, except those that change this machine. api replaces the HTTPS port.
+// free closes what it opened.
 func (a *Agent) Prepare(ctx context.Context, api net.Listener) (free func(), err error) {
 	for _, step := range []func(context.Context) error{a.openRuntime, a.openClient, a.openServing, a.protectLoopback} {
 		if err := step(ctx); err != nil {
@@ -24,13 +24,13 @@ func (a *Agent) Prepare(ctx context.Context, api net.Listener) (free func(), err
 	return a.close, a.build()
 }
 
-// Opened is what Prepare has opened, and what Run would open beside it.
+// Opened returns what Prepare has opened, and what Run would also open.
 func (a *Agent) Opened() []any {
 	serving, err := a.servingConfig()
 	return []any{a.deps, a.ports(), len(a.opened.parts), a.opened.client, serving, err}
 }
 
-// WriteIdentity writes a kubeconfig with a token, and two files each with one certificate and its key.
+// WriteIdentity writes a kubeconfig with a token, and two files that each contain a certificate and its key.
 func WriteIdentity(t *testing.T, dir string) {
 	t.Helper()
 	kubeconfig := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\n" +

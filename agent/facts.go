@@ -22,7 +22,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// nodeSettings translates configuration for package nodestatus.
+// nodeSettings converts the configuration for package nodestatus.
 func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 	k := &cfg.Kubelet
 	kube, system, err := nodestatus.ParseReserved(k.KubeReserved, k.SystemReserved, k.ReservedSystemCPUs)
@@ -54,9 +54,9 @@ func nodeSettings(cfg *Config, m *Machine) (nodestatus.Settings, error) {
 	return s, nil
 }
 
-// declaredFeatures are those of the features that Kubernetes wants a node to declare (status.declaredFeatures; package
-// nodedeclaredfeatures of component-helpers names them) that Wherry has: the scheduler sends a pod that needs one to no
-// other node, and the API server passes WebSockets on as they are.
+// declaredFeatures returns the features that the node declares in status.declaredFeatures: those that Kubernetes names (package
+// nodedeclaredfeatures of component-helpers) and that Wherry has. The scheduler sends a pod that needs such a feature only to a
+// node that declares it, and the API server passes WebSockets on unchanged.
 func declaredFeatures(cfg *Config) (names []string) {
 	gates := gates(cfg)
 	if !gates.Enabled("NodeDeclaredFeatures") {
@@ -72,7 +72,7 @@ func declaredFeatures(cfg *Config) (names []string) {
 	return names
 }
 
-// decidePolicy translates configuration for package decide.
+// decidePolicy converts the configuration for package decide.
 func decidePolicy(cfg *Config) decide.Policy {
 	p := decide.DefaultPolicy()
 	if m := cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil && m.Duration > 0 {
@@ -96,8 +96,8 @@ func maxPulls(cfg *Config) int {
 
 func specHash(p *v1.Pod, c *v1.Container) string { return crispec.SpecHash(p, c) }
 
-// factsCache keeps what is read from files for a few seconds: every container start asks. The lock is not held while files
-// are read: one start reads, the others go on with what was read before, and read for themselves where there is nothing.
+// factsCache keeps facts from files for a few seconds, because every container start needs them. It does not hold the lock
+// while it reads. One start reads, and the others use the last facts, or read for themselves if there are none.
 type factsCache struct {
 	mu       sync.Mutex
 	at       time.Time
@@ -106,7 +106,7 @@ type factsCache struct {
 	resolver nodefacts.Resolver
 }
 
-// last returns what was read last, if that is good enough, or else tells the caller to read.
+// last returns the last facts if they are recent enough; otherwise ok is false and the caller must read them.
 func (c *factsCache) last() (f perform.Facts, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,10 +124,10 @@ func (c *factsCache) put(f perform.Facts) {
 	c.facts, c.at, c.reading = f, time.Now(), false
 }
 
-// factsFor is how long files of the host are good enough for new containers.
+// factsFor is how long facts from the host's files stay valid for new containers.
 const factsFor = 5 * time.Second
 
-// performFacts is what messages to the runtime depend on besides the pod.
+// performFacts returns the facts besides the pod that requests to the runtime depend on.
 func (a *Agent) performFacts() perform.Facts {
 	if f, ok := a.facts.last(); ok {
 		return f
@@ -183,7 +183,7 @@ func (a *Agent) specPolicy(node *v1.Node) crispec.Policy {
 	return p
 }
 
-// nodeObject is the Node as the API has it, or as it would be registered: with nothing in it where neither is known yet
+// nodeObject returns the Node as the API has it, or as it would be registered. It is empty if neither is known yet
 // (refreshNode). It does no IO.
 func (a *Agent) nodeObject() *v1.Node {
 	if a.heartbeat != nil {
@@ -197,18 +197,18 @@ func (a *Agent) nodeObject() *v1.Node {
 	return &v1.Node{}
 }
 
-// refreshNode measures what nodeObject says where the API does not. It may take seconds (the node's address may have to be
-// asked of a name server): whoever calls it holds no lock.
+// refreshNode measures the Node for nodeObject if the API does not have it. It may take seconds, for example if a name server
+// must resolve the node's address, so callers must hold no lock.
 func (a *Agent) refreshNode(ctx context.Context) {
 	if a.heartbeat == nil || a.heartbeat.Node() == nil {
 		a.node.Refresh(ctx)
 	}
 }
 
-// hostFacts are facts of the host that pods are judged by and that stay as they are: they are read once, at start.
+// hostFacts are facts of the host for judging pods. They do not change and are read once, at the start.
 type hostFacts struct {
 	appArmor bool
-	swap     bool // of containers can be limited
+	swap     bool // swap of containers can be limited
 }
 
 func (a *Agent) readHost() {
@@ -234,13 +234,13 @@ func internalIPs(n *v1.Node) []string {
 	return out
 }
 
-// hostIPs is asked in every turn of a pod. It does no IO.
+// hostIPs returns the node's internal addresses. Every turn of a pod calls it, and it does no IO.
 func (a *Agent) hostIPs() []string { return internalIPs(a.nodeObject()) }
 
-// runtimeName stands before container IDs.
+// runtimeName returns the runtime's name, which is the prefix of container IDs.
 func (a *Agent) runtimeName() string { return a.runtime.Facts().Name }
 
-// podsMemory is what all pods together may use.
+// podsMemory returns how much memory all pods together may use, in bytes.
 func (a *Agent) podsMemory() int64 {
 	m, err := a.ground.machine.Facts()
 	if err != nil {
@@ -255,27 +255,27 @@ func (a *Agent) podsMemory() int64 {
 	return allocatable.Memory().Value()
 }
 
-// imageDir is where the runtime keeps images; "" while it has not said.
+// imageDir returns the directory where the runtime keeps images; "": not known yet.
 func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 
-// nodeKnownWithin is how long admission waits for the Node as the API has it.
+// nodeKnownWithin is how long admission waits for the Node from the API.
 const nodeKnownWithin = 30 * time.Second
 
-// nodeKnown: a pod must not be refused for labels that the Node has, but that an agent which has just begun has not
-// read yet. Where there is no Node, the one that would be registered stands for it. Nor must a pod take the room of a
-// static pod whose manifest has not been read yet.
+// nodeKnown reports whether admission may decide. A new agent must not refuse a pod because of labels of the Node that it has
+// not read yet. If there is no Node, the one that would be registered counts. A pod must also not take the room of a static pod
+// whose manifest is not read yet.
 func (a *Agent) nodeKnown() bool {
 	known := a.heartbeat == nil || a.heartbeat.Node() != nil
 	return known && a.pods.Answered(pod.SourceFile) || time.Since(a.began) > nodeKnownWithin
 }
 
-// nodeSince: where there is no Node in the API, nothing newer can be read.
+// nodeSince reports whether the Node was read after t. Without a Node in the API there is nothing newer to read.
 func (a *Agent) nodeSince(t time.Time) bool {
 	return a.heartbeat == nil || a.heartbeat.NodeSince(t)
 }
 
-// admit judges a pod against those that the node holds. It is called under the lock of all admissions and does no IO: what
-// it looks at was read before (readHost, refreshNode).
+// admit judges a pod against the pods that the node holds. It is called with the admission lock held and does no IO: readHost
+// and refreshNode have read the facts before.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	in := admit.Input{
 		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.cfg.Kubelet.AllowedUnsafeSysctls,
@@ -295,7 +295,7 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	return admit.Admit(in)
 }
 
-// resize judges what a pod asks for beyond what it has against the pods that the node holds. Like admit, it does no IO.
+// resize judges the additional resources that a pod requests against the pods that the node holds. Like admit, it does no IO.
 func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult {
 	k := &a.cfg.Kubelet
 	return admit.Resize(admit.ResizeInput{
@@ -305,8 +305,8 @@ func (a *Agent) resize(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResul
 	})
 }
 
-// recursiveReadOnly reports whether the pod's runtime handler can mount read-only recursively. The handler of a
-// runtime class usually bears its name; where it does not, the status says that mounts are not recursive.
+// recursiveReadOnly reports whether the pod's runtime handler supports recursive read-only mounts. Usually the handler has the
+// name of the runtime class. If not, the status reports the mounts as not recursive.
 func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {
 	handler := ""
 	if p.Spec.RuntimeClassName != nil {
@@ -320,7 +320,7 @@ func (a *Agent) recursiveReadOnly(p *v1.Pod) bool {
 	return false
 }
 
-// runtimeHandlers are the names of the handlers that the runtime says it has.
+// runtimeHandlers returns the names of the handlers that the runtime reports.
 func (a *Agent) runtimeHandlers() []string {
 	var names []string
 	for _, h := range a.runtime.Facts().Status.GetRuntimeHandlers() {
@@ -329,7 +329,7 @@ func (a *Agent) runtimeHandlers() []string {
 	return names
 }
 
-// maskedPaths are the files by which a container could see or disturb the heat of each CPU.
+// maskedPaths returns the files through which a container could read or disturb the thermal state of each CPU.
 func (a *Agent) maskedPaths() []string {
 	if !a.deps.Machine.real {
 		return nil
@@ -341,7 +341,7 @@ func (a *Agent) maskedPaths() []string {
 	return paths
 }
 
-// updateQOS gives the classes of pods the weight of their pods.
+// updateQOS sets the weights of the QoS classes from their pods.
 func (a *Agent) updateQOS(ctx context.Context, pods []*v1.Pod) {
 	if err := a.ground.cgroups.UpdateQOS(ctx, pods); err != nil {
 		a.log.Warn("weights of the pod classes not updated", "err", err)

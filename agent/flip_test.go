@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// flips are two configurations for each field that works, which differ in this field alone. $DIR is a directory with
+// flips has two configurations for each field that works. They differ in this field only. $DIR is a directory with
 // certificates.
 var flips = map[string]struct{ from, to string }{
 	"staticPodPath":                              {"", "staticPodPath: /manifests"},
@@ -115,7 +115,7 @@ var flips = map[string]struct{ from, to string }{
 	"logging.verbosity":                          {"", "logging: {verbosity: 7}"},
 }
 
-// launched is all that follows from a configuration before a node runs.
+// launched returns a dump of everything that is built from a configuration before a node runs.
 func launched(t *testing.T, dir, body string) string {
 	t.Helper()
 	file := filepath.Join(dir, "config.yaml")
@@ -147,18 +147,18 @@ func launched(t *testing.T, dir, body string) string {
 	return d.out.String()
 }
 
-// nowhere is a listener that nobody reaches.
+// nowhere is a listener that no client can reach.
 type nowhere struct{ net.Listener }
 
-// Every field that config calls honoured changes how the node is built, or names the tests that show its effect. A field
-// that nothing reads is found here.
+// Every field that config calls honoured changes how the node is built, or names the tests of its effect. So this test finds a
+// field that nothing reads.
 func TestHonouredFieldsReachTheAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	agent.WriteIdentity(t, dir)
 	unstable := map[string]bool{} // random numbers, times and counters
 	usual := launched(t, dir, "")
-	for range 4 { // one random byte in 256 is the same twice
+	for range 4 { // one random byte in 256 is equal in two runs
 		maps.Copy(unstable, changes(usual, launched(t, dir, "")))
 	}
 	for path, tests := range config.Honoured() {
@@ -172,12 +172,12 @@ func TestHonouredFieldsReachTheAgent(t *testing.T) {
 		changed := changes(launched(t, dir, flip.from), launched(t, dir, flip.to))
 		maps.DeleteFunc(changed, func(path string, _ bool) bool { return unstable[path] })
 		if len(changed) == 0 && len(tests) == 0 {
-			t.Errorf("%s changes nothing in the node that is built: nobody reads it, or a test of its effect is missing in the table", path)
+			t.Errorf("%s changes nothing in the node: nothing reads the field, or the table lacks a test of its effect", path)
 		}
 	}
 }
 
-// changes are the places at which two nodes differ.
+// changes returns the places where two dumps differ.
 func changes(before, after string) map[string]bool {
 	places := map[string]bool{}
 	was, is := map[string]bool{}, map[string]bool{}

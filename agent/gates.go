@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// podGates are the feature gates that stand for fields of a pod, each with what takes its fields out. A pod that comes from
-// any source has no field of a feature that is off, so nothing behind the sources asks for a gate.
+// podGates are the feature gates for fields of a pod, each with the function that removes its fields. A pod from any source has
+// no field of a feature that is off, so no code behind the sources needs to check a gate.
 var podGates = []struct {
 	gate string
 	drop func(p *v1.Pod)
@@ -56,25 +56,25 @@ func eachContainer(p *v1.Pod, do func(c *v1.Container, sidecar bool)) {
 	}
 }
 
-// gates answers for the feature gates of a node.
+// gates returns the feature gates of a node.
 func gates(cfg *Config) config.Gates {
 	g, _ := config.NewGates(cfg.Kubelet.FeatureGates) // checked when the configuration was read
 	return g
 }
 
-// omitted are the parts of a pod's status that belong to features whose gates are off.
+// omitted returns the parts of a pod's status that belong to features whose gates are off.
 func omitted(cfg *Config) podstatus.Omit {
 	g := gates(cfg)
 	return podstatus.Omit{ReadyToStart: !g.Enabled("PodReadyToStartContainersCondition"), PodResources: !g.Enabled("InPlacePodLevelResourcesVerticalScaling")}
 }
 
-// resizeGates are the features without which a part of a pod keeps its resources.
+// resizeGates returns the gates for resizing parts of a pod.
 func resizeGates(cfg *Config) admit.ResizeGates {
 	g := gates(cfg)
 	return admit.ResizeGates{NoPodLevel: !g.Enabled("InPlacePodLevelResourcesVerticalScaling"), NoInitContainers: !g.Enabled("InPlacePodVerticalScalingInitContainers")}
 }
 
-// target is where the sources put their pods.
+// target returns where the sources put their pods.
 func (a *Agent) target() source.Target {
 	gates := gates(&a.cfg)
 	t := gatedPods{Target: a.pods}
@@ -89,13 +89,13 @@ func (a *Agent) target() source.Target {
 	return t
 }
 
-// gatedPods takes the fields of features that are off out of copies of the pods.
+// gatedPods removes the fields of features that are off. It works on copies of the pods.
 type gatedPods struct {
 	source.Target
 	drops []func(p *v1.Pod)
 }
 
-// Replace puts the whole state of the source.
+// Replace replaces all pods of the source.
 func (g gatedPods) Replace(src pod.Source, pods []*v1.Pod) {
 	out := make([]*v1.Pod, len(pods))
 	for i, p := range pods {
@@ -104,7 +104,7 @@ func (g gatedPods) Replace(src pod.Source, pods []*v1.Pod) {
 	g.Target.Replace(src, out)
 }
 
-// Upsert puts one pod.
+// Upsert adds or replaces one pod.
 func (g gatedPods) Upsert(src pod.Source, p *v1.Pod) { g.Target.Upsert(src, g.without(p)) }
 
 func (g gatedPods) without(p *v1.Pod) *v1.Pod {

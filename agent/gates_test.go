@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// taken is a place for pods that remembers the last.
+// taken is a target that remembers the last pods.
 type taken struct {
 	source.Target
 	pods []*v1.Pod
@@ -25,8 +25,8 @@ type taken struct {
 func (t *taken) Replace(_ pod.Source, pods []*v1.Pod) { t.pods = pods }
 func (t *taken) Upsert(_ pod.Source, p *v1.Pod)       { t.pods = []*v1.Pod{p} }
 
-// A feature whose gate is off has no effect: a pod that asks for it is the pod without the question. The pod that the source
-// has stays as it is, and with all gates on nothing stands between.
+// A feature whose gate is off has no effect: its fields are removed from pods. The source's own pod is not modified. With all
+// gates on, pods pass unchanged.
 func TestGatesTakeFieldsOut(t *testing.T) {
 	t.Parallel()
 	rules := []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart}, {Action: v1.ContainerRestartRuleActionRestartAllContainers}}
@@ -49,12 +49,12 @@ func TestGatesTakeFieldsOut(t *testing.T) {
 	} {
 		a := &Agent{pods: &podset.Set{}}
 		if _, plain := a.target().(*podset.Set); !plain {
-			t.Error("with the default gates something stands between the sources and the pods")
+			t.Error("the default gates must not filter pods")
 		}
 		a.cfg.Kubelet.FeatureGates = map[string]bool{gate: false}
 		g, gated := a.target().(gatedPods)
 		if !gated {
-			t.Fatalf("%s off: nothing takes fields out", gate)
+			t.Fatalf("%s off: nothing removes fields", gate)
 		}
 		to := &taken{}
 		g.Target = to
@@ -74,7 +74,7 @@ func TestGatesTakeFieldsOut(t *testing.T) {
 	}
 }
 
-// Each gate turns off its own part of statuses and resizes, and the node no longer declares the feature.
+// Each gate turns off its part of statuses and resizes, and the node no longer declares the feature.
 func TestGatesReachTheirParts(t *testing.T) {
 	t.Parallel()
 	type parts struct {

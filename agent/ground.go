@@ -32,16 +32,16 @@ import (
 	"github.com/wherry-node/wherry/internal/node/referents"
 )
 
-// ground is what pods stand on: the real machine's directories, mounts and cgroups, or nothing.
+// ground is the part of the node that differs between real and simulated machines: directories, mounts and cgroups, or nothing.
 type ground struct {
 	machine     nodefacts.Machine
 	volumes     volumes
 	logs        perform.Logs
-	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: nothing is looked for
+	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: there are no orphaned logs
 	cgroups     cgroups
 	ids         *userns.Ranges
 	objects     referrer
-	local       *objects.Local // what came with manifests
+	local       *objects.Local // the objects that came with manifests
 	missing     func(p *v1.Pod) []string
 	hasLocal    func(kind, namespace, name string) bool
 	images      *image.Images
@@ -73,9 +73,9 @@ type referrer interface {
 	Run(ctx context.Context) error
 }
 
-// buildGround wires what differs between a real and a simulated machine.
+// buildGround wires the ground of a real or a simulated machine.
 func (a *Agent) buildGround() error {
-	refresh := func(uid types.UID) { a.loop.Refresh(uid) }  // built later
+	refresh := func(uid types.UID) { a.loop.Refresh(uid) }  // the loop is built later
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked by New
 	named := referents.Config{
 		Local: objects.NewLocal(refresh), Handlers: a.runtimeHandlers, APIForStatic: !gates.Enabled("PreventStaticPodAPIReferences"),
@@ -156,7 +156,7 @@ func (a *Agent) buildRealGround(g *ground) error {
 	return nil
 }
 
-// userIDs is where user IDs of pods come from: on a simulated machine from all that there could be.
+// userIDs configures the user IDs of pods. On a simulated machine all possible IDs are available.
 func (a *Agent) userIDs() userns.Config {
 	var cfg userns.Config
 	if u := a.cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil {
@@ -170,15 +170,15 @@ func (a *Agent) userIDs() userns.Config {
 
 func (a *Agent) logDirs(links string) *perform.LogDirs {
 	return &perform.LogDirs{Root: a.cfg.Kubelet.PodLogsDir, LinkDir: links, RemoveTree: func(dir string) error {
-		// What a container put there may take long to remove. The next attempt goes on where this one ends.
+		// The content that a container left may take long to remove. The next attempt continues.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return hostfs.Host{}.RemoveTree(ctx, dir)
 	}}
 }
 
-// prepareCgroups makes the groups above pods. Limits that cannot be set are said and lived with; groups that cannot
-// be made are not.
+// prepareCgroups creates the cgroups above pods. If limits cannot be set, it records an event and continues. If cgroups cannot
+// be created, it fails.
 func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) error {
 	m, err := a.ground.machine.Facts()
 	if err != nil {
@@ -201,14 +201,14 @@ func (a *Agent) prepareCgroups(ctx context.Context, groups *cgroup.Cgroups) erro
 	return nil
 }
 
-// saysTmpfsMaySwap tells of memory-backed volumes on a machine that may write them to its swap space.
+// saysTmpfsMaySwap records a warning if the machine may write memory-backed volumes to its swap space.
 func (a *Agent) saysTmpfsMaySwap() {
 	a.events.NodeEvent(v1.EventTypeWarning, nodestatus.EventTmpfsOnDisk, "The tmpfs noswap option is not supported. Memory-backed volumes "+
 		"(secrets, emptyDirs, ...) may be swapped to disk: use a newer kernel (6.4), encrypted swap space, or none")
 }
 
-// chooseDriver takes the runtime's cgroup driver, where it says one: "KubeletCgroupDriverFromCRI". The configuration's
-// stands for runtimes that do not.
+// chooseDriver uses the runtime's cgroup driver if the runtime reports one: "KubeletCgroupDriverFromCRI". Otherwise it uses the
+// configured driver.
 func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -217,13 +217,13 @@ func (a *Agent) chooseDriver(ctx context.Context, groups *cgroup.Cgroups) {
 		return
 	}
 	if configured := a.cfg.Kubelet.CgroupDriver; driver != configured {
-		a.log.Info("the runtime's cgroup driver is used", "driver", driver, "cgroupDriver", configured)
+		a.log.Info("using the runtime's cgroup driver", "driver", driver, "cgroupDriver", configured)
 	}
 	a.cfg.Kubelet.CgroupDriver = driver
 	groups.UseDriver(driver)
 }
 
-// failing is what does not work of the ground, in words.
+// failing describes the parts of the ground that do not work.
 func (g *ground) failing() []string {
 	if err := g.ids.Failing(); err != nil {
 		return []string{"pods with hostUsers: false cannot start: " + err.Error()}
@@ -231,7 +231,7 @@ func (g *ground) failing() []string {
 	return nil
 }
 
-// leftovers lists pods that left directories, cgroups or logs.
+// leftovers returns the pods that left directories, cgroups or logs.
 func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	dirs, err := g.volumes.Orphans(known)
 	groups, err2 := g.cgroups.PodCgroups()
@@ -247,9 +247,9 @@ func (g *ground) leftovers(known func(types.UID) bool) ([]types.UID, error) {
 	return append(dirs, logs...), errors.Join(err, err2, err3)
 }
 
-// hookClient sends httpGet hooks. "Scheme HTTPS skips verification". It has no time limit of its own: a preStop hook may take
-// the grace period of its pod, and a postStart hook as long as its container runs. No redirect is followed, and of the
-// answer nothing counts but that there is one: a container that answers without end costs no more than its headers, 64 KiB.
+// hookClient returns the client for httpGet hooks. "Scheme HTTPS skips verification". It has no timeout of its own: a preStop
+// hook may take the grace period of its pod, and a postStart hook as long as its container runs. It follows no redirect. Any
+// answer counts as a success, so it reads only the headers, at most 64 KiB, even if the answer never ends.
 func hookClient(d probe.Dialer) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -261,7 +261,7 @@ func hookClient(d probe.Dialer) *http.Client {
 	}
 }
 
-// terminationReader reads last words from the real machine's files only.
+// terminationReader returns the reader of termination messages, or nil on a simulated machine.
 func (a *Agent) terminationReader() func(*runtimeapi.ContainerStatus) string {
 	if !a.deps.Machine.real {
 		return nil
@@ -269,7 +269,7 @@ func (a *Agent) terminationReader() func(*runtimeapi.ContainerStatus) string {
 	return cri.TerminationMessage
 }
 
-// readFile is the file's content, or nothing: for files that may be absent.
+// readFile returns the content of a file that may be missing.
 func readFile(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// part is a component with a life of its own.
+// part is a component that runs until its context ends.
 type part struct {
 	name string
 	run  func(context.Context) error
 }
 
-// runAll runs the parts until ctx ends or one of them fails, then waits for all. Parts end in no order: each
-// bears that the others have ended.
+// runAll runs the parts until ctx ends or one of them fails, then waits for all. Parts end in any order, so each must tolerate
+// that others have ended.
 func runAll(ctx context.Context, parts []part) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// answering is a container behind a connection in memory.
+// answering is the server of a container, behind a connection in memory.
 type answering func(conn net.Conn)
 
 func (f answering) DialContext(context.Context, string, string) (net.Conn, error) {
@@ -20,7 +20,7 @@ func (f answering) DialContext(context.Context, string, string) (net.Conn, error
 	return near, nil
 }
 
-// An httpGet hook may take its whole grace period: connections are drained until the container answers, or the time is over.
+// An httpGet hook may take its whole grace period: the client waits until the container answers or the time is over.
 func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestHooksAreBoundedByTheirGraceAlone(t *testing.T) {
 	}
 }
 
-// An answer without end holds nobody up, and headers without end are an error; a redirect is an answer like any other.
+// An endless answer delays nothing, endless headers are an error, and a redirect counts as an answer.
 func TestHooksTakeAnyAnswer(t *testing.T) {
 	t.Parallel()
 	endless := func(start, again string) answering {
@@ -103,7 +103,7 @@ func TestHooksTakeAnyAnswer(t *testing.T) {
 				t.Errorf("%s: %v %v", name, resp, err)
 				return
 			}
-			_ = resp.Body.Close() // as perform does: what is not read is not taken
+			_ = resp.Body.Close() // as perform does: the rest of the answer is not read
 		})
 	}
 }

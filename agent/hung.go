@@ -13,7 +13,7 @@ import (
 // EventInspectionHangs is the event on the node when the runtime does not answer for some pods.
 const EventInspectionHangs = "PodInspectionHangs"
 
-// hung says which pods the runtime does not answer for. The node stays ready: others start and run.
+// hung records an event about the pods whose inspections hang. The node stays ready, because other pods can start and run.
 func (a *Agent) hung(pods []pod.Ref) {
 	if len(pods) == 0 {
 		a.log.Info("the runtime answers for all pods again")
@@ -28,7 +28,7 @@ func (a *Agent) hung(pods []pod.Ref) {
 	if more := len(pods) - named; more > 0 {
 		what += fmt.Sprintf(" and %d more", more)
 	}
-	a.log.Warn("the runtime does not answer for some pods: nothing is started or reported of them", "pods", what)
+	a.log.Warn("the runtime does not answer for some pods; they are neither started nor reported", "pods", what)
 	a.events.NodeEvent(v1.EventTypeWarning, EventInspectionHangs,
-		fmt.Sprintf("the runtime has not answered for %v what runs of %d pods (%s); look at their runtime class, or try crictl inspectp", pleg.HungFor, len(pods), what))
+		fmt.Sprintf("the runtime has not answered for %v about the state of %d pods (%s); check their runtime class, or try crictl inspectp", pleg.HungFor, len(pods), what))
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 )
 
-// pacedImages pulls no more often than registryPullQPS and registryBurst allow; a pull beyond that waits its turn.
+// pacedImages limits the rate of pulls to registryPullQPS and registryBurst. Other pulls wait.
 type pacedImages struct {
 	runtimeapi.ImageServiceClient
 	rate *rate.Limiter
 }
 
-// PullImage waits for its turn and pulls.
+// PullImage waits until the rate limit allows a pull, and pulls the image.
 func (p pacedImages) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
 	if err := p.rate.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("wait for registryPullQPS: %w", err)
@@ -40,7 +40,7 @@ func pullRate(cfg *Config) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(*k.RegistryPullQPS), int(max(1, k.RegistryBurst)))
 }
 
-// buildPullRecords makes what records who pulled which image, where the machine keeps that.
+// buildPullRecords makes the records of pulls, if the machine keeps them.
 func (a *Agent) buildPullRecords() error {
 	if dir := a.pullRecordDir(); dir != "" {
 		a.pullRecords = pullrecord.New(dir, a.log)
@@ -49,7 +49,7 @@ func (a *Agent) buildPullRecords() error {
 	return nil
 }
 
-// buildPlugins loads the credential provider plugins, where the node has some.
+// buildPlugins loads the credential provider plugins, if the node has any.
 func (a *Agent) buildPlugins() error {
 	if a.cfg.CredentialProviderConfig == "" && a.cfg.CredentialProviderDir == "" {
 		return nil
@@ -73,7 +73,7 @@ func (a *Agent) buildPlugins() error {
 	return err
 }
 
-// images wires how images come to the node, and who may use them.
+// images wires the pulls of images and the access to them.
 func (a *Agent) images(g *ground) *image.Images {
 	cfg := image.Config{
 		Client: pacedImages{a.deps.Images, pullRate(&a.cfg)}, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration,
@@ -90,7 +90,7 @@ func (a *Agent) images(g *ground) *image.Images {
 	return image.New(cfg)
 }
 
-// pullRecordDir is where it is kept who pulled which image; "" where every pod may use every image.
+// pullRecordDir returns the directory of pull records; "": every pod may use every image.
 func (a *Agent) pullRecordDir() string {
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked when the configuration was read
 	switch {
@@ -102,7 +102,7 @@ func (a *Agent) pullRecordDir() string {
 	return a.deps.Machine.shape.PullRecords
 }
 
-// pullAccess translates configuration for package pullaccess.
+// pullAccess converts the configuration for package pullaccess.
 func pullAccess(k *kubelet.KubeletConfiguration) (pullaccess.Policy, error) {
 	p := pullaccess.Policy{Verify: k.ImagePullCredentialsVerificationPolicy}
 	if p.Verify == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// What the agent reads of its configuration after it is built, each time that it needs it.
+// These are the fields that the agent reads after it is built, each time that it needs them.
 func TestFieldsThatAreReadLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/node/perform"
 )
 
-// logRotator keeps container logs within bounds; nil where there are none, or where "containerLogMaxSize" is negative.
+// logRotator returns the rotator of container logs; nil: there are no logs, or "containerLogMaxSize" is negative.
 func (a *Agent) logRotator() *logrotate.Rotator {
 	if _, written := a.ground.logs.(*perform.LogDirs); !written {
 		return nil
@@ -29,7 +29,7 @@ func (a *Agent) logRotation() logrotate.Config {
 	}
 }
 
-// runningLogs are the running containers as the newest inspections have them: no call to the runtime.
+// runningLogs returns the running containers of the newest inspections, without a call to the runtime.
 func (a *Agent) runningLogs() []logrotate.Container {
 	var out []logrotate.Container
 	for _, o := range a.pleg.List() {

@@ -21,21 +21,21 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// Machine is the host of a node: the one that the process runs on, or one that does not exist.
+// Machine is the host of a node: the machine of the process, or a simulated one.
 type Machine struct {
 	real bool
 	// proc is the file system root below which /proc, /sys and /etc are read.
 	proc  hostfs.Machine
 	shape Shape
-	// kept is the part of a simulated machine's disk that outlives an agent; nil: nothing does.
+	// kept is the part of a simulated machine's disk that outlives an agent; nil: there is none.
 	kept Disk
 }
 
-// RealMachine is the machine that the process runs on. Pods get directories, mounts and cgroups there.
+// RealMachine returns the machine of the process. Pods get directories, mounts and cgroups there.
 func RealMachine() *Machine { return &Machine{real: true} }
 
-// Shape is the size of a simulated machine. Zero fields take the defaults: 100 CPUs, 32 GiB of memory, 1 TiB of
-// storage. How many pods fit is KubeletConfiguration.maxPods (110).
+// Shape is the size of a simulated machine. Zero fields have the defaults: 100 CPUs, 32 GiB of memory, 1 TiB of storage.
+// KubeletConfiguration.maxPods (110) is the number of pods.
 type Shape struct {
 	CPUs    int
 	Memory  resource.Quantity
@@ -44,38 +44,38 @@ type Shape struct {
 	Address netip.Addr
 	// Logs: the simulated runtime writes container logs, below KubeletConfiguration.podLogsDir.
 	Logs bool
-	// Keep makes the machine remember what agents checkpoint, for an agent that is restarted on the same Machine.
+	// Keep makes the machine keep agents' checkpoints for the next agent on the same Machine.
 	Keep bool
-	// Disk is where they are remembered instead; for tests, whose disks fail.
+	// Disk, if set, stores the checkpoints. It is for tests with failing disks.
 	Disk Disk
-	// PullRecords is a directory of the real machine in which the simulated one keeps who pulled its images. Empty: it keeps
-	// nothing, and every pod may use every image.
+	// PullRecords is a directory of the real machine where the simulated machine keeps its pull records. "": it keeps none, and
+	// every pod may use every image.
 	PullRecords string
 	// PollManifests has the agent look at KubeletConfiguration.staticPodPath every fileCheckFrequency only. Else the kernel also
 	// tells of changes, as on a real machine, which does not go together with virtual time (testing/synctest).
 	PollManifests bool
 }
 
-// Disk is the part of a simulated machine's disk that outlives agents: one checkpoint per pod, whose content is the agent's
-// own. Calls may be concurrent.
+// Disk is the part of a simulated machine's disk that outlives agents: one checkpoint per pod, whose format belongs to the
+// agent. Calls may be concurrent.
 type Disk interface {
-	// Load returns the checkpoint of a pod; nil when there is none.
+	// Load returns the checkpoint of a pod, or nil if there is none.
 	Load(uid types.UID) ([]byte, error)
 	// Save replaces the checkpoint of a pod.
 	Save(uid types.UID, checkpoint []byte) error
 	// Remove removes the checkpoint of a pod, if there is one.
 	Remove(uid types.UID)
-	// UIDs are the pods that have a checkpoint.
+	// UIDs returns the pods that have a checkpoint.
 	UIDs() []types.UID
 }
 
-// VolumeDisk may be implemented by a Disk to be asked before the directories of a pod are made, emptied or removed; what it
-// returns is what comes of that. Calls may be concurrent, and may take their time.
+// VolumeDisk is an optional interface of a Disk. It is called before the directories of a pod are created, emptied or removed,
+// and its error is the error of that operation. Calls may be concurrent and slow.
 type VolumeDisk interface {
 	Volumes(uid types.UID) error
 }
 
-// SimulatedMachine is a machine that does not exist: pods leave nothing on the host.
+// SimulatedMachine returns a simulated machine. Its pods leave nothing on the host.
 func SimulatedMachine(s Shape) *Machine {
 	if s.CPUs == 0 {
 		s.CPUs = 100
@@ -96,10 +96,10 @@ func SimulatedMachine(s Shape) *Machine {
 	return m
 }
 
-// watchesManifests reports whether the kernel tells of changes in staticPodPath.
+// watchesManifests reports whether the kernel notifies the agent of changes in staticPodPath.
 func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManifests }
 
-// fixed is the simulated machine as the heartbeat measures it.
+// fixed returns the simulated machine for the heartbeat's measurements.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	return &nodefacts.Fixed{
 		Machine: nodestatus.Machine{
@@ -111,7 +111,7 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 	}
 }
 
-// Kept is how many pods a simulated machine that keeps checkpoints has one of.
+// Kept returns how many pods have a checkpoint on a simulated machine.
 func (m *Machine) Kept() int {
 	if m.kept == nil {
 		return 0
@@ -119,7 +119,7 @@ func (m *Machine) Kept() int {
 	return len(m.kept.UIDs())
 }
 
-// checkpoints are where agents on a simulated machine keep what must outlive them.
+// checkpoints returns where agents on a simulated machine keep their checkpoints.
 func (m *Machine) checkpoints() podworker.Checkpoints {
 	if m.kept == nil {
 		return checkpoint.Nowhere{}
@@ -127,8 +127,8 @@ func (m *Machine) checkpoints() podworker.Checkpoints {
 	return checkpoint.In{Files: m.kept}
 }
 
-// keptVolumes has the checkpoint lie in the pod's directory, as it does on a disk: removed with it, and found there by
-// the next agent.
+// keptVolumes treats the checkpoint as part of the pod's directory, as on a real disk: it is removed with the directory, and
+// the next agent finds it there.
 type keptVolumes struct {
 	volumes
 	kept Disk
@@ -141,7 +141,7 @@ func (v keptVolumes) asks(uid types.UID) error {
 	return nil
 }
 
-// SetUp makes the volumes of a pod.
+// SetUp creates the volumes of a pod.
 func (v keptVolumes) SetUp(ctx context.Context, p volume.Pod) error {
 	if err := v.asks(p.Pod.UID); err != nil {
 		return fmt.Errorf("make the directories of pod %s: %w", p.Pod.UID, err)
@@ -149,7 +149,7 @@ func (v keptVolumes) SetUp(ctx context.Context, p volume.Pod) error {
 	return v.volumes.SetUp(ctx, p)
 }
 
-// TearDown takes the volumes of a pod down.
+// TearDown removes the volumes of a pod.
 func (v keptVolumes) TearDown(ctx context.Context, ref pod.Ref) error {
 	if err := v.asks(ref.UID); err != nil {
 		return fmt.Errorf("empty the directories of pod %s: %w", ref.UID, err)
@@ -166,7 +166,7 @@ func (v keptVolumes) Remove(ctx context.Context, ref pod.Ref) error {
 	return v.volumes.Remove(ctx, ref)
 }
 
-// Orphans lists the pods that left something and that known does not know.
+// Orphans returns the pods that have files and that known does not report.
 func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	out, err := v.volumes.Orphans(known)
 	for _, uid := range v.kept.UIDs() {
@@ -177,7 +177,7 @@ func (v keptVolumes) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	return out, err
 }
 
-// noCgroups stands in where pods have no cgroups: simulated nodes, and cgroupsPerQOS false without a root.
+// noCgroups is used if pods have no cgroups: on simulated nodes, and with cgroupsPerQOS false and no root.
 type noCgroups struct{}
 
 func (noCgroups) EnsurePod(context.Context, *v1.Pod, pod.Size) (string, error) {
@@ -189,7 +189,7 @@ func (noCgroups) PodCgroups() ([]types.UID, error)                 { return nil,
 func (noCgroups) SetUpNode(context.Context, v1.ResourceList) error { return nil }
 func (noCgroups) UpdateQOS(context.Context, []*v1.Pod) error       { return nil }
 
-// makeRoot makes the directories that a real node keeps its state in.
+// makeRoot creates the directories for the state of a real node.
 func makeRoot(dirs ...string) error {
 	for _, d := range dirs {
 		if d == "" {

@@ -24,13 +24,13 @@ import (
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
 
-// observed is what runs, for those who measure it.
+// observed gives the parts that measure access to the pod cache.
 type observed struct{ a *Agent }
 
 // Observed returns the newest inspection of every pod.
 func (o observed) Observed() []*pod.Observed { return o.a.pleg.List() }
 
-// measuredProbes drops the measurements of a pod with its probes.
+// measuredProbes also removes the measurements of a pod when its probes end.
 type measuredProbes struct {
 	syncloop.Prober
 	probed *stats.Probed
@@ -42,7 +42,7 @@ func (m measuredProbes) Forget(uid types.UID) {
 	m.probed.Forget(uid)
 }
 
-// buildMetrics makes the catalogue of the agent's own metrics.
+// buildMetrics makes the agent's own metrics.
 func (a *Agent) buildMetrics() error {
 	catalogue := stats.MetricsConfig{
 		Registerer: a.deps.Metrics, NodeName: a.cfg.NodeName, Version: config.KubernetesVersion, Pods: observed{a}, Process: a.deps.ProcessMetrics,
@@ -58,7 +58,7 @@ func (a *Agent) buildMetrics() error {
 	return err
 }
 
-// buildStats wires what is measured on demand.
+// buildStats wires the statistics that are measured on request.
 func (a *Agent) buildStats() error {
 	hung := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "wherry_hung_pods", Help: "Pods of which the runtime does not say what runs"},
 		func() float64 { return float64(len(a.pleg.Hung(pleg.HungFor))) })
@@ -79,12 +79,12 @@ func (a *Agent) buildStats() error {
 	return err
 }
 
-// systemGroups are the groups beside the pods that statistics tell of: the agent's own, and those that the configuration names.
-// Nothing is moved into any of them. A process in the root group has none of its own.
+// systemGroups returns the cgroups besides the pods' that have statistics: the agent's own and the configured ones. The agent
+// moves no process into them. A process in the root cgroup has no statistics of its own.
 func (a *Agent) systemGroups() map[string]stats.SystemGroup {
 	groups := map[string]stats.SystemGroup{}
 	if own, err := cgroup.Own("/proc/self/cgroup"); err != nil {
-		a.log.Debug("statistics have nothing of the agent itself", "err", err)
+		a.log.Debug("no statistics of the agent itself", "err", err)
 	} else if own != "/" {
 		groups[statsapi.SystemContainerKubelet] = stats.SystemGroup{Path: own, Started: time.Now()}
 	}
@@ -96,7 +96,7 @@ func (a *Agent) systemGroups() map[string]stats.SystemGroup {
 	return groups
 }
 
-// podsGroup is the control group of all pods.
+// podsGroup returns the cgroup of all pods.
 func (a *Agent) podsGroup() string {
 	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
 		return groups.PodsGroup()
@@ -104,10 +104,10 @@ func (a *Agent) podsGroup() string {
 	return ""
 }
 
-// volumeUsage measures volumes by the UID of their pod.
+// volumeUsage measures the volumes of pods, by UID.
 type volumeUsage struct{ a *Agent }
 
-// VolumeUsage says how full the volumes of a pod are.
+// VolumeUsage returns the usage of a pod's volumes.
 func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Volume, error) {
 	p, _ := v.a.pods.Get(uid)
 	if p == nil {
@@ -124,7 +124,7 @@ func (v volumeUsage) VolumeUsage(ctx context.Context, uid types.UID) ([]stats.Vo
 	return out, err
 }
 
-// statsMachine tells what is known of the machine.
+// statsMachine returns a function with the facts of the machine.
 func (a *Agent) statsMachine() func() stats.Machine {
 	if a.deps.Machine.real {
 		proc := a.deps.Machine.proc
@@ -147,8 +147,7 @@ func (a *Agent) statsMachine() func() stats.Machine {
 	}
 }
 
-// machineFacts reads what does not change of the machine: when it is first asked for, and again each time until all of it
-// could be read.
+// machineFacts reads the facts of the machine that do not change: at the first call, and again until all of them could be read.
 type machineFacts struct {
 	read func() (stats.Machine, error)
 	log  *slog.Logger
@@ -167,19 +166,20 @@ func (m *machineFacts) get() stats.Machine {
 	}
 	facts, err := m.read()
 	if err != nil && !m.said {
-		m.log.Warn("the machine's facts are missing from its metrics, until they can be read", "err", err)
+		m.log.Warn("the machine's facts are missing in the metrics; trying again at the next request", "err", err)
 	}
 	m.facts, m.known, m.said = facts, err == nil, err != nil
 	return facts
 }
 
-// FilesUsage measures the files that the agent gives a pod's containers.
+// FilesUsage measures the files that the agent makes for a pod's containers.
 func (v volumeUsage) FilesUsage(uid types.UID) (bytes, inodes uint64, err error) {
 	u, err := v.a.ground.volumes.FilesUsage(uid)
 	return u.Bytes(), u.Inodes, err
 }
 
-// podFiles keeps the files within bounds that the agent gives containers; nil on a simulated machine, which has none.
+// podFiles returns the function that bounds the files that the agent makes for containers; nil on a simulated machine, which
+// has none.
 func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	if !a.deps.Machine.real {
 		return nil
@@ -187,15 +187,15 @@ func (a *Agent) podFiles() func(types.UID) (volume.FilesUsage, error) {
 	return a.ground.volumes.BoundFiles
 }
 
-// relisted counts the relists.
+// relisted counts a relist.
 func (a *Agent) relisted(took time.Duration, err error) {
 	if err == nil {
 		a.metrics.Relisted(time.Now(), took, a.pleg.Interval())
 	}
 }
 
-// storage measures what pods take on disk for the sake of their limits: "localStorageCapacityIsolation". Nil on a simulated
-// machine, where nothing is written.
+// storage returns the function that measures pods on disk for their limits: "localStorageCapacityIsolation". It is nil on a
+// simulated machine, which writes nothing.
 func (a *Agent) storage() func(context.Context, *v1.Pod) (syncloop.StorageUse, error) {
 	if !a.deps.Machine.real || !*a.cfg.Kubelet.LocalStorageCapacityIsolation {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/stats"
 )
 
-// A /proc that could not be read when the agent began does not leave the metrics without the machine for good.
+// If /proc cannot be read when the agent starts, the metrics get the machine's facts later.
 func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
@@ -24,7 +24,7 @@ func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
 	}}
 	for range 2 {
 		if n := m.get().CPUs; n != 0 {
-			t.Errorf("%d CPUs out of nothing", n)
+			t.Errorf("%d CPUs although nothing could be read", n)
 		}
 	}
 	broken = false
@@ -34,9 +34,9 @@ func TestMachineFactsAreReadUntilTheyCanBe(t *testing.T) {
 		}
 	}
 	if reads != 3 {
-		t.Errorf("%d reads, want one for each failure and one that goes well", reads)
+		t.Errorf("%d reads, want one for each failure and one that succeeds", reads)
 	}
 	if n := strings.Count(said.String(), "no /proc"); n != 1 {
-		t.Errorf("said %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// New does no IO: it makes an agent of a configuration whose files do not exist, in a process that the kernel kills at its first
-// attempt to open a file or a connection. Run is killed there, so the test can fail.
+// New does no IO. The test calls it with a configuration whose files do not exist, in a process that the kernel kills at its
+// first attempt to open a file or a connection. The kernel kills Run there, so the test can fail.
 func TestNewDoesNoIO(t *testing.T) {
 	const env = "WHERRY_TEST_NO_IO"
 	if do := os.Getenv(env); do != "" {
@@ -40,7 +40,7 @@ func TestNewDoesNoIO(t *testing.T) {
 	}
 }
 
-// withoutIO makes an agent, and perhaps runs it, under the filter. It ends the process.
+// withoutIO calls New, and optionally Run, under the filter. It ends the process.
 func withoutIO(do string) {
 	kubelet := agent.DefaultConfiguration()
 	kubelet.StaticPodPath, kubelet.TLSCertFile, kubelet.TLSPrivateKeyFile = "/nowhere/manifests", "/nowhere/crt", "/nowhere/key"
@@ -65,7 +65,7 @@ func withoutIO(do string) {
 	os.Exit(0)
 }
 
-// forbidIO has the kernel kill this process when any of its threads opens, looks for or makes something.
+// forbidIO makes the kernel kill this process when one of its threads opens, looks up or creates a file or connection.
 func forbidIO() error {
 	forbidden := []uint32{
 		unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_READLINKAT,

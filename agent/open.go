@@ -20,16 +20,16 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
-// opened is what Run opened by itself, as Config says, beside what the caller gave it in Deps.
+// opened is what Run has opened itself, in addition to Deps.
 type opened struct {
-	client *identity.Client // nil: Deps has it, or there is no API server
+	client *identity.Client // nil: Deps has a client, or there is no API server
 	parts  []part
-	fails  []func() error // of the parts: why one fails that tries again
+	fails  []func() error // return why a part fails that is tried again
 	closes []func()
 }
 
-// open opens all that the agent needs before it can be built. The order matters: the serving certificate is requested through the
-// client, and a port that is taken ends the start before anything runs.
+// open opens everything that the agent needs before it is built. The order matters: the serving certificate is requested with
+// the client, and a port in use must end the start before anything runs.
 func (a *Agent) open(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		a.limitProcess, a.setKernel, a.openRuntime, a.openClient, a.openServing, a.openPorts, a.openControl, a.protectLoopback,
@@ -73,7 +73,7 @@ func (a *Agent) openRuntime(context.Context) error {
 	return nil
 }
 
-// openClient gets the node its identity, where there is an API server.
+// openClient obtains the node's identity, if there is an API server.
 func (a *Agent) openClient(ctx context.Context) error {
 	if a.deps.Client != nil {
 		return nil
@@ -122,7 +122,7 @@ func (a *Agent) restConfig() *rest.Config {
 	return c
 }
 
-// port is one place to listen.
+// port is a port to listen on.
 type port struct {
 	field   string
 	address string
@@ -131,7 +131,7 @@ type port struct {
 	wanted  bool
 }
 
-// ports are those that the configuration names.
+// ports returns the configured ports.
 func (a *Agent) ports() []port {
 	k := &a.cfg.Kubelet
 	return []port{
@@ -141,7 +141,7 @@ func (a *Agent) ports() []port {
 	}
 }
 
-// openPorts listens before anything runs, so that a port that is taken is known at once.
+// openPorts opens the ports before anything runs, so that a port in use is an error at once.
 func (a *Agent) openPorts(context.Context) error {
 	if !a.cfg.Listen {
 		return nil
@@ -152,7 +152,7 @@ func (a *Agent) openPorts(context.Context) error {
 		}
 		l, err := net.Listen("tcp", net.JoinHostPort(p.address, strconv.Itoa(int(p.port))))
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w (another node agent on this machine? choose another port)", p.field, err)
+			return fmt.Errorf("listen on %s: %w (if another node agent runs on this machine, choose another port)", p.field, err)
 		}
 		*p.to = l
 		a.opened.closes = append(a.opened.closes, func() { _ = l.Close() })
@@ -171,7 +171,7 @@ func (a *Agent) openControl(context.Context) error {
 		return fmt.Errorf("--push-socket: %w", err)
 	}
 	if err != nil {
-		a.log.Warn("no control socket: pods cannot be pushed, and wherry ps, logs and exec do not reach this node (--push-socket names another)", "err", err)
+		a.log.Warn("no control socket: pods cannot be pushed, and wherry ps, logs and exec do not reach this node; choose another path with --push-socket", "err", err)
 		return nil
 	}
 	a.deps.Control = l
@@ -180,7 +180,7 @@ func (a *Agent) openControl(context.Context) error {
 	return nil
 }
 
-// protectLoopback keeps other hosts away from 127.0.0.0/8 (makeIPTablesUtilChains).
+// protectLoopback blocks packets from other hosts to 127.0.0.0/8 (makeIPTablesUtilChains).
 func (a *Agent) protectLoopback(context.Context) error {
 	if a.cfg.ManageHost && *a.cfg.Kubelet.MakeIPTablesUtilChains {
 		rules := firewall.New(firewall.Config{Run: firewall.Exec, Log: a.log})
@@ -189,7 +189,7 @@ func (a *Agent) protectLoopback(context.Context) error {
 	return nil
 }
 
-// limitProcess asks for what a node agent needs of its own process. It may be refused: the agent runs without.
+// limitProcess sets the OOM score and the limit of open files. If the kernel refuses, the agent runs without them.
 func (a *Agent) limitProcess(context.Context) error {
 	if !a.cfg.ManageHost {
 		return nil
@@ -214,8 +214,8 @@ func (a *Agent) limitProcess(context.Context) error {
 	return nil
 }
 
-// setKernel sets what Kubernetes wants of the kernel (protectKernelDefaults: false). What may not be set, in a container for
-// example, is a warning.
+// setKernel applies the kernel settings that Kubernetes requires (protectKernelDefaults: false). If a setting is refused, for
+// example in a container, it logs a warning.
 func (a *Agent) setKernel(context.Context) error {
 	if a.setsKernel() {
 		setKernelAt("/proc/sys", a.log)
@@ -223,12 +223,13 @@ func (a *Agent) setKernel(context.Context) error {
 	return nil
 }
 
-// setsKernel is false for a node that shares its runtime with others (wherry run): it leaves the machine as it is.
+// setsKernel reports whether the agent may change kernel settings. A node that shares its runtime with others (wherry run) may
+// not.
 func (a *Agent) setsKernel() bool {
 	return a.cfg.ManageHost && a.cfg.Owner == "" && !a.cfg.Kubelet.ProtectKernelDefaults
 }
 
-// setKernelAt sets those settings below root that are not as they have to be.
+// setKernelAt writes the settings below root that have another value.
 func setKernelAt(root string, log *slog.Logger) {
 	for _, s := range config.KernelSettings() {
 		file := s.File(root)
@@ -241,9 +242,9 @@ func setKernelAt(root string, log *slog.Logger) {
 			err = os.WriteFile(file, []byte(s.Value), 0o644)
 		}
 		if err != nil {
-			log.Warn("a setting of the kernel is not set (protectKernelDefaults: false)", "setting", s.Name, "want", s.Value, "err", err)
+			log.Warn("kernel setting not changed (protectKernelDefaults: false)", "setting", s.Name, "want", s.Value, "err", err)
 			continue
 		}
-		log.Info("a setting of the kernel is set (protectKernelDefaults: false)", "setting", s.Name, "was", value, "is", s.Value)
+		log.Info("kernel setting changed (protectKernelDefaults: false)", "setting", s.Name, "was", value, "is", s.Value)
 	}
 }

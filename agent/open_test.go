@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// oomScoreAdj and maxOpenFiles are the process's own. It is that of the tests here, whose values are put back.
+// oomScoreAdj and maxOpenFiles apply to the process. Here that is the test's process, so the test restores the old values.
 func TestLimitsOfTheProcess(t *testing.T) {
 	const file = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(file)
@@ -54,8 +54,8 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 }
 
-// makeIPTablesUtilChains makes rules, and protectKernelDefaults: false sets the kernel, where the agent manages the host. One that
-// shares its runtime with others leaves the kernel as it is.
+// makeIPTablesUtilChains adds the rules, and protectKernelDefaults: false sets the kernel, if the agent manages the host. An
+// agent that shares its runtime with others leaves the kernel as it is.
 func TestMakeIPTablesUtilChains(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestMakeIPTablesUtilChains(t *testing.T) {
 	}
 }
 
-// ReloadKubeletServerCertificateFile and ReloadKubeletClientCAFile off: the node keeps the files of its start.
+// With ReloadKubeletServerCertificateFile and ReloadKubeletClientCAFile off, the node uses the files as they were at its start.
 func TestReloadGates(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {
@@ -133,13 +133,14 @@ func TestReloadGates(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			if got := named() != before; got != on {
-				t.Errorf("ReloadKubeletClientCAFile %t: a changed file is in force: %t", on, got)
+				t.Errorf("ReloadKubeletClientCAFile %t: a changed file is in use: %t", on, got)
 			}
 		})
 	}
 }
 
-// protectKernelDefaults: false sets what differs and writes nothing else; a setting that the kernel does not have is a warning.
+// protectKernelDefaults: false changes only settings with another value. A setting that the kernel does not have causes a
+// warning.
 func TestKernelSettings(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -159,7 +160,7 @@ func TestKernelSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for start := range 2 { // the second start, or node of the machine, finds all as it should be
+	for start := range 2 { // the second start finds all settings right
 		var log bytes.Buffer
 		setKernelAt(root, slog.New(slog.NewTextHandler(&log, nil)))
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), missing.Name) {
@@ -173,7 +174,7 @@ func TestKernelSettings(t *testing.T) {
 		got, err := os.ReadFile(s.File(root))
 		if s == missing {
 			if err == nil {
-				t.Errorf("%s is made", s.Name)
+				t.Errorf("%s was created", s.Name)
 			}
 			continue
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/base/kubeclient"
 )
 
-// ownNode follows the node's own object, so that a status need not begin with a request: one watch instead of a GET each 10 s.
-// The Node authorizer lets a node watch itself.
+// ownNode watches the node's own object, so that a status does not need a GET every 10 s. The Node authorizer allows a node to
+// watch itself.
 type ownNode struct {
 	nodes *kubeclient.Resource[*v1.Node, *v1.NodeList]
 	only  string
@@ -26,30 +26,31 @@ func newOwnNode(c *kubeclient.Client, name string) *ownNode {
 	return &ownNode{nodes: c.Nodes(), only: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 }
 
-// Run follows until ctx ends.
+// Run watches until ctx ends.
 func (o *ownNode) Run(ctx context.Context) error {
 	kubeclient.Follow(ctx, o, 30*time.Second)
 	return nil
 }
 
-// Last is the Node as the watch last showed it; nil before the first, after a watch that failed, and when there is no Node:
-// whoever asks then asks the API server. It may be old: a watch can lag, and one that the server ended is begun anew a moment
-// later. What must not follow from an old Node asks the API server itself (heartbeat.Heartbeat.NodeSince).
+// Last returns the Node of the watch. It is nil before the first event, after a watch has failed, and if there is no Node: then
+// callers ask the API server. The Node may be old, because a watch can lag, and after the server has ended a watch it takes a
+// moment until the next one. A decision that must not use an old Node asks the API server itself
+// (heartbeat.Heartbeat.NodeSince).
 func (o *ownNode) Last() *v1.Node { return o.last.Load() }
 
-// List reads the node.
+// List lists the node.
 func (o *ownNode) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	opts.FieldSelector = o.only
 	return o.nodes.List(ctx, opts)
 }
 
-// Watch follows it.
+// Watch watches the node.
 func (o *ownNode) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.FieldSelector = o.only
 	return o.nodes.Watch(ctx, opts)
 }
 
-// Replace takes in what was listed.
+// Replace stores the listed Node.
 func (o *ownNode) Replace(items []runtime.Object) (done bool) {
 	o.last.Store(nil)
 	for _, item := range items {
@@ -58,7 +59,7 @@ func (o *ownNode) Replace(items []runtime.Object) (done bool) {
 	return false
 }
 
-// Apply takes in what the watch says.
+// Apply stores the Node of a watch event.
 func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	node, ok := obj.(*v1.Node)
 	switch {
@@ -66,11 +67,11 @@ func (o *ownNode) Apply(event watch.EventType, obj runtime.Object) (done bool) {
 	case event == watch.Deleted:
 		o.last.Store(nil)
 	default:
-		node.ManagedFields = nil // a third of its bytes
+		node.ManagedFields = nil // they are a third of its bytes
 		o.last.Store(node)
 	}
 	return false
 }
 
-// Failed forgets what may be old now.
+// Failed drops the Node, because it may be old now.
 func (o *ownNode) Failed(error) { o.last.Store(nil) }

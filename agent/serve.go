@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// buildServer wires the node's HTTPS API, where a listener wants it.
+// buildServer wires the node's HTTPS API, if there is a listener.
 func (a *Agent) buildServer() error {
 	if a.deps.API == nil && a.deps.Health == nil && a.deps.ReadOnly == nil {
 		return nil
@@ -46,17 +46,18 @@ func (a *Agent) buildServer() error {
 	return err
 }
 
-// streams is what both servers ask for the streams of exec, attach and port-forward.
+// streams returns the runtime that both servers use for exec, attach and port-forward.
 func (a *Agent) streams() server.Runtime {
 	return peoplesRuntime{server.CRI{Client: a.deps.Runtime, Timeout: a.cfg.Kubelet.RuntimeRequestTimeout.Duration}, a.work}
 }
 
-// access says who may do what: by client certificate and token, asked of the API server.
+// access returns the authentication and authorization of the HTTPS API: by client certificate and token, with reviews of the
+// API server.
 func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	k := &a.cfg.Kubelet
 	standalone := a.deps.Client == nil
 	if standalone && *k.Authentication.Anonymous.Enabled {
-		return nil, nil, errors.New("authentication.anonymous.enabled: without an API server whoever is let in may do everything, so nobody is without a client certificate: set it to false")
+		return nil, nil, errors.New("authentication.anonymous.enabled: without an API server every authenticated client may do everything, so anonymous clients are not allowed: set it to false")
 	}
 	authn := server.AuthnConfig{Anonymous: *k.Authentication.Anonymous.Enabled, TokenTTL: k.Authentication.Webhook.CacheTTL.Duration}
 	if f := k.Authentication.X509.ClientCAFile; f != "" {
@@ -66,7 +67,7 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 		}
 		authn.ClientCAs = cas
 	}
-	var authz server.Authorizer = denyAll{} // where there is nobody to ask
+	var authz server.Authorizer = denyAll{} // without an API server to ask
 	if k.Authorization.Mode == "AlwaysAllow" {
 		authz = server.AlwaysAllow{}
 	}
@@ -85,7 +86,7 @@ func (a *Agent) access() (server.Authenticator, server.Authorizer, error) {
 	return server.NewAuthenticator(authn), authz, nil
 }
 
-// denyAll lets nobody do anything.
+// denyAll denies every request.
 type denyAll struct{}
 
 // Authorize denies.

@@ -16,7 +16,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// PUT /debug/flags/v sets how much the agent says, where enableDebugFlagsHandler is on.
+// PUT /debug/flags/v sets the verbosity of the agent, if enableDebugFlagsHandler is on.
 func TestVerbosityCanBeSet(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {

@@ -16,13 +16,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 )
 
-// openServing gets the certificate of the HTTPS API.
+// openServing obtains the certificate of the HTTPS API.
 func (a *Agent) openServing(context.Context) error {
 	if !a.cfg.Listen {
 		return nil
 	}
 	if a.apiLeftOut {
-		a.log.Info("standalone: the HTTPS API is not served; for it set authentication.x509.clientCAFile, and authorization.mode AlwaysAllow: whoever has a certificate may do everything")
+		a.log.Info("standalone: the HTTPS API is not served; to serve it, set authentication.x509.clientCAFile and authorization.mode AlwaysAllow; then every client with a certificate may do everything")
 	}
 	if !*a.cfg.Kubelet.EnableServer {
 		return nil
@@ -41,8 +41,9 @@ func (a *Agent) openServing(context.Context) error {
 	return err
 }
 
-// servesAPI reports whether a node with its own listeners has an HTTPS API. Without an API server nobody can be asked who may use
-// it, so it needs authorities for client certificates, and the word that whoever has one may do everything.
+// servesAPI reports whether a node with its own listeners has an HTTPS API. Without an API server there are no access reviews.
+// So the configuration must name authorities for client certificates, and allow every client with a certificate to do
+// everything.
 func servesAPI(k *kubelet.KubeletConfiguration, standalone bool) (bool, error) {
 	switch {
 	case !*k.EnableServer || !standalone:
@@ -55,7 +56,7 @@ func servesAPI(k *kubelet.KubeletConfiguration, standalone bool) (bool, error) {
 	return false, nil
 }
 
-// servingConfig says where the certificate of the HTTPS API comes from.
+// servingConfig returns the configuration of the HTTPS API's certificate.
 func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 	k := &a.cfg.Kubelet
 	cfg := identity.ServingConfig{
@@ -63,7 +64,8 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 		CertDir: a.cfg.CertDir, NodeName: a.cfg.NodeName, Addresses: a.hostsOfCertificate, Log: a.log, Kubeconfig: a.cfg.Kubeconfig,
 	}
 	if cfg.Request {
-		// A request of --node-ip alone would lack the node's name, and be approved for nothing: it waits for the Node.
+		// A request with the addresses of --node-ip alone would lack the node's name, and its approval would be wasted. So it
+		// waits for the Node.
 		cfg.Addresses = a.addresses
 	}
 	if a.deps.Client != nil {
@@ -77,7 +79,7 @@ func (a *Agent) servingConfig() (identity.ServingConfig, error) {
 	return cfg, nil
 }
 
-// addresses are the node's, as the Node object has them; none before it is known.
+// addresses returns the node's addresses from the Node object; none while it is unknown.
 func (a *Agent) addresses() []v1.NodeAddress {
 	if a.heartbeat == nil {
 		return nil
@@ -89,7 +91,7 @@ func (a *Agent) addresses() []v1.NodeAddress {
 	return n.Status.Addresses
 }
 
-// hostsOfCertificate are the node's addresses, or before there is a Node those that it was told to have.
+// hostsOfCertificate returns the node's addresses, or the configured ones while there is no Node.
 func (a *Agent) hostsOfCertificate() []v1.NodeAddress {
 	if known := a.addresses(); len(known) > 0 {
 		return known
@@ -103,7 +105,7 @@ func (a *Agent) hostsOfCertificate() []v1.NodeAddress {
 	return out
 }
 
-// serverTLS is the TLS side of the HTTPS API.
+// serverTLS returns the TLS configuration of the HTTPS API.
 func serverTLS(cfg *Config, get func(*tls.ClientHelloInfo) (*tls.Certificate, error), log *slog.Logger) (*tls.Config, error) {
 	k := &cfg.Kubelet
 	version, suites, err := server.ParseTLS(k.TLSMinVersion, k.TLSCipherSuites)
@@ -116,7 +118,7 @@ func serverTLS(cfg *Config, get func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	}
 	c := server.TLSConfig{MinVersion: version, CipherSuites: suites, Curves: curves, GetCertificate: get}
 	if f := k.Authentication.X509.ClientCAFile; f != "" {
-		// The gate is about the authorities that a handshake names. Clients are authenticated by the file as it is, always.
+		// The gate is about the authorities that a handshake names. Clients are always authenticated against the current file.
 		if gates(cfg).Enabled("ReloadKubeletClientCAFile") {
 			c.ClientCAs, err = server.LoadClientCAs(f, log)
 		} else {

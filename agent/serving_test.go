@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// A request made of --node-ip alone would lack the node's name, and another would follow as soon as there is a Node. The
-// self-signed certificate does not wait: it costs nobody's approval.
+// A request with the addresses of --node-ip alone would lack the node's name, and a second request would follow when there is a
+// Node. The self-signed certificate does not wait, because it needs no approval.
 func TestServingRequestWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{false, true} {
@@ -34,7 +34,7 @@ func TestServingRequestWaitsForTheNode(t *testing.T) {
 	}
 }
 
-// Without an API server the HTTPS API is for those with a certificate, where somebody says so, and never for anybody.
+// Without an API server the HTTPS API serves clients with a certificate only, and only if the configuration allows that.
 func TestStandaloneServesNobodyByDefault(t *testing.T) {
 	t.Parallel()
 	ca := filepath.Join(t.TempDir(), "ca.crt")

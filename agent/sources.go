@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/source"
 )
 
-// sources are those that have to answer before anything is stopped for being unwanted.
+// sources returns the sources that must answer before any pod is stopped because no source has it.
 func (a *Agent) sources() []pod.Source {
 	var out []pod.Source
 	k := &a.cfg.Kubelet
@@ -31,7 +31,7 @@ func (a *Agent) sources() []pod.Source {
 	return out
 }
 
-// sourceParts are the same, to be run.
+// sourceParts returns the sources as parts to run.
 func (a *Agent) sourceParts() []part {
 	var out []part
 	if dir := a.manifestDir(); dir != nil {
@@ -47,7 +47,7 @@ func (a *Agent) sourceParts() []part {
 	return out
 }
 
-// manifestDir reads staticPodPath; nil where there is none.
+// manifestDir returns the source of staticPodPath; nil if it is not set.
 func (a *Agent) manifestDir() *source.Dir {
 	k := &a.cfg.Kubelet
 	if k.StaticPodPath == "" {
@@ -56,7 +56,7 @@ func (a *Agent) manifestDir() *source.Dir {
 	return &source.Dir{Config: a.manifests(), Path: k.StaticPodPath, Period: k.FileCheckFrequency.Duration, Watch: a.deps.Machine.watchesManifests()}
 }
 
-// manifestURL reads staticPodURL; nil where there is none.
+// manifestURL returns the source of staticPodURL; nil if it is not set.
 func (a *Agent) manifestURL() *source.URL {
 	k := &a.cfg.Kubelet
 	if k.StaticPodURL == "" {
@@ -64,17 +64,17 @@ func (a *Agent) manifestURL() *source.URL {
 	}
 	return &source.URL{
 		Config: a.manifests(), URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Period: k.HTTPCheckFrequency.Duration,
-		// One request in 20 s is worth no open connection.
+		// Keep no connection open for one request in 20 s.
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 	}
 }
 
-// manifests is what every source of static pods works with.
+// manifests returns the configuration of every source of static pods.
 func (a *Agent) manifests() source.Config {
 	return source.Config{NodeName: a.cfg.NodeName, Target: a.target(), Objects: a.ground.local, Wrong: a.wrongManifest, Missing: a.ground.missing, Doubt: a.pods.Doubt, Log: a.log}
 }
 
-// wrongManifest tells those who look at the node from afar: there is no pod whose event it could be.
+// wrongManifest records an event on the node, because there is no pod to record it on.
 func (a *Agent) wrongManifest(err error) {
 	a.events.NodeEvent(v1.EventTypeWarning, "InvalidStaticPod", err.Error())
 }
@@ -87,7 +87,7 @@ func (a *Agent) buildMirrors() {
 	a.pods.OnMirror(a.mirrors.Look)
 }
 
-// mirrorUID is the UID by which the API knows a static pod.
+// mirrorUID returns the UID of a static pod's mirror in the API.
 func (a *Agent) mirrorUID(p *v1.Pod) types.UID {
 	if m := a.pods.Mirror(p); pod.IsStatic(p) && m != nil {
 		return m.UID

@@ -17,10 +17,10 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// hostile is what a hook, a probe or a runtime may say: 16 MiB of binary.
+// hostile is a possible output of a hook, a probe or a runtime: 16 MiB of binary data.
 func hostile() string { return strings.Repeat("\xff\x00\x1b[2J\x07", 16<<20/8) }
 
-// No log line is longer than its texts may be, whatever they come from.
+// The length of a log line is bounded, whatever its texts come from.
 func TestLogLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -46,11 +46,11 @@ func TestLogLinesAreBounded(t *testing.T) {
 	b.Reset()
 	log.Info("action", "pod", "ns/web", "took", 3, "err", errors.New("no such image"))
 	if s := b.String(); !strings.Contains(s, `"msg":"action","pod":"ns/web","took":3,"err":"no such image"`) {
-		t.Errorf("what is not long was changed: %s", s)
+		t.Errorf("a short text was changed: %s", s)
 	}
 }
 
-// No event is longer than its texts may be.
+// The length of an event is bounded.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	local := event.NewLocal()

@@ -23,8 +23,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// Here stands which of the node's own work is of which class: all of it meets in one work.Scheduler, which is the agent's own.
-// Probes ask it themselves (package probe).
+// This file assigns classes to the node's own work. Each agent has one work.Scheduler. Probes call it themselves (package
+// probe).
 
 // buildWork makes the scheduler.
 func (a *Agent) buildWork() error {
@@ -44,7 +44,7 @@ func (a *Agent) buildWork() error {
 	return nil
 }
 
-// processors is how much of the node's own work the machine does at once at least.
+// processors returns the minimum number of jobs of the node itself that run at the same time.
 func (a *Agent) processors() int {
 	switch {
 	case a.cfg.Processors > 0:
@@ -52,15 +52,15 @@ func (a *Agent) processors() int {
 	case a.deps.Machine.real:
 		return runtime.NumCPU()
 	}
-	return a.deps.Machine.shape.CPUs // on every machine the same
+	return a.deps.Machine.shape.CPUs // the same on every machine
 }
 
-// mostStarts bounds how many pods are being started at once, whatever the runtime seems to bear.
+// mostStarts bounds how many pods start at the same time, whatever the measurements show.
 const mostStarts = 64
 
-// startPlaces bounds how many pods are being started at once. The least are enough to keep a runtime busy that makes a pod with a
-// processor's work of about a tenth of a second and as much waiting, and few enough that pods finish one after another. Where a
-// start waits longer, for a network or a disk, more are found out to be useful.
+// startPlaces bounds how many pods start at the same time. The minimum keeps a runtime busy whose starts take about a tenth of a
+// second of CPU time and as much waiting, and it is small enough that pods finish one after another. If starts wait longer, for a
+// network or a disk, the agent finds by measuring that more are useful.
 func (a *Agent) startPlaces() (least, most int) {
 	if n := a.cfg.StartPlaces; n > 0 {
 		return n, n
@@ -69,7 +69,7 @@ func (a *Agent) startPlaces() (least, most int) {
 	return least, max(least, mostStarts)
 }
 
-// workShares reads Config.WorkShares; nil where it is.
+// workShares returns Config.WorkShares; nil if it is nil.
 func workShares(cfg *Config) (*work.Shares, error) {
 	if cfg.WorkShares == nil {
 		return nil, nil
@@ -81,13 +81,13 @@ func workShares(cfg *Config) (*work.Shares, error) {
 	return &shares, nil
 }
 
-// scheduledPerformer says of each action what it is to the scheduler.
+// scheduledPerformer gives each action its class in the scheduler.
 type scheduledPerformer struct {
 	to   podworker.Performer
 	work *work.Scheduler
 }
 
-// Do performs an action. Removals wait for their turn; if the agent ends meanwhile, the action says so.
+// Do performs an action. Removals wait for their turn. If the agent ends meanwhile, the outcome is an error.
 func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	switch job.Action.Op {
 	case pod.OpRunSandbox, pod.OpStartContainer, pod.OpStopContainer, pod.OpStopSandbox, pod.OpResize, pod.OpPostStart, pod.OpPreStop, pod.OpSetUp:
@@ -103,40 +103,40 @@ func (s scheduledPerformer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	return s.to.Do(ctx, job)
 }
 
-// peoplesRuntime notes what people have the runtime do.
+// peoplesRuntime counts the runtime's work for users.
 type peoplesRuntime struct {
 	server.CRI
 	work *work.Scheduler
 }
 
-// Exec asks for the URL of an exec stream.
+// Exec returns the URL of an exec stream.
 func (p peoplesRuntime) Exec(ctx context.Context, containerID string, cmd []string, s server.Streams) (*url.URL, error) {
 	defer p.soon()
 	return p.CRI.Exec(ctx, containerID, cmd, s)
 }
 
-// Attach asks for the URL of an attach stream.
+// Attach returns the URL of an attach stream.
 func (p peoplesRuntime) Attach(ctx context.Context, containerID string, s server.Streams) (*url.URL, error) {
 	defer p.soon()
 	return p.CRI.Attach(ctx, containerID, s)
 }
 
-// ExecSync runs a command to its end.
+// ExecSync runs a command and waits for its end.
 func (p peoplesRuntime) ExecSync(ctx context.Context, containerID string, cmd []string) ([]byte, error) {
 	defer p.work.Begin(work.People).Done()
 	return p.CRI.ExecSync(ctx, containerID, cmd)
 }
 
-// soon makes room for what begins when the stream is opened: its first moment is what somebody waits for.
+// soon makes room for the work that begins when the user opens the stream.
 func (p peoplesRuntime) soon() { time.AfterFunc(time.Second, p.work.Begin(work.People).Done) }
 
-// scheduledStats reads numbers from the runtime in their turn.
+// scheduledStats reads statistics from the runtime when the scheduler allows it.
 type scheduledStats struct {
 	stats.Runtime
 	work *work.Scheduler
 }
 
-// ListContainerStats asks the runtime.
+// ListContainerStats calls the runtime.
 func (s scheduledStats) ListContainerStats(ctx context.Context, in *runtimeapi.ListContainerStatsRequest, opts ...grpc.CallOption) (*runtimeapi.ListContainerStatsResponse, error) {
 	turn, err := s.work.Wait(ctx, work.Statistics, "")
 	if err != nil {
@@ -146,7 +146,7 @@ func (s scheduledStats) ListContainerStats(ctx context.Context, in *runtimeapi.L
 	return s.Runtime.ListContainerStats(ctx, in, opts...)
 }
 
-// ListPodSandboxStats asks the runtime.
+// ListPodSandboxStats calls the runtime.
 func (s scheduledStats) ListPodSandboxStats(ctx context.Context, in *runtimeapi.ListPodSandboxStatsRequest, opts ...grpc.CallOption) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	turn, err := s.work.Wait(ctx, work.Statistics, "")
 	if err != nil {
@@ -156,7 +156,7 @@ func (s scheduledStats) ListPodSandboxStats(ctx context.Context, in *runtimeapi.
 	return s.Runtime.ListPodSandboxStats(ctx, in, opts...)
 }
 
-// reopenLog has the runtime reopen a log in its turn.
+// reopenLog makes the runtime reopen a log when the scheduler allows it.
 func (a *Agent) reopenLog(ctx context.Context, containerID string) error {
 	turn, err := a.work.Wait(ctx, work.Rotation, types.UID(containerID))
 	if err != nil {
@@ -166,7 +166,7 @@ func (a *Agent) reopenLog(ctx context.Context, containerID string) error {
 	return a.cri.ReopenLog(ctx, containerID)
 }
 
-// probeLate puts into the pod's timeline that a probe began late.
+// probeLate records in the pod's timeline that a probe began late.
 func (a *Agent) probeLate(l probe.Lateness) {
 	w := a.loop.Worker(l.Pod.UID)
 	if w == nil {
@@ -175,14 +175,14 @@ func (a *Agent) probeLate(l probe.Lateness) {
 	load := a.work.Load()
 	w.Tell(timeline.Record{
 		At: l.At, Kind: timeline.KindBegan, What: strings.ToLower(l.Kind.String()) + " probe of " + l.Container, Waited: l.Late,
-		Why: fmt.Sprintf("it was late, which is no failure: commands wait for each other on this node, %d at once and %d waiting", load.Limit, load.Waiting),
+		Why: fmt.Sprintf("the probe began late, which is not a failure: the node runs %d commands at a time, and %d are waiting", load.Limit, load.Waiting),
 	})
 }
 
-// probesBehind says that the node does not keep the periods of probes.
+// probesBehind reports that many probes on this node begin late.
 func (a *Agent) probesBehind(b probe.Behind) {
 	load := a.work.Load()
-	text := fmt.Sprintf("%d of %d probes began late within %v, by up to %v: the machine bears %d commands at once. Late probes are not failed ones; longer periods, or probes by HTTP or gRPC, cost less",
+	text := fmt.Sprintf("%d of %d probes began late within %v, by up to %v: the machine can run %d commands at the same time. Late probes do not count as failed; longer periods, or probes by HTTP or gRPC, cost less",
 		b.Late, b.Runs, b.Within.Round(time.Second), b.Most.Round(100*time.Millisecond), load.Limit)
 	a.log.Warn("probes are late", "late", b.Late, "of", b.Runs, "within", b.Within, "most", b.Most, "limit", load.Limit)
 	a.events.NodeEvent(v1.EventTypeWarning, "ProbesLate", text)

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// newCRI serves the simulated runtime by itself.
+// newCRI returns the command that serves only the simulated runtime.
 func newCRI() *cobra.Command {
 	var listen string
 	var verbose bool
@@ -37,11 +37,11 @@ func newCRI() *cobra.Command {
 	return cmd
 }
 
-// serveCRI serves until ctx ends. A socket that an earlier process left is replaced; one that answers is not.
+// serveCRI serves until ctx ends. It replaces a socket that an earlier process left, but not one that answers.
 func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 	path, ok := strings.CutPrefix(endpoint, "unix://")
 	if !ok || !strings.HasPrefix(path, "/") {
-		return fmt.Errorf("--listen=%q: it must be unix:// and the absolute path of a socket", endpoint)
+		return fmt.Errorf("--listen=%q: use unix:// and the absolute path of a socket", endpoint)
 	}
 	var dialer net.Dialer
 	if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
@@ -57,6 +57,6 @@ func serveCRI(ctx context.Context, endpoint string, log *slog.Logger) error {
 	}
 	r := simcri.New(simcri.Config{WriteLogs: true, KeepEnv: true, Log: log})
 	defer r.Close()
-	log.Info("the simulated runtime listens", "endpoint", endpoint)
+	log.Info("simulated runtime listens", "endpoint", endpoint)
 	return r.Serve(ctx, l)
 }

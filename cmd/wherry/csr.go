@@ -75,18 +75,18 @@ certificate and a kubeconfig that works, and use it once to see who one is.
 	return cmd
 }
 
-// request is what the options ask for.
+// request returns the request of the options.
 func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	h := identity.HandRequest{Object: f.name, Signer: f.signer, Usages: f.usages, Expiration: f.expiration, Dir: f.out, Base: f.base}
 	switch {
 	case f.from != "" && (node != "" || f.cn != ""):
-		return h, errors.New("--from holds the subject already: leave out NODE and --cn")
+		return h, errors.New("the file of --from already has the subject: omit NODE and --cn")
 	case f.from == "" && (node == "") == (f.cn == ""):
-		return h, errors.New("say for whom: a NODE, or --cn USER, or --from FILE")
+		return h, errors.New("name the subject: a NODE, or --cn USER, or --from FILE")
 	case f.serving && node == "":
 		return h, errors.New("--serving: name the NODE")
 	case f.key != "" && f.from == "":
-		return h, errors.New("--key goes with --from; a key of its own is made otherwise")
+		return h, errors.New("--key needs --from; without --from a new key is created")
 	}
 	if f.from != "" {
 		err := f.given(&h)
@@ -117,7 +117,7 @@ func (f *csrFlags) request(node string) (identity.HandRequest, error) {
 	return h, nil
 }
 
-// given reads a request that was made elsewhere.
+// given reads an existing request.
 func (f *csrFlags) given(h *identity.HandRequest) (err error) {
 	if h.From, err = os.ReadFile(f.from); err != nil {
 		return fmt.Errorf("--from: %w", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// The units' command lines, with what kubeadm and an administrator put into the variables, are ones that the agent takes.
+// The agent accepts the command lines of the units, with the variables that kubeadm and an administrator set.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	environment := regexp.MustCompile(`(?m)^Environment="(\w+)=(.*)"$`)

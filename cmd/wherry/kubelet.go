@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// newKubelet is the node agent. Its flags are parsed by internal/edge/config alone: flags have to be read twice, before and
-// after the files that they name.
+// newKubelet returns the command of the node agent. Only internal/edge/config parses its flags, because flags must be parsed
+// twice, before and after the files that they name.
 func newKubelet() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubelet",
@@ -52,7 +52,7 @@ func newKubelet() *cobra.Command {
 	}
 }
 
-// completeKubelet completes the names of flags, which cobra does not know here, and files after them.
+// completeKubelet completes the names of flags, which cobra does not know here, and otherwise files.
 func completeKubelet(_ *cobra.Command, _ []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(start, "-") {
 		return nil, cobra.ShellCompDirectiveDefault

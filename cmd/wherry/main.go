@@ -22,7 +22,7 @@ func main() {
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// A second signal ends the process at once: somebody who asks twice means it.
+	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 
 	root := newRoot()
@@ -39,7 +39,7 @@ func run(args []string) int {
 	return 1
 }
 
-// commandLine makes the binary a kubelet where it is called by that name.
+// commandLine runs the command kubelet if the program has that name.
 func commandLine(args []string) []string {
 	if len(args) > 0 && filepath.Base(args[0]) == "kubelet" {
 		return append([]string{"kubelet"}, args[1:]...)

@@ -28,7 +28,7 @@ func run1(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// visible calls f with each command that people see and the flags that it takes.
+// visible calls f with each visible command and its flags.
 func visible(f func(path []string, flags *pflag.FlagSet)) {
 	root := newRoot()
 	root.InitDefaultCompletionCmd()
@@ -74,7 +74,7 @@ func TestManualPagesHaveEverything(t *testing.T) {
 	}
 }
 
-// The scripts of each shell ask the program itself (__complete), and it names each command and each flag.
+// The script of each shell calls the program itself (__complete), which completes each command and each flag.
 func TestCompletionHasEverything(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -98,7 +98,7 @@ func TestCompletionHasEverything(t *testing.T) {
 	})
 }
 
-// Flags that were removed do not complete, and what is no flag completes to files.
+// Removed flags do not complete, and arguments that are not flags complete to files.
 func TestCompletionOfTheKubelet(t *testing.T) {
 	t.Parallel()
 	if said := run1(t, "__complete", "kubelet", "--node-l"); !strings.HasPrefix(said, "--node-labels\t") {

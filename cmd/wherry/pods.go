@@ -7,7 +7,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/podctl"
 )
 
-// newPodCommands are those that speak with an agent over its socket.
+// newPodCommands returns the commands that talk to an agent over its socket.
 func newPodCommands() []*cobra.Command {
 	return []*cobra.Command{newRun(), newPs(), newLogs(), newExec(), newAttach(), newStop(), newRm(), newEvents(), newExplain()}
 }
@@ -21,7 +21,7 @@ func targetFlags(fs *pflag.FlagSet, to *podctl.Target) {
 	fs.StringVarP(&to.Namespace, "namespace", "n", "", "namespace of the pod; default: any in which there is one of the name")
 }
 
-// graceFlag is --grace: -1 is the pod's own.
+// graceFlag adds --grace; -1 means the pod's own grace period.
 func graceFlag(fs *pflag.FlagSet, to *int64) {
 	fs.Int64VarP(to, "grace", "t", -1, "seconds that containers get to end; -1: what the pod's manifest says")
 }
@@ -60,7 +60,7 @@ func newLogs() *cobra.Command {
 	return cmd
 }
 
-// sessionFlags takes what the help says of -i and -t: a command gets them, a container was made for them.
+// sessionFlags adds -i and -t. Their help texts are parameters, because exec and attach use them differently.
 func sessionFlags(fs *pflag.FlagSet, x *podctl.Session, stdin, tty string) {
 	targetFlags(fs, &x.Target)
 	fs.StringVarP(&x.Container, "container", "c", "", "the container")

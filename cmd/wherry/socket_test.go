@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// A node of a cluster has a control socket only where somebody asks for it, and none lies where pods may see it.
+// A node of a cluster has a control socket only if the user configures one, and no socket is where pods may see it.
 func TestControlSocketPath(t *testing.T) {
 	t.Parallel()
 	file := func(text string) string {
@@ -24,7 +24,7 @@ func TestControlSocketPath(t *testing.T) {
 		want string
 	}{
 		{nil, config.SystemSocket},
-		{[]string{"--kubeconfig=/k"}, ""}, // whoever opens it may do everything on the node
+		{[]string{"--kubeconfig=/k"}, ""}, // because a client of the socket may do everything on the node
 		{[]string{"--kubeconfig=/k", "--push-socket=/s"}, "/s"},
 		{[]string{"--kubeconfig=/k", "--wherry-config=" + on}, config.SystemSocket},
 		{[]string{"--kubeconfig=/k", "--wherry-config=" + on, "--push-socket=none"}, ""},

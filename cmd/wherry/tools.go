@@ -20,12 +20,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newTools are the hand tools: what a node and its control plane do by themselves, step by step.
+// newTools returns the tools for steps that a node and its control plane normally do by themselves.
 func newTools() []*cobra.Command {
 	return []*cobra.Command{newToken(), newCSR(), newLease()}
 }
 
-// access is how a tool reaches the API server: as kubectl does.
+// access configures a tool's access to the API server, as in kubectl.
 type access struct{ kubeconfig, context string }
 
 func (a *access) flags(fs *pflag.FlagSet) {
@@ -51,7 +51,7 @@ func (a *access) client() (*kubeclient.Client, *rest.Config, error) {
 	return c, cfg, nil
 }
 
-// explained names the server where a request failed.
+// explained adds the server's address to the error of a failed request.
 func explained(err error, cfg *rest.Config) error {
 	var p *identity.Problem
 	if problem := identity.Explain(err, cfg.Host, "the kubeconfig"); errors.As(problem, &p) && p.Kind != identity.ProblemOther && p.Kind != identity.ProblemForbidden {
@@ -111,7 +111,7 @@ func newTokenCreate() *cobra.Command {
 	return cmd
 }
 
-// writeBootstrap writes the kubeconfig that a node joins with: this cluster and the token.
+// writeBootstrap writes the kubeconfig with which a node joins: this cluster and the token.
 func writeBootstrap(file string, cfg *rest.Config, token string) error {
 	ca := cfg.CAData
 	if len(ca) == 0 && cfg.CAFile != "" {
@@ -204,7 +204,7 @@ func newLease() *cobra.Command {
 	return lease
 }
 
-// withTimeout is ctx with a timeout where there is one.
+// withTimeout adds a timeout to ctx if d is not zero.
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d <= 0 {
 		return context.WithCancel(ctx)

@@ -10,7 +10,7 @@ import (
 
 const hardening = "../../deploy/systemd/kubelet.service.d/20-hardening.conf"
 
-// directives are the names of a unit's lines, and the name of each that has no comment above it or above its neighbours.
+// directives returns the names of a unit's lines, and of the lines that have no comment above them or above their neighbours.
 func directives(t *testing.T, file string) (names, bare []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -36,8 +36,8 @@ func directives(t *testing.T, file string) (names, bare []string) {
 	return names, bare
 }
 
-// Each line that takes something from the agent says why, and none gives it a mount namespace: the mounts of volumes would
-// not reach the container runtime. The agent sets the set-group-ID bit, and reaches /dev.
+// Each line that restricts the agent has a reason, and none gives the agent a mount namespace, because the container runtime
+// would not see the mounts of volumes. The agent needs to set the set-group-ID bit and to use /dev.
 func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	t.Parallel()
 	names, bare := directives(t, hardening)
@@ -56,7 +56,7 @@ func TestHardenedUnitIsOneThatANodeAgentCanBear(t *testing.T) {
 	}
 }
 
-// systemd reads the units, with the drop-ins, without a complaint, where there is a systemd.
+// systemd accepts the units with their drop-ins, if systemd is installed.
 func TestUnitsAreValid(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -70,7 +70,7 @@ func TestUnitsAreValid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// systemd looks for the program; /bin/true stands for it.
+			// systemd checks that the program exists, so /bin/true replaces it.
 			text = []byte(strings.NewReplacer("/usr/bin/kubelet", "/bin/true", "/usr/local/bin/wherry", "/bin/true").Replace(string(text)))
 			path := filepath.Join(dir, name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

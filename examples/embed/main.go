@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// run makes a node, runs it until its pod is Running, and ends it.
+// run creates a node, runs it until its pod is Running, and ends it.
 func run(ctx context.Context, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "embed")
 	if err != nil {
@@ -71,7 +71,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return errors.Join(err, <-ended)
 }
 
-// waitRunning asks the node for its pods until all of them run, and prints them.
+// waitRunning gets the node's pods until all of them run, and prints them.
 func waitRunning(ctx context.Context, socket string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -79,7 +79,7 @@ func waitRunning(ctx context.Context, socket string, out io.Writer) error {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	for {
-		pods, _ := podsOf(ctx, &client) // the node may not listen yet
+		pods, _ := podsOf(ctx, &client) // an error: the node may not listen yet
 		running := 0
 		for i := range pods {
 			if pods[i].Status.Phase == v1.PodRunning {

@@ -1,5 +1,5 @@
-// Command many runs many node agents in one process, each its own node on a real control plane over a simulated
-// runtime, gives each some pods, waits until all run, and prints what an agent and an idle pod cost.
+// Command many runs many node agents in one process. Each is a node on a real control plane with a simulated runtime. It
+// creates pods for each node, waits until all run, and prints the cost of an agent and of an idle pod.
 //
 //	go run ./examples/many --kubeconfig .wherry/admin.kubeconfig --nodes 100 --pods 10
 package main
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// run is the whole demonstration; it removes the namespace and the nodes that it made.
+// run is the whole demonstration. It removes the namespace and the nodes that it created.
 func run(ctx context.Context, o options) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -117,7 +117,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// stage is the control plane and what was put on it.
+// stage has the control plane and the objects that were created there.
 type stage struct {
 	options
 	config    *rest.Config
@@ -127,8 +127,8 @@ type stage struct {
 
 func (s *stage) node(i int) string { return fmt.Sprintf("%s-%03d", s.namespace, i) }
 
-// agent makes the i-th node. It acts as that node, by impersonation: the Node authorizer and NodeRestriction see the
-// identity that a bootstrapped node would have.
+// agent returns the agent of the i-th node. It acts as that node by impersonation, so the Node authorizer and NodeRestriction
+// see the identity of a bootstrapped node.
 func (s *stage) agent(i int) (*agent.Agent, error) {
 	name := s.node(i)
 	as := rest.CopyConfig(s.config)
@@ -175,7 +175,7 @@ func (s *stage) createPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The token controller makes the namespace's service account a moment later.
+	// The token controller creates the namespace's service account a moment later.
 	err = poll(ctx, nil, func() (bool, error) {
 		_, err := s.admin.CoreV1().ServiceAccounts(s.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
@@ -245,17 +245,17 @@ func (s *stage) clean() error {
 	defer cancel()
 	now := int64(0)
 	err := each(s.nodes*s.pods, func(i int) error {
-		_ = s.admin.CoreV1().Pods(s.namespace).Delete(ctx, fmt.Sprintf("pod-%d", i), metav1.DeleteOptions{GracePeriodSeconds: &now}) // may never have been made
+		_ = s.admin.CoreV1().Pods(s.namespace).Delete(ctx, fmt.Sprintf("pod-%d", i), metav1.DeleteOptions{GracePeriodSeconds: &now}) // the pod may not exist
 		return nil
 	})
-	_ = s.admin.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}) // likewise
+	_ = s.admin.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}) // the namespace may not exist
 	return errors.Join(err, each(s.nodes, func(i int) error {
 		_ = s.admin.CoreV1().Nodes().Delete(ctx, s.node(i), metav1.DeleteOptions{})
 		return nil
 	}))
 }
 
-// poll asks until done, an error, or the end of ctx.
+// poll repeats done until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) error {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
@@ -274,7 +274,7 @@ func poll(ctx context.Context, failed <-chan error, done func() (bool, error)) e
 	}
 }
 
-// settle lets what was started come to rest, so that idle pods are measured and not starting ones.
+// settle waits until everything is idle, so that idle pods are measured and not starting ones.
 func settle(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -282,7 +282,7 @@ func settle(ctx context.Context) {
 	}
 }
 
-// use is what a process holds.
+// use is the resources of a process.
 type use struct {
 	goroutines int
 	heap       int64

@@ -357,7 +357,7 @@ func TestRegister(t *testing.T) {
 		n := started(t, e, nodeConfig{Name: "reg-adopts", Flags: append([]string{"--node-labels=mine=new"}, simulated...), Config: apart})
 		n.mustBeReady(t)
 		n.says(t, "node was registered before: adopted")
-		n.says(t, "pod CIDR handed to the runtime", "10.99.0.0/24")
+		n.says(t, "pod CIDR sent to the runtime", "10.99.0.0/24")
 		obj = get(t, "reg-adopts")
 		if obj.UID != made.UID || obj.Labels["theirs"] != "kept" || obj.Annotations["theirs"] != "kept" || !hasTaint(obj, "theirs") || obj.Spec.PodCIDR != "10.99.0.0/24" {
 			t.Errorf("what others set is gone: %+v %+v", obj.ObjectMeta, obj.Spec)

@@ -1,4 +1,4 @@
-// Package critools pins crictl and critest; critest is a test binary, so its imports are named here.
+// Package critools pins the versions of crictl and critest. critest is a test binary, so this file imports its dependencies.
 package critools
 
 import (

@@ -1,8 +1,8 @@
-// Command kubectl is Kubernetes' own client, built from its module: for machines that have none.
+// Command kubectl is Kubernetes' own client, built from its module for machines without one.
 package main
 
 import (
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // as the released one
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // as in the released kubectl
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"

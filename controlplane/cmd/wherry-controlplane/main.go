@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	// Before cobra: a component's flags are its own.
+	// This comes before cobra, because a component parses its own flags.
 	if len(os.Args) > 2 && os.Args[1] == "component" {
 		if plane.Orphaned() {
 			fmt.Fprintln(os.Stderr, "the control plane that started this component is gone")
@@ -97,7 +97,7 @@ func run(cmd *cobra.Command, cfg plane.Config, readyFile string) error {
 	cfg.Executable = executable
 	cfg.Progress = cmd.ErrOrStderr()
 	if readyFile != "" {
-		_ = os.Remove(readyFile) // of an earlier run that was killed
+		_ = os.Remove(readyFile) // left by an earlier run that was killed
 		defer func() { _ = os.Remove(readyFile) }()
 		cfg.Ready = func(e plane.Endpoint) error {
 			data, err := json.Marshal(map[string]any{

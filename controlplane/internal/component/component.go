@@ -18,7 +18,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-// Names of the components, in the order in which they start.
+// These are the names of the components, in the order of their start.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
@@ -27,15 +27,14 @@ const (
 	Proxy             = "kube-proxy"
 )
 
-// Run runs the component called name with its own command-line arguments until a signal ends it; it returns the
-// exit code.
+// Run runs the component with this name and its own command-line arguments until a signal ends it. It returns the exit code.
 func Run(name string, args []string) int {
 	command, err := command(name)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	// The commands read os.Args where they print or normalise flags.
+	// The commands read os.Args when they print or normalise flags.
 	os.Args = append([]string{name}, args...)
 	command.SetArgs(args)
 	return cli.Run(command)
@@ -57,7 +56,7 @@ func command(name string) (*cobra.Command, error) {
 	return nil, fmt.Errorf("run component %q: not one of %s, %s, %s, %s, %s", name, Etcd, APIServer, ControllerManager, Scheduler, Proxy)
 }
 
-// etcdOptions are the flags of the embedded etcd: only what one member on one machine needs.
+// etcdOptions are the flags of the embedded etcd: those that one member on one machine needs.
 type etcdOptions struct {
 	dataDir              string
 	clientPort, peerPort int

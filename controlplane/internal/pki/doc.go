@@ -1,7 +1,7 @@
 // Package pki keeps the keys and certificates of a development control plane on disk.
 //
-// Contract: Ensure returns files that are usable now. What lies in the directory is kept as long as it parses, is
-// signed by the authority beside it, has the wanted names and use, and stays valid for the margin; anything else
-// (expired, half-written, made by an earlier authority) is made anew. Files are replaced by rename, so that a crash
-// leaves either the old or the new one. A private key is readable by its owner only.
+// Contract: the files that Ensure returns are valid now. An existing certificate is kept if it parses, is signed by the
+// authority beside it, has the right names and usage, and stays valid for the margin. Otherwise (expired, half written, signed
+// by an earlier authority) Ensure creates a new one. Files are replaced by rename, so a crash leaves either the old or the new
+// file. Only its owner can read a private key.
 package pki

@@ -22,13 +22,13 @@ import (
 type Store struct {
 	Dir string
 	Now func() time.Time
-	// Life of authorities and leaves that this store makes.
+	// AuthorityLife and LeafLife are the lifetimes of new authorities and leaves.
 	AuthorityLife, LeafLife time.Duration
-	// Margin: what expires sooner than this counts as expired.
+	// Margin: a certificate that expires within this time counts as expired.
 	Margin time.Duration
 }
 
-// Leaf says what a certificate has to be. Its files are Name.crt and Name.key.
+// Leaf describes a certificate. Its files are Name.crt and Name.key.
 type Leaf struct {
 	Name         string
 	CommonName   string
@@ -39,20 +39,20 @@ type Leaf struct {
 	Client       bool
 }
 
-// Pair is where a certificate and its key lie.
+// Pair has the paths of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
 // Authority signs leaves. Its files are Name.crt and Name.key.
 type Authority struct {
 	Pair
-	// Made says that this call of Store.Authority made it, so that everything it signed earlier is worthless.
+	// Made means that this call of Store.Authority created the authority, so certificates that it signed before are invalid.
 	Made  bool
 	store *Store
 	cert  *x509.Certificate
 	key   crypto.Signer
 }
 
-// Authority returns the authority called name, made when there is no usable one.
+// Authority returns the authority with this name. It creates one if there is no valid one.
 func (s *Store) Authority(name string) (*Authority, error) {
 	pair := s.pair(name)
 	cert, key, err := load(pair)
@@ -81,7 +81,7 @@ func (s *Store) Authority(name string) (*Authority, error) {
 	return &Authority{Pair: pair, Made: true, store: s, cert: cert, key: key}, nil
 }
 
-// Ensure returns the leaf's files, made when what is there cannot be used.
+// Ensure returns the leaf's files. It creates them if the existing ones are not valid.
 func (a *Authority) Ensure(leaf Leaf) (Pair, error) {
 	pair := a.store.pair(leaf.Name)
 	if cert, _, err := load(pair); err == nil && a.store.fresh(cert) && a.signed(cert) && leaf.matches(cert) {
@@ -113,7 +113,7 @@ func (a *Authority) Ensure(leaf Leaf) (Pair, error) {
 	return pair, nil
 }
 
-// KeyPair returns Name.key and its public half Name.pub: what signs service account tokens.
+// KeyPair returns Name.key and its public key Name.pub. Service account tokens are signed with it.
 func (s *Store) KeyPair(name string) (private, public string, err error) {
 	private, public = filepath.Join(s.Dir, name+".key"), filepath.Join(s.Dir, name+".pub")
 	key, err := loadKey(private)
@@ -146,7 +146,7 @@ func (s *Store) sign(pair Pair, template, parent *x509.Certificate, key, signer 
 	if err != nil {
 		return nil, err
 	}
-	// Key first: a certificate whose key is the older one is found out by load and made again.
+	// Write the key first: load detects a certificate with an older key, and the certificate is created again.
 	if err := writeKey(pair.Key, key); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (l Leaf) matches(cert *x509.Certificate) bool {
 	return true
 }
 
-// load reads a certificate and its key and makes sure that they belong together.
+// load reads a certificate and its key, and checks that they belong together.
 func load(pair Pair) (*x509.Certificate, crypto.Signer, error) {
 	data, err := os.ReadFile(pair.Cert)
 	if err != nil {
@@ -250,7 +250,7 @@ func writeKey(path string, key crypto.Signer) error {
 	return WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// WriteFile replaces path by rename, so that no reader and no crash sees half of it.
+// WriteFile replaces path by rename, so that no reader and no crash sees a partial file.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -259,7 +259,7 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone after the rename
+	defer func() { _ = os.Remove(tmp.Name()) }() // has no effect after the rename
 	if _, err := tmp.Write(data); err != nil {
 		return errors.Join(err, tmp.Close())
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/pki"
 )
 
-// credentials is where everything lies that identifies the plane and its components.
+// credentials has the paths of all files that identify the plane and its components.
 type credentials struct {
 	ca, frontProxyCA, etcdCA                           *pki.Authority
 	apiserver, kubeletClient, frontProxyClient         pki.Pair
@@ -56,7 +56,7 @@ type wantedLeaf struct {
 	leaf pki.Leaf
 }
 
-// leaves are the certificates of a plane, with the names and groups that Kubernetes' built-in roles expect.
+// leaves returns the certificates of a plane, with the names and groups that Kubernetes' built-in roles expect.
 func (c *Config) leaves(cr *credentials) []wantedLeaf {
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
@@ -82,7 +82,7 @@ func (c *Config) leaves(cr *credentials) []wantedLeaf {
 	}
 }
 
-// args are a component's command-line arguments: ours, then the user's, whose last word counts.
+// args returns a component's command-line arguments: ours, then the user's, which take precedence.
 func (c *Config) args(name string, cr *credentials) []string {
 	var own map[string]string
 	switch name {

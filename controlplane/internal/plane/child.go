@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// starter starts processes from one operating-system thread that lives as long as the plane: the parent-death signal
-// is sent when the *thread* that forked ends, not the process.
+// starter starts processes from one operating-system thread that lives as long as the plane. The kernel sends the parent-death
+// signal when the *thread* that forked ends, not when the process ends.
 type starter struct {
 	work chan func()
 	done chan struct{}
@@ -46,7 +46,7 @@ func (s *starter) close() {
 	<-s.done
 }
 
-// child is one component's process: started, and when it ends, started again until stop.
+// child is the process of one component. If it ends before stop, it is started again.
 type child struct {
 	name    string
 	args    []string
@@ -56,9 +56,9 @@ type child struct {
 	pidfile string
 
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when the process has ended for good
-	failed chan<- error  // gets the first unexpected end while fragile() holds
-	// fragile says whether an unexpected end is fatal (the plane is not ready yet).
+	ended  chan struct{} // closed when the process has ended and is not started again
+	failed chan<- error  // gets the first unexpected end while fragile() is true
+	// fragile reports whether an unexpected end is fatal, because the plane is not ready yet.
 	fragile func() bool
 }
 
@@ -71,7 +71,7 @@ func (c *child) launch(ctx context.Context) {
 	}()
 }
 
-// stop ends the process: SIGTERM, after the grace SIGKILL; it returns when the process is gone.
+// stop ends the process: SIGTERM, and SIGKILL after the grace period. It returns when the process is gone.
 func (c *child) stop() {
 	if c.cancel == nil {
 		return
@@ -108,7 +108,7 @@ func (c *child) supervise(ctx context.Context) {
 	}
 }
 
-// run starts the process and waits until it has ended.
+// run starts the process and waits for its end.
 func (c *child) run(ctx context.Context) error {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -119,7 +119,8 @@ func (c *child) run(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = c.cfg.DataDir
 	cmd.Env = append(os.Environ(), ParentVariable+"="+strconv.Itoa(os.Getpid()))
-	// A group of its own: the terminal's interrupt reaches the plane only, which then ends the components in order.
+	// The child has its own process group. A terminal's interrupt reaches only the plane, which then ends the components in
+	// order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := c.starter.start(cmd); err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -136,7 +137,7 @@ func (c *child) run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	_ = cmd.Process.Signal(syscall.SIGTERM) // fails only when it has just ended
+	_ = cmd.Process.Signal(syscall.SIGTERM) // fails only if the process has just ended
 	select {
 	case err := <-exited:
 		return err
@@ -147,7 +148,7 @@ func (c *child) run(ctx context.Context) error {
 	}
 }
 
-// tail is the end of the component's log: what a user needs to see when it would not start.
+// tail returns the end of the component's log, which shows the user why it did not start.
 func (c *child) tail() string {
 	file, err := os.Open(c.log)
 	if err != nil {
@@ -166,11 +167,11 @@ func (c *child) tail() string {
 	return "last lines of " + c.log + ":\n  " + strings.Join(lines, "\n  ")
 }
 
-// ParentVariable carries the plane's pid to its components: one whose parent is another process by the time it
-// starts was orphaned before the parent-death signal was set.
+// ParentVariable passes the plane's pid to its components. A component whose parent is another process when it starts was
+// orphaned before the parent-death signal was set.
 const ParentVariable = "WHERRY_CONTROLPLANE_PID"
 
-// Orphaned says whether the calling component has lost the plane that started it.
+// Orphaned reports whether the plane that started the calling component is gone.
 func Orphaned() bool {
 	value := os.Getenv(ParentVariable)
 	return value != "" && value != strconv.Itoa(os.Getppid())

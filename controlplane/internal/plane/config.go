@@ -14,47 +14,49 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/component"
 )
 
-// Config is everything that Run needs. Default fills what is left empty.
+// Config configures Run. Default sets the empty fields.
 type Config struct {
-	// DataDir holds everything the plane writes.
+	// DataDir contains all files that the plane writes.
 	DataDir string
-	// BindAddress is what kube-apiserver listens on. AdvertiseAddress is how others reach it (empty: the address of the
-	// default route, else the first global one, else 127.0.0.1 and no endpoint of the kubernetes Service).
+	// BindAddress is the address on which kube-apiserver listens. AdvertiseAddress is its address for other machines. "": the
+	// address of the default route, or else the first global address, or else 127.0.0.1 and no endpoint of the kubernetes
+	// Service.
 	BindAddress, AdvertiseAddress string
-	// SecurePort of kube-apiserver; EtcdPort and EtcdPeerPort on loopback. 0: the one of the last run, else a free one.
+	// SecurePort is the port of kube-apiserver. EtcdPort and EtcdPeerPort are on loopback. 0: the port of the last run, or else
+	// a free one.
 	SecurePort, EtcdPort, EtcdPeerPort int
-	// ServiceCIDR and ClusterCIDR (of pods); AllocateNodeCIDRs gives each node a part of the latter.
+	// ServiceCIDR and ClusterCIDR are the ranges of services and pods. AllocateNodeCIDRs gives each node a part of the latter.
 	ServiceCIDR, ClusterCIDR string
 	AllocateNodeCIDRs        bool
-	// AutoApprove installs the bindings by which CSRs of joining and of rotating nodes are approved by the controller
-	// manager; without it they wait for `kubectl certificate approve`.
+	// AutoApprove installs the bindings with which the controller manager approves the CSRs of joining and rotating nodes.
+	// Without it they wait for `kubectl certificate approve`.
 	AutoApprove bool
-	// BootstrapToken "id.secret" that nodes join with; empty: the one of the last run, else a random one.
+	// BootstrapToken is the token "id.secret" with which nodes join; "": the token of the last run, or else a random one.
 	BootstrapToken string
-	// SigningDuration is the life of certificates that the controller manager signs; NodeMonitorGracePeriod is how long
-	// a node may be silent. 0 leaves Kubernetes' default.
+	// SigningDuration is the lifetime of certificates that the controller manager signs. NodeMonitorGracePeriod is how long a
+	// node may be silent. 0: Kubernetes' default.
 	SigningDuration, NodeMonitorGracePeriod time.Duration
-	// Proxy runs kube-proxy (nftables) on this machine as the node NodeName.
+	// Proxy runs kube-proxy (nftables) on this machine for the node NodeName.
 	Proxy    bool
 	NodeName string
 	// Fsync makes etcd wait for the disk.
 	Fsync bool
-	// ExtraArgs are appended to a component's own arguments: component name to "k=v".
+	// ExtraArgs are added to a component's own arguments. It maps a component's name to "k=v".
 	ExtraArgs map[string][]string
-	// ExtraNames are further names and addresses in the API server's certificate.
+	// ExtraNames are additional names and addresses in the API server's certificate.
 	ExtraNames []string
 
-	AdminKubeconfig, BootstrapKubeconfig, CAFile string // paths; empty: in DataDir
-	Executable                                   string // this program: run as `Executable component NAME ARGS...`
+	AdminKubeconfig, BootstrapKubeconfig, CAFile string // paths; "": in DataDir
+	Executable                                   string // this program, which is run as `Executable component NAME ARGS...`
 	StopGrace                                    time.Duration
 	Now                                          func() time.Time
 	// Progress gets one line per step.
 	Progress io.Writer
-	// Ready is called once, when the plane can be used.
+	// Ready is called once, when the plane is ready.
 	Ready func(Endpoint) error
 }
 
-// Endpoint is where a ready plane is reached and with what.
+// Endpoint has the addresses and credentials of a ready plane.
 type Endpoint struct {
 	Server                                       string        `json:"server"`
 	AdminKubeconfig, BootstrapKubeconfig, CAFile string        `json:"-"`
@@ -125,12 +127,12 @@ func orDefault(value *string, def string) {
 	}
 }
 
-// serviceIP is the first address of the service range: where pods reach the API server.
+// serviceIP returns the first address of the service range, at which pods reach the API server.
 func (c *Config) serviceIP() net.IP {
 	return net.IP(netip.MustParsePrefix(c.ServiceCIDR).Masked().Addr().Next().AsSlice())
 }
 
-// machineAddress is the address by which pods and other machines reach this one.
+// machineAddress returns the address at which pods and other machines reach this machine.
 func machineAddress() string {
 	// No packet is sent: connecting a UDP socket only chooses the route.
 	if conn, err := net.Dial("udp4", "192.88.99.1:9"); err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/pki"
 )
 
-// server is the URL on which everything on this machine reaches the API server.
+// server returns the URL at which programs on this machine reach the API server.
 func (c *Config) server() string {
 	host := c.AdvertiseAddress
 	if bind := net.ParseIP(c.BindAddress); bind.IsUnspecified() || bind.IsLoopback() {
@@ -25,8 +25,7 @@ func (c *Config) server() string {
 	return "https://" + net.JoinHostPort(host, fmt.Sprint(c.SecurePort))
 }
 
-// nodeServer is the URL that nodes and anonymous readers of cluster-info use: it answers from other network
-// namespaces too.
+// nodeServer returns the URL for nodes and anonymous readers of cluster-info. It works in other network namespaces too.
 func (c *Config) nodeServer() string {
 	if net.ParseIP(c.BindAddress).IsLoopback() {
 		return c.server()
@@ -85,7 +84,7 @@ func writeKubeconfig(path, server string, ca []byte, user *clientcmdapi.AuthInfo
 	return pki.WriteFile(path, data, 0o600)
 }
 
-// remembered is what a plane chose by itself and has to choose again on its own data.
+// remembered are the values that a plane chose itself and must keep for its data.
 type remembered struct {
 	SecurePort     int    `json:"securePort"`
 	EtcdPort       int    `json:"etcdPort"`
@@ -93,12 +92,12 @@ type remembered struct {
 	BootstrapToken string `json:"bootstrapToken"`
 }
 
-// recall fills ports and token from the last run, chooses what is still open, and writes it down.
+// recall sets ports and token from the last run, chooses the missing ones, and stores them.
 func (c *Config) recall() error {
 	path := c.path("plane.json")
 	var last remembered
 	if data, err := os.ReadFile(path); err == nil {
-		_ = json.Unmarshal(data, &last) // half-written: chosen anew
+		_ = json.Unmarshal(data, &last) // if half written, the values are chosen again
 	}
 	var err error
 	if c.BootstrapToken == "" {
@@ -127,7 +126,7 @@ func (c *Config) recall() error {
 	return pki.WriteFile(path, data, 0o600)
 }
 
-// choosePort returns a port that is free now. A wanted one that is taken is an error; the last run's one is not.
+// choosePort returns a port that is free now. It fails if the wanted port is taken, but not if the port of the last run is.
 func choosePort(want, last int, taken map[int]bool) (int, error) {
 	if want != 0 {
 		return want, probePort(want)
@@ -140,7 +139,7 @@ func choosePort(want, last int, taken map[int]bool) (int, error) {
 		if _, err := rand.Read(b[:]); err != nil {
 			return 0, err
 		}
-		// Below node ports and below the ports that the system hands out to clients.
+		// The ports are below node ports and below the ports that the system gives to clients.
 		port := 20000 + (int(b[0])<<8|int(b[1]))%9900
 		if !taken[port] && probePort(port) == nil {
 			return port, nil
@@ -149,7 +148,7 @@ func choosePort(want, last int, taken map[int]bool) (int, error) {
 	return 0, errors.New("no free port between 20000 and 29900")
 }
 
-// usualPort is the port that a component has by default, or a free one where that is taken.
+// usualPort returns the default port of a component, or a free port if that is taken.
 func usualPort(usual int) (int, error) {
 	if probePort(usual) == nil {
 		return usual, nil
@@ -166,7 +165,7 @@ func probePort(port int) error {
 }
 
 func newToken() (string, error) {
-	const letters = "abcdefghijklmnopqrstuvwxyz234567" // 32 of them: no bias
+	const letters = "abcdefghijklmnopqrstuvwxyz234567" // 32 letters, so that all are equally likely
 	var b [22]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return "", fmt.Errorf("make bootstrap token: %w", err)
@@ -181,7 +180,7 @@ func newToken() (string, error) {
 	return s.String(), nil
 }
 
-// lock makes sure that one plane uses the data directory; the lock ends with the process.
+// lock ensures that one plane uses the data directory. The lock ends with the process.
 func (c *Config) lock() (unlock func() error, err error) {
 	file, err := os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

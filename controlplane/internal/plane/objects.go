@@ -15,14 +15,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Names that kubeadm gives; nodes, documents and scripts know them.
+// These are the names that kubeadm uses. Nodes, documents and scripts depend on them.
 const (
 	bootstrappers   = "system:bootstrappers:kubeadm:default-node-token"
 	clusterInfoName = "cluster-info"
 	clusterInfoRole = "kubeadm:bootstrap-signer-clusterinfo"
 )
 
-// clusterBinding is one ClusterRoleBinding: who may do what, and whether only with automatic approval.
+// clusterBinding is one ClusterRoleBinding, and whether it is only for automatic approval.
 type clusterBinding struct {
 	name, role string
 	subject    rbacv1.Subject
@@ -46,7 +46,7 @@ func clusterBindings() []clusterBinding {
 	}
 }
 
-// install makes the objects by which nodes join. It may be repeated.
+// install creates the objects with which nodes join. It may be repeated.
 func (c *Config) install(ctx context.Context, client kubernetes.Interface, ca []byte) error {
 	getNodes := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubeadm:get-nodes"},
@@ -106,7 +106,7 @@ func (c *Config) installClusterInfo(ctx context.Context, client kubernetes.Inter
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get config map %s: %w", clusterInfoName, err)
 	}
-	if err != nil || old.Data["kubeconfig"] != string(info) { // the signatures beside it are the bootstrap signer's
+	if err != nil || old.Data["kubeconfig"] != string(info) { // the signatures beside it belong to the bootstrap signer
 		if err := put(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: clusterInfoName, Namespace: metav1.NamespacePublic},
 			Data:       map[string]string{"kubeconfig": string(info)},
@@ -131,7 +131,7 @@ func (c *Config) installClusterInfo(ctx context.Context, client kubernetes.Inter
 	}, bindings.Create, bindings.Update)
 }
 
-// put creates the object, or replaces the one of that name.
+// put creates the object, or replaces the object with its name.
 func put[T metav1.Object](
 	ctx context.Context, object T,
 	create func(context.Context, T, metav1.CreateOptions) (T, error),
@@ -147,7 +147,7 @@ func put[T metav1.Object](
 	return nil
 }
 
-// poll repeats f until it succeeds or the context ends, and then says what f said last.
+// poll repeats f until it succeeds or the context ends. Then it returns the last error of f.
 func poll(ctx context.Context, every time.Duration, f func(context.Context) error) error {
 	for {
 		err := f(ctx)

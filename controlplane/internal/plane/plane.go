@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/component"
 )
 
-// startBound is how long a plane may take until it is ready, on a cold and busy machine.
+// startBound is how long a plane may take to become ready, on a cold and busy machine.
 const startBound = 5 * time.Minute
 
 // plane is a running control plane.
@@ -55,7 +55,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 
 	if err := p.bringUp(ctx, cr); err != nil {
 		if ctx.Err() != nil {
-			return nil // asked to end before it was ready
+			return nil // ended before it was ready
 		}
 		return err
 	}
@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 }
 
-// prepare makes everything that lies in files.
+// prepare creates all files.
 func (p *plane) prepare() (*credentials, error) {
 	if err := p.cfg.recall(); err != nil {
 		return nil, err
@@ -88,17 +88,17 @@ func (p *plane) prepare() (*credentials, error) {
 	return cr, p.cfg.writeProxyConfig(cr)
 }
 
-// bringUp starts the components and returns when the plane can be used.
+// bringUp starts the components and returns when the plane is ready.
 func (p *plane) bringUp(ctx context.Context, cr *credentials) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("control plane not ready in %s", startBound))
 	defer cancel()
-	lifetime := context.WithoutCancel(ctx) // children are ended by stop, in order
+	lifetime := context.WithoutCancel(ctx) // stop ends the children in order
 	p.launch(lifetime, component.Etcd, cr)
 	p.launch(lifetime, component.APIServer, cr)
 
 	work, workCtx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
-	work.Go(func() error { // a component that fails ends the waiting below
+	work.Go(func() error { // a component that fails ends the wait below
 		select {
 		case err := <-p.failed:
 			return err
@@ -148,7 +148,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 	if err := poll(ctx, every, get("/readyz")); err != nil {
 		return fmt.Errorf("wait for kube-apiserver to be ready: %w", err)
 	}
-	// Not before: their roles are installed by then, and none of them backs off because it was forbidden something.
+	// This is late enough: the components' roles are installed, so none of them gets a Forbidden error and backs off.
 	p.launch(lifetime, component.ControllerManager, cr)
 	p.launch(lifetime, component.Scheduler, cr)
 	if p.cfg.Proxy {
@@ -162,7 +162,7 @@ func (p *plane) awaitReady(ctx, lifetime context.Context, cr *credentials) error
 		return fmt.Errorf("install what joining nodes need: %w", err)
 	}
 	p.say("roles, bindings, bootstrap token and cluster-info installed")
-	// Made by the controller manager; without it no pod can be created.
+	// The controller manager creates it, and without it no pod can be created.
 	if err := poll(ctx, every, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -183,7 +183,7 @@ func (p *plane) launch(ctx context.Context, name string, cr *credentials) {
 	p.say("%s started", name)
 }
 
-// stop ends the children: those that use the API first, then the API server, then its storage.
+// stop ends the children: first the clients of the API, then the API server, then etcd.
 func (p *plane) stop() error {
 	began := p.cfg.Now()
 	var clients errgroup.Group

@@ -31,7 +31,7 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/component"
 )
 
-// TestMain makes the test binary the executable that components are run with.
+// TestMain makes the test binary also the executable of the components.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "component" {
 		if Orphaned() {
@@ -176,7 +176,7 @@ func TestPlaneServesNodesThatJoinAndRestartsOnItsData(t *testing.T) {
 	if second.Server != first.Server {
 		t.Errorf("second run serves %s, first served %s", second.Server, first.Server)
 	}
-	// The client of the first run: same authority, same administrator.
+	// Use the client of the first run: the authority and the administrator are the same.
 	eventually(t, "object of the first run", func(ctx context.Context) error {
 		_, err := admin.CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{})
 		return err
@@ -247,7 +247,7 @@ func TestOnePlanePerDataDirectory(t *testing.T) {
 	}
 }
 
-// join does what a node does: key, request, wait, certificate.
+// join performs the steps of a node: key, request, wait, certificate.
 func join(t *testing.T, c *kubernetes.Clientset, name string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -295,7 +295,7 @@ func pidOf(dir, name string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
 
-// componentPIDs are the pids of all components but kube-proxy.
+// componentPIDs returns the pids of all components except kube-proxy.
 func componentPIDs(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	pids := map[string]int{}

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/controlplane/internal/pki"
 )
 
-// nftables mode: everything kube-proxy makes lies in tables of its own name, which makes its end clean. Connection
-// tracking limits are the machine's, so they are left as they are (0).
+// In nftables mode all rules of kube-proxy are in its own tables, which are easy to remove. Connection tracking limits are the
+// machine's, so kube-proxy leaves them as they are (0).
 var proxyConfig = template.Must(template.New("kube-proxy").Parse(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
@@ -53,11 +53,11 @@ func (c *Config) writeProxyConfig(cr *credentials) error {
 	return pki.WriteFile(c.path("kube-proxy.yaml"), b.Bytes(), 0o644)
 }
 
-// recordTables remembers which netfilter tables there were before kube-proxy.
+// recordTables stores which netfilter tables existed before kube-proxy.
 func (c *Config) recordTables() error {
 	path := c.path("netfilter.before")
 	if _, err := os.Stat(path); err == nil {
-		return nil // of a run that was killed; it knows better
+		return nil // written by a killed run, before kube-proxy's tables existed
 	}
 	tables, err := netfilterTables(context.Background())
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *Config) recordTables() error {
 	return pki.WriteFile(path, []byte(strings.Join(tables, "\n")), 0o644)
 }
 
-// removeProxyRules deletes the tables that kube-proxy made: its own, and those that looking for leftovers of its
-// iptables mode makes, where nothing is in them. It is a no-op where there are none.
+// removeProxyRules deletes kube-proxy's own tables. It also deletes the empty tables that kube-proxy's search for iptables
+// rules creates. Missing tables are no error.
 func (c *Config) removeProxyRules(ctx context.Context) error {
 	tables, err := netfilterTables(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Config) removeProxyRules(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// void says whether a table is one of iptables' and holds no chain, so that it does nothing.
+// void reports whether a table belongs to iptables and has no chain, so that it has no effect.
 func void(ctx context.Context, family, name string) bool {
 	if (family != "ip" && family != "ip6") || !slices.Contains([]string{"nat", "filter", "mangle", "raw"}, name) {
 		return false
@@ -105,7 +105,7 @@ func void(ctx context.Context, family, name string) bool {
 	return err == nil && !strings.Contains(string(listing), "chain ")
 }
 
-// netfilterTables are all tables as "family name".
+// netfilterTables returns all tables as "family name".
 func netfilterTables(ctx context.Context) ([]string, error) {
 	listing, err := exec.CommandContext(ctx, "nft", "list", "tables").Output()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package lab is what the labs share: an API server to play with, and a small HTTP server.
+// Package lab has the common parts of the labs: a client for an API server, real or in memory, and a small HTTP server.
 package lab
 
 import (
@@ -30,8 +30,8 @@ func Main(run func(ctx context.Context) error) {
 	}
 }
 
-// Client reaches the cluster of a kubeconfig, or without one an API server in memory, which handler serves so that kubectl
-// can be pointed at it.
+// Client returns a client for the cluster of a kubeconfig. Without a kubeconfig it returns a client for an API server in
+// memory, and a handler that serves it, so that kubectl can use it too.
 func Client(kubeconfig string) (c kubernetes.Interface, handler http.Handler, err error) {
 	if kubeconfig == "" {
 		k := simkube.New(simkube.Config{})

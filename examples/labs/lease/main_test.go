@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/cli/handtools"
 )
 
-// said keeps what the lab prints, and ends the lab when it has said enough.
+// said stores the lab's output, and ends the lab when the output is complete.
 type said struct {
 	bytes.Buffer
 	end context.CancelFunc
@@ -28,7 +28,7 @@ func (s *said) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A node that was given up is Ready again, and its lease goes on being renewed.
+// A node that was marked Unknown becomes Ready again, and its lease is renewed.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	client, _, err := lab.Client("")
@@ -49,7 +49,7 @@ func TestLab(t *testing.T) {
 	}
 	want := regexp.MustCompile(`^\S+Z lease of myjtthink renewed for 40s; Ready is Unknown\n(.*\n)*?\S+Z lease of myjtthink renewed for 40s; Ready is True\n`)
 	if !want.Match(out.Bytes()) {
-		t.Errorf("it said:\n%s", out)
+		t.Errorf("the output is:\n%s", out)
 	}
 	lease, err := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "myjtthink", metav1.GetOptions{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command pleg feeds a pod life-cycle event generator from a simulated runtime with one pod. A request to it makes the
-// pod's sandbox not ready; the next relist finds that, and ContainerDied is printed.
+// Command pleg runs a pod life-cycle event generator with a simulated runtime and one pod. An HTTP request makes the pod's
+// sandbox not ready. The next relist finds that, and the lab prints ContainerDied.
 //
 //	go run ./examples/labs/pleg &
 //	curl localhost:8080
@@ -67,7 +67,7 @@ func run(ctx context.Context, out io.Writer, l net.Listener) error {
 	go func() { ended <- g.Run(ctx) }()
 
 	flip := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Once it has been seen to be ready: a generator tells of changes.
+		// Wait until the generator has seen the sandbox ready, because it reports changes only.
 		for !g.Synced() && r.Context().Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}

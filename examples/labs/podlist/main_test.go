@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/examples/labs/lab"
 )
 
-// The list follows pods as they come and go, and shows those of the node only.
+// The list follows pods as they come and go, and shows only those of the node.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	client, _, err := lab.Client("")

@@ -1,5 +1,5 @@
-// Command podworker has one worker for one pod, and a pod cache that is set by hand. The worker starts nothing until the
-// cache says what the runtime has of the pod: without that nobody knows what is to be done.
+// Command podworker has one worker for one pod, and a pod cache that is set by an HTTP request. The worker starts nothing until
+// the cache shows which containers of the pod the runtime has.
 //
 //	go run ./examples/labs/podworker &
 //	curl 'localhost:8080/setcache?id=59367ef6-1bb2-4057-ba10-e71328a2c94e'
@@ -42,20 +42,20 @@ func main() {
 	})
 }
 
-// cache is a pod cache that knows nothing until it is told.
+// cache is a pod cache without entries until a request sets it.
 type cache struct {
 	mu     sync.Mutex
 	stamps map[types.UID]time.Time
 }
 
-// Get returns a pod of which the runtime has nothing; the stamp says since when that is known.
+// Get returns a pod of which the runtime has nothing. The stamp is when that became known.
 func (c *cache) Get(uid types.UID) (*pod.Observed, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &pod.Observed{Ref: pod.Ref{UID: uid}}, c.stamps[uid]
 }
 
-// Inspect does nothing: only a hand sets this cache.
+// Inspect does nothing, because only requests set this cache.
 func (c *cache) Inspect(types.UID) time.Time { return time.Now() }
 
 func (c *cache) set(uid types.UID) {
@@ -64,7 +64,7 @@ func (c *cache) set(uid types.UID) {
 	c.stamps[uid] = time.Now()
 }
 
-// wanted is the one pod that somebody wants.
+// wanted is the set of desired pods, with one pod.
 type wanted struct{ *v1.Pod }
 
 func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
@@ -74,10 +74,10 @@ func (w wanted) Get(uid types.UID) (*v1.Pod, pod.Source) {
 	return w.Pod, pod.SourceAPI
 }
 
-// LastGrace: nothing is ever deleted here.
+// LastGrace returns nil, because no pod is deleted here.
 func (wanted) LastGrace(types.UID) *int64 { return nil }
 
-// node is what a worker asks of its node, and what it does there: it prints.
+// node implements the interfaces that a worker needs from its node. It prints the actions.
 type node struct{ out io.Writer }
 
 func (node) Node(pod.Ref) decide.Node           { return decide.Node{NetworkReady: true, SourcesReady: true} }
@@ -92,7 +92,7 @@ func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {
 	if job.Action.Op == pod.OpSetUp { // the first step of a start
 		fmt.Fprintf(n.out, "a makeshift syncPod function\nthe pod to be handled is %s\n", job.Ref.Name)
 	}
-	return pod.Outcome{Err: errors.New("nothing is done here"), Reason: "Lab"}
+	return pod.Outcome{Err: errors.New("the lab performs no actions"), Reason: "Lab"}
 }
 
 func run(ctx context.Context, out io.Writer, l net.Listener) error {

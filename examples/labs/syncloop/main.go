@@ -1,6 +1,6 @@
-// Command syncloop shows what makes a node look at a pod, one cause after the other: a source, the runtime, a probe, a
-// timer, the outcome of what it did itself. It runs a whole agent over a simulated runtime, with one pod whose probe begins to
-// fail, and prints the pod's timeline as it grows.
+// Command syncloop shows the causes for which a node looks at a pod, one after another: a source, the runtime, a probe, a
+// timer, the outcome of an action. It runs a whole agent with a simulated runtime and one pod whose probe begins to fail, and
+// prints the pod's timeline as it grows.
 //
 //	go run ./examples/labs/syncloop
 package main
@@ -87,7 +87,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// push hands the pod over as soon as the agent takes it.
+// push sends the pod as soon as the agent accepts it.
 func push(ctx context.Context, base string) error {
 	for {
 		resp, err := http.Post(base+"/pods", "application/yaml", strings.NewReader(manifest))

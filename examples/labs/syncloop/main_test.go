@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Each kind of cause makes the node look at the pod, beginning with the source.
+// Each kind of cause makes the node look at the pod. The first cause is the source.
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the first cause is %q, want source", cause)
 		}
 		first = false
-		cause, _, _ = strings.Cut(cause, " of ") // which outcome is first is not said: set-up and pull are beside one another
+		cause, _, _ = strings.Cut(cause, " of ") // the order of outcomes varies: set-up and pull run at the same time
 		delete(missing, cause)
 		if len(missing) == 0 {
 			cancel()

@@ -73,7 +73,7 @@ func TestBadTokens(t *testing.T) {
 	t.Parallel()
 	good := handtools.Token{Value: "abcdef.0123456789abcdef", Usages: []string{"signing"}}
 	for want, change := range map[string]func(*handtools.Token){
-		"with a dot between": func(t *handtools.Token) { t.Value = "abc" },
+		"separated by a dot": func(t *handtools.Token) { t.Value = "abc" },
 		"--ttl":              func(t *handtools.Token) { t.TTL = -time.Hour },
 		"--groups masters":   func(t *handtools.Token) { t.Groups = []string{"masters"} },
 		"--usages signin":    func(t *handtools.Token) { t.Usages = []string{"signin"} },
@@ -87,7 +87,7 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// What is a token and what is a group of one is as the API server has it.
+// The API server decides what a valid token and a valid group are.
 func TestTokensAsTheFieldReadsThem(t *testing.T) {
 	t.Parallel()
 	create := func(token handtools.Token) error {
@@ -100,7 +100,7 @@ func TestTokensAsTheFieldReadsThem(t *testing.T) {
 			t.Errorf("%q: %v", v, err)
 		}
 	}
-	for range 20 { // those made at random too
+	for range 20 { // random tokens are valid too
 		token := handtools.Token{Usages: []string{"signing", "authentication"}}
 		c := fake.NewClientset().CoreV1().Secrets(metav1.NamespaceSystem)
 		if v, err := handtools.CreateToken(t.Context(), c, token); err != nil || !tokenutil.IsValidBootstrapToken(v) {
@@ -187,7 +187,7 @@ func TestLeaseOfUnknownNode(t *testing.T) {
 	}
 }
 
-// What may pass is tried again after 200 ms, doubling to 7 s; what cannot is an error.
+// A temporary error is tried again after 200 ms, doubling to 7 s. A permanent error is returned.
 func TestLeaseTrouble(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestLeaseTrouble(t *testing.T) {
 	}
 }
 
-// The node's own agent coming back is noticed.
+// The tool notices when the node's own agent comes back.
 func TestLeaseOfTwo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

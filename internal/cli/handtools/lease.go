@@ -17,35 +17,35 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/heartbeat"
 )
 
-// Nodes are the Nodes of a cluster.
+// Nodes accesses the Nodes of a cluster.
 type Nodes interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1.Node, error)
 	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, subresources ...string) (*v1.Node, error)
 }
 
-// LeaseRenewal is the renewal of another node's lease by hand.
+// LeaseRenewal renews another node's lease by hand.
 type LeaseRenewal struct {
 	Nodes  Nodes
 	Leases heartbeat.LeaseAPI // of the namespace kube-node-lease
 	Node   string
-	// Ready also writes the node's conditions as a healthy node would, where they are not: the lease alone does not
-	// bring back a node that the control plane has marked Unknown.
+	// Ready also writes the conditions of a healthy node if the node has others: the lease alone does not bring back a node
+	// that the control plane has marked Unknown.
 	Ready bool
 	// Once renews once and returns.
 	Once bool
-	// Interval is the time between two renewals; 0: 10 s. Duration is what a lease made here claims; 0: 40 s.
+	// Interval is the time between two renewals; 0: 10 s. Duration is the duration of a lease that is created here; 0: 40 s.
 	Interval, Duration time.Duration
 	Out                io.Writer
 
-	uid  types.UID // of the Node, as it was last looked at
-	last time.Time // of our last renewal, to notice somebody else's
+	uid  types.UID // of the Node, when it was last read
+	last time.Time // of our last renewal, to notice renewals by others
 }
 
-// ErrUnknown says that a node is marked Unknown and its lease alone will not change that.
+// ErrUnknown means that a node is marked Unknown and that its lease alone does not change that.
 var ErrUnknown = errors.New("the lease alone does not bring it back: add --ready to write its conditions too")
 
-// Run renews until ctx ends (or once). It returns an error where the node does not exist, where it is Unknown and Ready
-// was not asked for, and where the API server refuses; what may pass is tried again.
+// Run renews the lease until ctx ends, or once. It returns an error if the node does not exist, if the node is Unknown and
+// Ready is not set, and if the API server refuses. Temporary errors are tried again.
 func (l *LeaseRenewal) Run(ctx context.Context) error {
 	if l.Interval <= 0 {
 		l.Interval = 10 * time.Second
@@ -70,19 +70,19 @@ func (l *LeaseRenewal) Run(ctx context.Context) error {
 	})
 }
 
-// final reports whether trying again cannot help.
+// final reports whether an error is permanent.
 func final(err error) bool {
 	return errors.Is(err, ErrUnknown) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err)
 }
 
-// step looks at the node, renews its lease and, where asked to, mends its conditions.
+// step reads the node, renews its lease and, with Ready, writes its conditions.
 func (l *LeaseRenewal) step(ctx context.Context, lease *heartbeat.Lease) error {
 	node, err := l.Nodes.Get(ctx, l.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no node %s: kubectl get nodes: %w", l.Node, err)
 	}
 	if err != nil {
-		return fmt.Errorf("look at node %s: %w", l.Node, err)
+		return fmt.Errorf("get node %s: %w", l.Node, err)
 	}
 	ready := condition(node, v1.NodeReady)
 	if ready.Status == v1.ConditionUnknown && !l.Ready {
@@ -116,14 +116,14 @@ func condition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{Type: kind}
 }
 
-// notice says that somebody else has renewed the lease since we did.
+// notice prints a line if another client has renewed the lease since our last renewal.
 func (l *LeaseRenewal) notice(lease *coordination.Lease) {
 	if seen := lease.Spec.RenewTime; !l.last.IsZero() && seen != nil && seen.Time.After(l.last) {
 		fmt.Fprintf(l.Out, "Somebody else renews the lease of %s too (at %s): its own agent may be back\n", l.Node, seen.UTC().Format(time.RFC3339))
 	}
 }
 
-// healthy is what a healthy node says.
+// healthy are the conditions of a healthy node.
 var healthy = []v1.NodeCondition{
 	{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "written by wherry lease renew --ready, not measured"},
 	{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "written by wherry lease renew --ready, not measured"},
@@ -131,7 +131,7 @@ var healthy = []v1.NodeCondition{
 	{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "written by wherry lease renew --ready, not measured"},
 }
 
-// mend patches the conditions that are not a healthy node's. Conditions of others (NetworkUnavailable) stay as they are.
+// mend patches the conditions that differ from a healthy node's. It does not change conditions of others (NetworkUnavailable).
 func (l *LeaseRenewal) mend(ctx context.Context, node *v1.Node) error {
 	now := metav1.Now()
 	var patch []v1.NodeCondition
@@ -146,7 +146,7 @@ func (l *LeaseRenewal) mend(ctx context.Context, node *v1.Node) error {
 	if len(patch) == 0 {
 		return nil
 	}
-	// The UID makes sure that a node of the same name that came meanwhile is left alone.
+	// The UID protects a new node with the same name.
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID},
 		"status":   map[string]any{"conditions": patch},

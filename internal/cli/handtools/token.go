@@ -21,18 +21,18 @@ import (
 // DefaultTokenGroup is the group that kubeadm binds to the ClusterRole system:node-bootstrapper.
 const DefaultTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-// Secrets are the Secrets of the namespace kube-system.
+// Secrets accesses the Secrets of the namespace kube-system.
 type Secrets interface {
 	Create(ctx context.Context, s *v1.Secret, opts metav1.CreateOptions) (*v1.Secret, error)
 	List(ctx context.Context, opts metav1.ListOptions) (*v1.SecretList, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Token is a bootstrap token as a user describes it.
+// Token is a bootstrap token as the user describes it.
 type Token struct {
-	// Value is ID.SECRET; empty: made at random.
+	// Value is ID.SECRET; "": random.
 	Value string
-	// TTL is how long it is good; 0: for ever.
+	// TTL is how long the token is valid; 0: for ever.
 	TTL         time.Duration
 	Groups      []string
 	Usages      []string // signing, authentication
@@ -61,7 +61,7 @@ func CreateToken(ctx context.Context, secrets Secrets, t Token) (string, error) 
 
 func (t Token) secret(now time.Time) (*v1.Secret, error) {
 	if !validToken(t.Value) {
-		return nil, errors.New("the token must be 6 and 16 small letters or digits with a dot between, as in abcdef.0123456789abcdef")
+		return nil, errors.New("the token must have 6 and 16 lower-case letters or digits, separated by a dot, as in abcdef.0123456789abcdef")
 	}
 	if t.TTL < 0 {
 		return nil, fmt.Errorf("--ttl %s: must not be negative: use 24h, or 0 for a token that does not expire", t.TTL)
@@ -100,7 +100,7 @@ func idOf(token string) string {
 	return id
 }
 
-// ListTokens prints the tokens of a cluster with what is left of their life.
+// ListTokens prints the tokens of a cluster with their remaining lifetime.
 func ListTokens(ctx context.Context, secrets Secrets, out io.Writer) error {
 	list, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(v1.SecretTypeBootstrapToken)})
 	if err != nil {
@@ -131,7 +131,7 @@ func row(s *v1.Secret, now time.Time) string {
 		if v := string(s.Data[key]); v != "" {
 			return v
 		}
-		return s.StringData[key] // an object that has not been through an API server
+		return s.StringData[key] // for an object that was not stored by an API server
 	}
 	or := func(v, empty string) string {
 		if v == "" {
@@ -161,7 +161,7 @@ func row(s *v1.Secret, now time.Time) string {
 		or(value(tokenapi.BootstrapTokenDescriptionKey), "<none>"), or(value(tokenapi.BootstrapTokenExtraGroupsKey), "<none>")}, "\t")
 }
 
-// DeleteToken removes a token, named whole or by its ID.
+// DeleteToken removes a token by its value or its ID.
 func DeleteToken(ctx context.Context, secrets Secrets, token string) error {
 	id := idOf(token)
 	if !smallText(id, 6) {
@@ -178,11 +178,11 @@ func DeleteToken(ctx context.Context, secrets Secrets, token string) error {
 }
 
 // "Bootstrap Tokens take the form of abcdef.0123456789abcdef. More formally, they must match the regular expression
-// [a-z0-9]{6}\.[a-z0-9]{16}." These are read by hand: k8s.io/cluster-bootstrap compiles its expressions at the start
-// of every process, the agent's too, and they are some 190 KiB.
+// [a-z0-9]{6}\.[a-z0-9]{16}." The code checks this without a regular expression: k8s.io/cluster-bootstrap compiles its
+// expressions at the start of every process, also of the agent, and they take about 190 KiB.
 
 func newToken() string {
-	text := strings.ToLower(rand.Text()) // of a-z and 2-7
+	text := strings.ToLower(rand.Text()) // contains a-z and 2-7
 	return text[:6] + "." + text[6:22]
 }
 
@@ -191,14 +191,14 @@ func validToken(token string) bool {
 	return smallText(id, 6) && smallText(secret, 16)
 }
 
-// smallText reports whether s is n small letters and digits.
+// smallText reports whether s consists of n lower-case letters and digits.
 func smallText(s string, n int) bool {
 	return len(s) == n && !strings.ContainsFunc(s, func(r rune) bool { return !small(r) })
 }
 
 func small(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
 
-// validGroup: "auth-extra-groups ... each must start with system:bootstrappers:", and go on with a name.
+// validGroup checks a group: "auth-extra-groups ... each must start with system:bootstrappers:", followed by a name.
 func validGroup(group string) bool {
 	name, ok := strings.CutPrefix(group, "system:bootstrappers:")
 	if !ok || name == "" || len(name) > 256 || !small(rune(name[len(name)-1])) {

@@ -1,6 +1,6 @@
-// Package launch makes a node of what a command line and its files say: the agent's configuration, and a simulated node's runtime and
-// machine. What a node does is package agent's.
+// Package launch builds a node from a command line and its files: the agent's configuration, and the runtime and machine of a
+// simulated node. Package agent does the rest.
 //
-// Contract: Kubelet blocks until its context ends or the node fails, and joins all that it started. It is the process's only
-// node: its memory and its metrics speak of the whole process.
+// Contract: Kubelet blocks until its context ends or the node fails, and waits for all that it started. It must be the only
+// node of the process, because its memory and its metrics are those of the whole process.
 package launch

@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// Log collectors look in /var/log/containers, wherever podLogsDir is.
+// Log collectors read /var/log/containers, wherever podLogsDir is.
 func TestLinksOfContainerLogs(t *testing.T) {
 	t.Parallel()
 	own, err := (&Own{Runtime: "unix:///nowhere", Root: t.TempDir(), Socket: "/nowhere"}).config()

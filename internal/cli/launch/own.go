@@ -22,17 +22,17 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// Own is the agent that wherry run starts where none listens.
+// Own is the agent that wherry run starts if no agent listens.
 type Own struct {
-	// Socket, Root and Runtime have defaults (Complete).
+	// Socket, Root and Runtime have defaults, which Complete sets.
 	Socket, Root, Runtime string
-	// CgroupRoot is the control group of its pods; NodeName is the host's where it is empty.
+	// CgroupRoot is the cgroup of its pods. NodeName is the node's name; "": the host's name.
 	CgroupRoot, NodeName string
-	// Verbosity of its log on standard error; 0: a file in Root.
+	// Verbosity is the verbosity of its log on standard error; 0: it logs to a file in Root.
 	Verbosity int
 }
 
-// Complete fills in what was not said, and finds a container runtime that answers.
+// Complete sets the missing fields, and finds a container runtime that answers.
 func (o *Own) Complete(ctx context.Context) error {
 	if o.Socket == "" {
 		if o.Socket = os.Getenv("WHERRY_SOCKET"); o.Socket == "" {
@@ -49,12 +49,12 @@ func (o *Own) Complete(ctx context.Context) error {
 	return err
 }
 
-// usualRuntimes are where container runtimes listen.
+// usualRuntimes returns the default sockets of container runtimes.
 func usualRuntimes() []string {
 	return []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock"}
 }
 
-// findRuntime chooses a runtime that answers, and says what is in the way where none does.
+// findRuntime returns a runtime that answers. If there is none, the error says why.
 func findRuntime(ctx context.Context, asked string) (string, error) {
 	if strings.HasPrefix(asked, "simulated://") {
 		return asked, nil
@@ -77,7 +77,7 @@ func findRuntime(ctx context.Context, asked string) (string, error) {
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		return "", fmt.Errorf("no container runtime found: none of %s is there: install containerd or CRI-O, name one with --container-runtime-endpoint, or try simulated://",
+		return "", fmt.Errorf("no container runtime found: none of the sockets %s exists: install containerd or CRI-O, name its socket with --container-runtime-endpoint, or try simulated://",
 			strings.Join(usualRuntimes(), ", "))
 	}
 	return "", errors.Join(errs...)
@@ -97,15 +97,16 @@ func askRuntime(ctx context.Context, endpoint string) error {
 	case err == nil:
 		return nil
 	case status.Code(err) == codes.Unimplemented:
-		return fmt.Errorf("container runtime at %s does not serve pods (CRI): take \"cri\" out of disabled_plugins in /etc/containerd/config.toml and restart it", endpoint)
+		return fmt.Errorf("container runtime at %s does not serve pods (CRI): remove \"cri\" from disabled_plugins in /etc/containerd/config.toml and restart it", endpoint)
 	case strings.Contains(err.Error(), "permission denied"):
 		return fmt.Errorf("container runtime at %s may not be used by this user: run this as root (sudo)", endpoint)
 	}
 	return fmt.Errorf("container runtime at %s does not answer: is it running? %s", endpoint, status.Convert(err).Message())
 }
 
-// config is that of a node for one person: it takes no ports, evicts nothing, and keeps all that it has in one directory
-// and one control group, under a name of its own at the runtime, so that it does not meet a kubelet on the same machine.
+// config returns the configuration of a node for one user. It opens no ports, evicts nothing, and keeps all its state in one
+// directory and one cgroup. It has its own owner name at the runtime, so that it does not interfere with a kubelet on the same
+// machine.
 func (o *Own) config() (config.Config, error) {
 	args := []string{
 		"--container-runtime-endpoint=" + o.Runtime, "--root-dir=" + o.Root, "--cert-dir=" + filepath.Join(o.Root, "pki"),
@@ -125,12 +126,12 @@ func (o *Own) config() (config.Config, error) {
 	k.PodLogsDir = filepath.Join(o.Root, "logs")
 	k.FailCgroupV1 = ptr.To(false)
 	k.ResolverConfig = ptr.To(resolvConf())
-	k.OOMScoreAdj = nil // the agent of a person is no more important than what else they run
+	k.OOMScoreAdj = nil // a user's agent is no more important than the user's other programs
 	return cfg, nil
 }
 
-// resolvConf is the file that names servers which pods can reach too: systemd-resolved's own listens on the host's
-// loopback only.
+// resolvConf returns a resolver file whose servers pods can reach too. The server of systemd-resolved listens only on the
+// host's loopback address.
 func resolvConf() string {
 	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 	text, err := os.ReadFile(usual)
@@ -142,14 +143,15 @@ func resolvConf() string {
 	return usual
 }
 
-// Running is an agent in this process.
+// Running is a running agent in this process.
 type Running struct {
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when it has
-	err    error         // valid then
+	ended  chan struct{} // closed when the agent has ended
+	err    error         // valid after ended is closed
 }
 
-// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when answers says that its socket answers.
+// Start runs the agent until Stop, or until it fails; ctx does not end it. It returns when the callback answers reports that
+// the socket answers.
 func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*Running, error) {
 	root, err := filepath.Abs(o.Root)
 	if err == nil {
@@ -182,7 +184,7 @@ func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*R
 		case <-r.ended:
 			cancel()
 			if r.err == nil {
-				r.err = errors.New("it ended by itself")
+				r.err = errors.New("the agent ended without an error")
 			}
 			return nil, fmt.Errorf("start an agent: %w", r.err)
 		default:
@@ -196,7 +198,7 @@ func (o *Own) Start(ctx context.Context, answers func(context.Context) bool) (*R
 	}
 }
 
-// log is a file in the agent's directory, or our own output where somebody wants to see more.
+// log returns the agent's logger: to a file in the agent's directory, or to standard error with a verbosity.
 func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
 	if o.Verbosity > 0 {
 		return cfg.NewLogger(os.Stderr), nil, nil
@@ -208,20 +210,19 @@ func (o *Own) log(cfg *config.Config) (*slog.Logger, *os.File, error) {
 	return cfg.NewLogger(f), f, nil
 }
 
-// Ended is closed when the agent has ended; Err is why.
+// Ended is closed when the agent has ended. Err returns the reason.
 func (r *Running) Ended() <-chan struct{} { return r.ended }
 
-// Err is why the agent ended; valid once Ended is closed.
+// Err returns why the agent ended. It is valid after Ended is closed.
 func (r *Running) Err() error { return r.err }
 
-// Stop ends the agent and waits for its end. Its pods run on.
+// Stop ends the agent and waits for its end. Its pods continue to run.
 func (r *Running) Stop() {
 	r.cancel()
 	<-r.ended
 }
 
-// Forget removes what an agent leaves that has no pods any more: its directory, where it was the usual one, with the mount
-// that it is, and its control group.
+// Forget removes what an agent without pods leaves: its directory, if it is the default one, with its mount, and its cgroup.
 func (o *Own) Forget() {
 	pushed, _ := os.ReadDir(filepath.Join(o.Root, "pushed"))
 	pods, _ := os.ReadDir(filepath.Join(o.Root, "pods"))
@@ -230,18 +231,18 @@ func (o *Own) Forget() {
 	}
 	_ = hostfs.Host{}.TakeBackShared(o.Root)
 	for _, name := range []string{"pushed", "pods", "logs", "pki", "agent.log"} {
-		_ = os.Remove(filepath.Join(o.Root, name)) // only what is empty
+		_ = os.Remove(filepath.Join(o.Root, name)) // removes only empty directories
 	}
 	_ = os.Remove(o.Root)
 	_ = os.Remove(filepath.Dir(o.Socket))
 	name := strings.Trim(o.CgroupRoot, "/")
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, g := range append(groups, "/sys/fs/cgroup/"+name, "/sys/fs/cgroup/"+name+".slice") {
-		_ = os.Remove(g) // a group that has processes or groups stays
+		_ = os.Remove(g) // a cgroup with processes or children stays
 	}
 }
 
-// OwnSocket is where wherry run listens.
+// OwnSocket returns the socket of the agent of wherry run.
 func OwnSocket() string {
 	if os.Geteuid() == 0 {
 		return config.SystemSocket
@@ -252,7 +253,7 @@ func OwnSocket() string {
 	return filepath.Join(userDir(), "wherry.sock")
 }
 
-// userDir is where somebody who is not root keeps the state of their node.
+// userDir returns where a user other than root keeps the state of the node.
 func userDir() string {
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "wherry")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A runtime that cannot be used is named, with the way out.
+// The error names a runtime that cannot be used, and the remedy.
 func TestFindRuntime(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -22,7 +22,7 @@ func TestFindRuntime(t *testing.T) {
 	}
 }
 
-// The agent that wherry run starts answers on its socket, ends when it is told to, and leaves nothing of its own behind.
+// The agent that wherry run starts answers on its socket, ends on Stop, and leaves no files behind.
 func TestOwnAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,4 +1,5 @@
-// Package manpage writes the manual pages of a program from its commands: one page for each command that people see.
+// Package manpage writes the manual pages of a program from its commands: one page for each visible command.
 //
-// Contract: Of is a function of the commands alone. It writes no date, so that two builds of one commit have equal pages.
+// Contract: the result of Of depends only on the commands. It contains no date, so that two builds of one commit have equal
+// pages.
 package manpage

@@ -10,19 +10,19 @@ import (
 
 // Page is one manual page of section 1.
 type Page struct {
-	Name string // of the file: wherry-run.1
-	Text string // for man, in the language of its macros
+	Name string // the name of the file: wherry-run.1
+	Text string // in the macro language of man
 }
 
-// Config says what Of needs beside the commands.
+// Config configures Of.
 type Config struct {
-	// Source is the name and version of the program, for the foot of each page.
+	// Source is the name and version of the program, for the footer of each page.
 	Source string
-	// Flags are those of a command that parses its own; nil, or a nil answer: it has those that it declares.
+	// Flags returns the flags of a command that parses its own; nil, or a nil result: the command's declared flags.
 	Flags func(*cobra.Command) *pflag.FlagSet
 }
 
-// Of returns the pages of root and of all commands below it, in their order. Hidden commands have none.
+// Of returns the pages of root and of all commands below it, in their order. Hidden commands have no page.
 func Of(root *cobra.Command, cfg Config) []Page {
 	var out []Page
 	var walk func(c *cobra.Command)
@@ -38,7 +38,7 @@ func Of(root *cobra.Command, cfg Config) []Page {
 	return out
 }
 
-// seen reports whether people see a command. The help command says nothing that the pages do not.
+// seen reports whether a command gets a page. The help command adds nothing to the pages.
 func seen(c *cobra.Command) bool { return !c.Hidden && c.Name() != "help" }
 
 func file(c *cobra.Command) string { return title(c) + ".1" }
@@ -80,7 +80,7 @@ func page(c *cobra.Command, cfg Config) string {
 
 func section(b *strings.Builder, name string) { fmt.Fprintf(b, ".SH %s\n", name) }
 
-// verbatim keeps the lines of a text as they are: they have columns and examples in them.
+// verbatim keeps the lines of a text unchanged, because they contain columns and examples.
 func verbatim(b *strings.Builder, text string) {
 	b.WriteString(".nf\n")
 	for l := range strings.Lines(text) {
@@ -110,7 +110,7 @@ func options(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// related names the command above and those below.
+// related names the parent command and the subcommands.
 func related(b *strings.Builder, c *cobra.Command) {
 	var names []string
 	if c.HasParent() {
@@ -134,7 +134,7 @@ func related(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// line is one line of text. One that begins with a dot or a quote would be a macro.
+// line formats one line of text. A line that begins with a dot or a quote would be a macro.
 func line(s string) string {
 	s = escape(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
@@ -143,7 +143,8 @@ func line(s string) string {
 	return s + "\n"
 }
 
-// escape keeps backslashes and hyphens as they are: a bare hyphen may be shown as another sign, which nobody can copy into a shell.
+// escape protects backslashes and hyphens. An unescaped hyphen may be displayed as another character, which breaks copying into
+// a shell.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`).Replace(s)
 }

@@ -23,14 +23,14 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
-// client speaks with the agent behind a control socket.
+// client is a client of an agent's control socket.
 type client struct {
 	socket    string
 	http      *http.Client
 	transport *http.Transport
 }
 
-// openClient finds an agent: on the socket that was asked for, or on one of the usual ones.
+// openClient finds an agent: on the given socket, or on one of the default ones.
 func openClient(ctx context.Context, asked string) (*client, error) {
 	socket, err := findSocket(ctx, asked)
 	if err != nil {
@@ -46,7 +46,7 @@ func newClient(socket string) *client {
 	return &client{socket: socket, http: &http.Client{Transport: t}, transport: t}
 }
 
-// answerError is an answer that is not a success.
+// answerError is the error of an unsuccessful answer.
 type answerError struct {
 	status int
 	text   string
@@ -59,7 +59,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &a) && a.status == http.StatusNotFound
 }
 
-// do sends a request and returns the body of a success.
+// do sends a request and returns the body of a successful answer.
 func (c *client) do(ctx context.Context, method, path string, query url.Values, body []byte) (io.ReadCloser, error) {
 	u := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
@@ -75,7 +75,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 		if errors.As(err, &op) && op.Op == "dial" {
 			return nil, noAgent{c.socket}
 		}
-		return nil, fmt.Errorf("ask the agent at %s: %w", c.socket, errors.Unwrap(err))
+		return nil, fmt.Errorf("send a request to the agent at %s: %w", c.socket, errors.Unwrap(err))
 	}
 	if resp.StatusCode < 300 {
 		return resp.Body, nil
@@ -88,7 +88,7 @@ func (c *client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, &answerError{resp.StatusCode, refusal(text)}
 }
 
-// refusal is the text of an answer that is not a success.
+// refusal returns the text of an unsuccessful answer.
 func refusal(body []byte) string {
 	var a push.Answer
 	if json.Unmarshal(body, &a) == nil && len(a.Errors) > 0 {
@@ -120,7 +120,7 @@ func (c *client) ask(ctx context.Context, method, path string, query url.Values,
 
 func (c *client) pods(ctx context.Context) ([]v1.Pod, error) {
 	var l v1.PodList
-	err := c.askList(ctx, &l) // in a statement of its own: Go does not say which operand of a return is read first
+	err := c.askList(ctx, &l) // a statement of its own, because Go does not define which operand of a return is evaluated first
 	return l.Items, err
 }
 
@@ -128,7 +128,7 @@ func (c *client) askList(ctx context.Context, l *v1.PodList) error {
 	return c.ask(ctx, http.MethodGet, "/pods", nil, nil, l)
 }
 
-// pod returns one pod; isNotFound once nothing of it is left.
+// pod returns one pod. isNotFound is true for the error once nothing of the pod is left.
 func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
 	var p v1.Pod
 	return &p, c.ask(ctx, http.MethodGet, "/pods/"+namespace+"/"+name, nil, nil, &p)
@@ -153,12 +153,12 @@ func (c *client) end(ctx context.Context, p *v1.Pod, grace *int64, remove bool) 
 	return c.ask(ctx, http.MethodPost, path+"/stop", query, nil, nil)
 }
 
-// logs returns a container's log. It is for the caller to close.
+// logs returns a container's log. The caller must close it.
 func (c *client) logs(ctx context.Context, p *v1.Pod, container string, query url.Values) (io.ReadCloser, error) {
 	return c.do(ctx, http.MethodGet, "/containerLogs/"+p.Namespace+"/"+p.Name+"/"+container, query, nil)
 }
 
-// events returns the events after a place in their order, and the place of the next; wait is how long one is waited for.
+// events returns the events after a position, and the next position. wait is how long it waits for an event.
 func (c *client) events(ctx context.Context, after string, wait time.Duration) ([]v1.Event, string, error) {
 	query := url.Values{}
 	if after != "" {
@@ -180,7 +180,7 @@ type explanation struct {
 	UID       string            `json:"uid"`
 	Dropped   int               `json:"dropped,omitempty"`
 	Records   []timeline.Record `json:"records"`
-	// Inspection is what keeps the node from knowing what runs of the pod.
+	// Inspection describes a problem with the inspections of the pod.
 	Inspection string `json:"inspection,omitempty"`
 }
 
@@ -213,8 +213,8 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, o re
 	return x.StreamWithContext(ctx, o)
 }
 
-// find returns the pod that a user means by NAME, NAMESPACE/NAME or pod/NAME, with or without the node's name at its end.
-// Without a namespace it may be in any, where only one has it.
+// find returns the pod that a user names by NAME, NAMESPACE/NAME or pod/NAME, with or without the node's name as a suffix.
+// Without a namespace the pod may be in any namespace, if only one has it.
 func (c *client) find(ctx context.Context, namespace, arg string) (*v1.Pod, error) {
 	pods, err := c.pods(ctx)
 	if err != nil {
@@ -245,7 +245,7 @@ func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
 			names = append(names, pods[i].Namespace+"/"+pods[i].Name)
 		}
 		if len(names) == 0 {
-			return nil, fmt.Errorf("pod %q is not on this node, which has none", arg)
+			return nil, fmt.Errorf("pod %q is not on this node, which has no pods", arg)
 		}
 		return nil, fmt.Errorf("pod %q is not on this node; it has %s", arg, shortList(names))
 	case 1:
@@ -260,10 +260,10 @@ func findPod(pods []v1.Pod, namespace, arg string) (*v1.Pod, error) {
 	for _, p := range found {
 		names = append(names, p.Namespace+"/"+p.Name)
 	}
-	return nil, fmt.Errorf("pod %q may be %s: say which with -n", arg, strings.Join(names, " or "))
+	return nil, fmt.Errorf("pod %q may be %s: choose a namespace with -n", arg, strings.Join(names, " or "))
 }
 
-// shortList names a few of many.
+// shortList returns the first few names of a long list.
 func shortList(names []string) string {
 	const few = 8
 	if len(names) <= few {

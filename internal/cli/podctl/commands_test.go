@@ -71,11 +71,11 @@ func startNode(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	t.Fatal("nobody listens on the control socket")
+	t.Fatal("nothing listens on the control socket")
 	return ""
 }
 
-// The commands do what they say, on a whole node behind its socket.
+// Each command works on a whole node behind its socket.
 func TestCommandsOnANode(t *testing.T) {
 	t.Parallel()
 	at := Target{Socket: startNode(t)}
@@ -88,7 +88,7 @@ func TestCommandsOnANode(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s Streams) error
-		says []string // parts of what it prints, on either stream
+		says []string // parts of the command's output, on either stream
 		err  string
 	}{
 		{"run", func(s Streams) error { return run.Run(t.Context(), s) }, []string{"pod/web created", "pod/job created", "configmap/settings created", "exit code 3"}, ""},
@@ -114,9 +114,9 @@ func TestCommandsOnANode(t *testing.T) {
 		}, []string{"web", "configmap/settings"}, ""},
 		{"rm --all", func(s Streams) error { return (&Rm{Target: at, Grace: -1, All: true}).Run(t.Context(), s, nil) }, []string{"job"}, ""},
 		{"ps of an empty node", func(s Streams) error { return (&Ps{Target: at}).Run(t.Context(), s, nil) }, []string{"No pods."}, ""},
-		{"logs of a pod that is gone", func(s Streams) error { return (&Logs{Target: at}).Run(t.Context(), s, "web") }, nil, "which has none"},
+		{"logs of a pod that is gone", func(s Streams) error { return (&Logs{Target: at}).Run(t.Context(), s, "web") }, nil, "which has no pods"},
 	} {
-		var out, errOut bytes.Buffer // of two goroutines
+		var out, errOut bytes.Buffer // two goroutines write to them
 		err := c.do(Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
 		out.Write(errOut.Bytes())
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

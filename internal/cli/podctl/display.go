@@ -25,7 +25,7 @@ func restartable(p *v1.Pod, name string) bool {
 	return false
 }
 
-// serving are the containers that count for READY: main ones and sidecars.
+// serving returns the containers that count for READY: main containers and sidecars.
 func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	total = len(p.Spec.Containers)
 	for _, s := range p.Status.InitContainerStatuses {
@@ -41,7 +41,7 @@ func serving(p *v1.Pod) (statuses []v1.ContainerStatus, total int) {
 	return append(statuses, p.Status.ContainerStatuses...), total
 }
 
-// readyOf is the READY column.
+// readyOf returns the READY column.
 func readyOf(p *v1.Pod) string {
 	statuses, total := serving(p)
 	n := 0
@@ -53,7 +53,7 @@ func readyOf(p *v1.Pod) string {
 	return fmt.Sprintf("%d/%d", n, total)
 }
 
-// statusOf is the STATUS column, in the words that kubectl has.
+// statusOf returns the STATUS column, with the same words as kubectl.
 func statusOf(p *v1.Pod) string {
 	text := summaryOf(p)
 	switch {
@@ -67,7 +67,7 @@ func statusOf(p *v1.Pod) string {
 	return text
 }
 
-// removing is how the agent marks a pod of which only remains are left.
+// removing is the agent's status reason for a pod that is almost completely removed.
 const removing = "Removing"
 
 func runsAny(p *v1.Pod) bool {
@@ -132,7 +132,7 @@ func endText(t *v1.ContainerStateTerminated) string {
 	return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 }
 
-// restartsOf is the RESTARTS column: how many, and when the last was.
+// restartsOf returns the RESTARTS column: the number of restarts, and the time since the last.
 func restartsOf(p *v1.Pod, now time.Time) string {
 	n := int32(0)
 	var last time.Time
@@ -155,7 +155,7 @@ func ageOf(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// createdAt is when the node first knew a pod: a static pod has no other time.
+// createdAt returns when the node first knew a pod. A static pod has no other time.
 func createdAt(p *v1.Pod) time.Time {
 	if !p.CreationTimestamp.IsZero() {
 		return p.CreationTimestamp.Time
@@ -173,7 +173,7 @@ func orNone(s string) string {
 	return s
 }
 
-// portsOf are the host's ports that lead to a pod.
+// portsOf returns the host's ports that lead to a pod.
 func portsOf(p *v1.Pod) string {
 	var out []string
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -220,7 +220,7 @@ func writePods(w io.Writer, pods []v1.Pod, now time.Time, wide bool) error {
 	return t.Flush()
 }
 
-// why is what a user should know about a pod that is not well: the message of the first container that waits or failed.
+// why returns what a user should know about a pod with a problem: the message of the first container that waits or failed.
 func why(p *v1.Pod) string {
 	for c := range pod.BaseStatuses(&p.Status) {
 		s := &c.State
@@ -254,7 +254,7 @@ func completed(p *v1.Pod) (done bool, code int) {
 	return true, 0
 }
 
-// isReady reports whether a pod serves.
+// isReady reports whether a pod is ready.
 func isReady(p *v1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodReady {

@@ -183,7 +183,7 @@ func TestFindPod(t *testing.T) {
 	for _, c := range []struct{ ns, arg, want string }{
 		{"", "web", "default/web"}, {"", "pod/web", "default/web"}, {"", "a/db", "a/db"}, {"b", "db", "b/db"},
 		{"", "static", "default/static-n1"}, {"", "twice", "default/twice"},
-		{"", "db", `pod "db" may be a/db or b/db: say which with -n`},
+		{"", "db", `pod "db" may be a/db or b/db: choose a namespace with -n`},
 		{"a", "web", `pod "web" is not on this node; it has default/web, a/db, b/db, default/static-n1, a/twice, default/twice`},
 	} {
 		p, err := findPod(pods, c.ns, c.arg)

@@ -13,21 +13,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Events prints what has happened on the node.
+// Events prints the events of the node.
 type Events struct {
 	Target
 	Follow bool
 	Format string // json or yaml; "": a table
 }
 
-// Run prints the events of a pod, or all where it is "".
+// Run prints the events of a pod; "": of all pods.
 func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
 		return err
 	}
 	if of != "" {
-		if p, err := c.find(ctx, r.Namespace, of); err == nil { // one that is gone may have events too
+		if p, err := c.find(ctx, r.Namespace, of); err == nil { // a pod that is gone may have events too
 			of = p.Name
 		}
 	}
@@ -53,7 +53,7 @@ func (r *Events) Run(ctx context.Context, s Streams, of string) error {
 	}
 }
 
-// writeEvents writes a table. Its columns have fixed widths, so that rows that follow stand below those before.
+// writeEvents writes a table. Its columns have fixed widths, so that later rows are aligned with earlier ones.
 func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) error {
 	const row = "%-10s %-8s %-22s %-32s %s\n"
 	if header {
@@ -78,7 +78,7 @@ func writeEvents(w io.Writer, events []v1.Event, now time.Time, header bool) err
 	return nil
 }
 
-// Explain prints why a pod is where it is.
+// Explain prints the decisions about a pod with their reasons.
 type Explain struct {
 	Target
 	Format string // json or yaml; "": a table

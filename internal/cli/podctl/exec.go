@@ -17,15 +17,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Session runs a command in a container, or takes part in what one writes and reads.
+// Session runs a command in a container, or attaches to a container.
 type Session struct {
 	Target
 	Container string
-	// Stdin: it gets our input. TTY: our input is a terminal, and it has one.
+	// Stdin: the command gets our input. TTY: our input is a terminal, and the command gets one.
 	Stdin, TTY bool
 }
 
-// target opens the agent and finds the pod and the name of its container.
+// target connects to the agent and finds the pod and the name of its container.
 func (x *Session) target(ctx context.Context, s Streams, arg string) (c *client, p *v1.Pod, name string, err error) {
 	if c, p, err = x.pod(ctx, arg); err == nil {
 		name, err = containerOf(p, x.Container, s.Err)
@@ -33,7 +33,7 @@ func (x *Session) target(ctx context.Context, s Streams, arg string) (c *client,
 	return c, p, name, err
 }
 
-// Exec runs a command to its end. Its exit code is an ExitStatus.
+// Exec runs a command and waits for its end. It returns the exit code as an ExitStatus.
 func (x *Session) Exec(ctx context.Context, s Streams, pod string, command []string) error {
 	c, p, name, err := x.target(ctx, s, pod)
 	if err != nil {
@@ -52,7 +52,7 @@ func (x *Session) Exec(ctx context.Context, s Streams, pod string, command []str
 	return err
 }
 
-// Attach takes part in what a container that runs writes and reads.
+// Attach connects to the input and output of a running container.
 func (x *Session) Attach(ctx context.Context, s Streams, arg string) error {
 	c, p, name, err := x.target(ctx, s, arg)
 	if err != nil {
@@ -71,13 +71,13 @@ func (x *Session) Attach(ctx context.Context, s Streams, arg string) error {
 		return err
 	}
 	defer done()
-	if spec.TTY { // the runtime wants to hear it, and has one output
+	if spec.TTY { // the runtime must know, and a terminal has one output only
 		o.Tty, o.Stderr = true, nil
 	}
 	return c.stream(ctx, "/attach/"+p.Namespace+"/"+p.Name+"/"+name, url.Values{}, o)
 }
 
-// streams are ours, as a command in a container is to have them; done gives the terminal back.
+// streams returns our streams for a command in a container. done restores the terminal.
 func (x *Session) streams(ctx context.Context, s Streams) (o remotecommand.StreamOptions, done func(), err error) {
 	done = func() {}
 	o = remotecommand.StreamOptions{Stdout: s.Out, Stderr: s.Err, Tty: x.TTY}
@@ -105,7 +105,7 @@ func (x *Session) streams(ctx context.Context, s Streams) (o remotecommand.Strea
 
 func isTerminal(fd int) bool { return term.IsTerminal(fd) }
 
-// rawTerminal hands keys on as they are pressed, and tells of changes of the terminal's size. restore undoes both.
+// rawTerminal passes keys on as they are pressed, and reports changes of the terminal's size. restore undoes both.
 func rawTerminal(ctx context.Context, fd int) (restore func(), sizes *sizeQueue, err error) {
 	state, err := term.MakeRaw(fd)
 	if err != nil {
@@ -122,14 +122,14 @@ func rawTerminal(ctx context.Context, fd int) (restore func(), sizes *sizeQueue,
 	}, q, nil
 }
 
-// sizeQueue is the size of a terminal, and then each new one.
+// sizeQueue returns the size of a terminal, and then each new size.
 type sizeQueue struct {
 	ctx     context.Context
 	fd      int
 	changed chan os.Signal
 }
 
-// Next waits for the next size; nil: there will be none.
+// Next waits for the next size; nil: there is none.
 func (q *sizeQueue) Next() *remotecommand.TerminalSize {
 	select {
 	case <-q.ctx.Done():

@@ -12,8 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/config"
 )
 
-// findSocket is the socket that an agent listens on: the one that was asked for, or the first of the usual ones that
-// answers.
+// findSocket returns the socket of an agent: the given one, or the first of the default ones that answers.
 func findSocket(ctx context.Context, asked string) (string, error) {
 	if asked == "" {
 		asked = os.Getenv("WHERRY_SOCKET")
@@ -21,7 +20,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	candidates := []string{asked}
 	if asked == "" {
 		candidates = []string{launch.OwnSocket()}
-		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // agents with a --root-dir of their own
+		others, _ := filepath.Glob(filepath.Join(config.SocketDir, "*.sock")) // the sockets of agents with their own --root-dir
 		for _, path := range append(others, config.SimulatedSocket) {
 			if path != candidates[0] {
 				candidates = append(candidates, path)
@@ -36,7 +35,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 			return path, nil
 		}
 		if errors.Is(err, os.ErrPermission) {
-			refused = fmt.Errorf("the agent's socket %s belongs to somebody else: run this as its owner (sudo)", path)
+			refused = fmt.Errorf("the agent's socket %s belongs to another user: run this command as that user (sudo)", path)
 		}
 	}
 	if refused != nil {
@@ -45,7 +44,7 @@ func findSocket(ctx context.Context, asked string) (string, error) {
 	return "", noAgent{candidates[0]}
 }
 
-// noAgent: nobody listens.
+// noAgent is the error if no agent listens.
 type noAgent struct{ socket string }
 
 func (e noAgent) Error() string {

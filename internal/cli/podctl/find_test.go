@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
-// The socket on which an agent listens is found; where none does, the error says what to do.
+// findSocket finds the socket of a running agent. If there is none, the error says what to do.
 func TestFindSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wherry.sock")
@@ -30,7 +30,7 @@ func TestFindSocket(t *testing.T) {
 	}
 }
 
-// What is wrong with manifests is said with file and line before anything is done.
+// Errors in manifests name the file and the line, before anything is pushed.
 func TestReadManifests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -56,6 +56,6 @@ func TestReadManifests(t *testing.T) {
 		t.Errorf("a bad one: %v", err)
 	}
 	if _, err := readManifests([]string{filepath.Join(dir, "absent")}, nil); err == nil {
-		t.Error("an absent one is no error")
+		t.Error("a missing file gave no error")
 	}
 }

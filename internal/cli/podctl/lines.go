@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// lineWriter lets many write lines to one place without mixing them.
+// lineWriter lets several goroutines write lines to one writer without mixing them.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -16,7 +16,7 @@ type lineWriter struct {
 
 func newLineWriter(w io.Writer) *lineWriter { return &lineWriter{w: w} }
 
-// copy writes each line of r with a prefix. A last line without an end gets one where there is a prefix.
+// copy writes each line of r with a prefix. If there is a prefix, an incomplete last line gets a newline.
 func (l *lineWriter) copy(prefix string, r io.Reader) error {
 	in := bufio.NewReader(r)
 	for {

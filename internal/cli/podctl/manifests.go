@@ -12,15 +12,15 @@ import (
 	"github.com/wherry-node/wherry/internal/core/manifest"
 )
 
-// manifests are what wherry run was given.
+// manifests is the input of wherry run.
 type manifests struct {
-	all   []byte // as one stream of documents
+	all   []byte // all documents as one stream
 	pods  int
-	notes []string // what of it is left out
+	notes []string // notes about what is left out
 }
 
-// readManifests reads files, directories (their .yaml, .yml and .json, not those that begin with a dot) and - for stdin,
-// and checks them, so that what is wrong is said with its file and line before anything is done.
+// readManifests reads files, directories (their .yaml, .yml and .json files, except those that begin with a dot) and - for
+// stdin. It checks them, so that errors name the file and line before anything is pushed.
 func readManifests(paths []string, stdin io.Reader) (*manifests, error) {
 	out := &manifests{}
 	var errs []error
@@ -53,7 +53,7 @@ func manifestFiles(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(path) // by name
+	entries, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
@@ -91,7 +91,7 @@ func (m *manifests) read(file string, stdin io.Reader) error {
 		return err
 	}
 	if len(got.Pods)+len(got.ConfigMaps)+len(got.Secrets) == 0 {
-		return fmt.Errorf("%s: it is empty: a manifest has a Pod, ConfigMap or Secret", name)
+		return fmt.Errorf("%s: the file is empty: a manifest needs a Pod, ConfigMap or Secret", name)
 	}
 	m.pods += len(got.Pods)
 	for _, note := range got.Notes {

@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// plain is a text of the cluster, of a container or of the agent as a terminal may have it: what would move the cursor,
-// change colours or titles, or turn the direction of writing is written out (CVE-2021-25743). Line ends and tabs too:
-// a message must not look like two rows of a table.
+// plain makes a text of the cluster, of a container or of the agent safe for a terminal. It escapes characters that move the
+// cursor, change colours or titles, or change the direction of text (CVE-2021-25743). It also escapes newlines and tabs: a
+// message must not look like two rows of a table.
 func plain(s string) string { return escaped(s, "") }
 
-// SayError says why a command failed. The text may be the agent's, the runtime's or a container's.
+// SayError prints why a command failed. The text may come from the agent, the runtime or a container.
 func SayError(w io.Writer, err error) { fmt.Fprintln(w, "Error:", plainLines(err.Error())) }
 
-// plainLines is plain for texts that have lines.
+// plainLines is plain for texts of several lines.
 func plainLines(s string) string { return escaped(s, "\n\t") }
 
-// plainJSON writes out, as JSON has it, what JSON leaves as it is.
+// plainJSON escapes, in JSON's notation, control characters that JSON does not escape.
 func plainJSON(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -33,7 +33,7 @@ func plainJSON(s string) string {
 	return b.String()
 }
 
-// escaped writes out the control characters of s but those in keep.
+// escaped escapes the control characters of s except those in keep.
 func escaped(s, keep string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, isControl) {
 		return s
@@ -55,14 +55,14 @@ func escaped(s, keep string) string {
 	return b.String()
 }
 
-// isControl reports characters that do something to a terminal: C0 and C1 controls, line separators, and those that turn
-// the direction of writing. Bytes that are no UTF-8 are written out too: a terminal of another encoding takes them for C1.
+// isControl reports whether a terminal acts on a character: C0 and C1 controls, line separators, and characters that change the
+// direction of text. Bytes that are not UTF-8 are escaped too, because a terminal with another encoding takes them for C1.
 func isControl(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
-// plainTerminal is w; where it is a terminal, lines of containers come out of it without what controls it, but for colours.
-// Files and pipes get what containers wrote.
+// plainTerminal returns w. If w is a terminal, it removes control characters except colours from the lines of containers. Files
+// and pipes get the original bytes.
 func plainTerminal(w io.Writer) io.Writer {
 	if terminalOf(w) < 0 {
 		return w
@@ -70,14 +70,14 @@ func plainTerminal(w io.Writer) io.Writer {
 	return &terminalWriter{w: w}
 }
 
-// terminalWriter writes out control characters. Colours (ESC [ ... m) and line ends stay. It holds back what may be the
-// beginning of a colour or of a character, a few bytes at most.
+// terminalWriter escapes control characters. It keeps colours (ESC [ ... m) and newlines. It holds back the possible beginning
+// of a colour or of a character, a few bytes at most.
 type terminalWriter struct {
 	w    io.Writer
 	held []byte
 }
 
-// maxColour bounds a sequence that is taken for a colour.
+// maxColour bounds the length of a colour sequence.
 const maxColour = 32
 
 func (t *terminalWriter) Write(b []byte) (int, error) {
@@ -101,7 +101,7 @@ func (t *terminalWriter) Write(b []byte) (int, error) {
 			if len(in) == 1 {
 				break
 			}
-			if in[1] == '\n' { // the end of a line
+			if in[1] == '\n' { // a newline
 				n = 2
 				out.WriteString("\r\n")
 				in = in[n:]
@@ -118,7 +118,8 @@ func (t *terminalWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// colour returns the length of a colour at the beginning of b, or of what may become one (whole is false); 0: none.
+// colour returns the length of a colour sequence at the beginning of b; whole is false if the sequence is incomplete. 0: there
+// is none.
 func colour(b []byte) (n int, whole bool) {
 	if b[0] != 0x1b {
 		return 0, false

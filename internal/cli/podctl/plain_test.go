@@ -13,10 +13,10 @@ import (
 	"github.com/wherry-node/wherry/internal/core/timeline"
 )
 
-// hostile is what a container may write into a message, and what a terminal must not get.
+// hostile is text that a container may write into a message, and that a terminal must not get.
 const hostile = "\x1b]0;title\a\x1b[2Jgone\r\nfake row\x9b31m\u202eevil\x00\u2028"
 
-// unsafe reports what in a text still controls a terminal.
+// unsafe returns a part of the text that still controls a terminal.
 func unsafe(s string) string {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && isControl(r) {
@@ -29,7 +29,7 @@ func unsafe(s string) string {
 	return ""
 }
 
-// No command passes on what a container, a tenant or a runtime wrote to control the terminal of whoever looks.
+// No command passes on text of a container, a tenant or a runtime that controls the user's terminal.
 func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -67,15 +67,15 @@ func TestCVE202125743EscapeSequencesDoNotReachTheTerminal(t *testing.T) {
 			t.Errorf("%s passes on %q: %q", name, bad, b.String())
 		}
 		if !strings.Contains(b.String(), "title") || strings.Contains(b.String(), "\nfake row") && name != "error" {
-			t.Errorf("%s: the text is gone, or makes a row of its own: %q", name, b.String())
+			t.Errorf("%s: the text is lost, or makes a row of its own: %q", name, b.String())
 		}
 	}
 	if got := plain("späte Grüße 日本"); got != "späte Grüße 日本" {
-		t.Errorf("what is no control character is changed: %q", got)
+		t.Errorf("an ordinary character is changed: %q", got)
 	}
 }
 
-// Logs keep their colours on a terminal, and nothing else that controls it, whatever pieces they come in.
+// Logs on a terminal keep their colours, and nothing else that controls it, in whatever pieces they arrive.
 func TestLogsOnATerminal(t *testing.T) {
 	t.Parallel()
 	text := "\x1b[1;31mred\x1b[0m ü\r\n" + hostile + "\x1b[" + strings.Repeat("1", 100) + "m\tend\n"
@@ -94,13 +94,13 @@ func TestLogsOnATerminal(t *testing.T) {
 		if coloured != "\x1b[1;31mred\x1b[0m ü" || !strings.HasSuffix(got, "\tend\n") {
 			t.Errorf("in pieces of %d: %q", piece, got)
 		}
-		rest = strings.ReplaceAll(rest, "\r\n", "\n") // an end of a line in any place is one
+		rest = strings.ReplaceAll(rest, "\r\n", "\n") // a newline is harmless in any place
 		if bad := unsafe(rest); bad != "" {
 			t.Errorf("in pieces of %d: passes on %q: %q", piece, bad, rest)
 		}
 	}
 	var b bytes.Buffer
 	if plainTerminal(&b) != &b {
-		t.Error("what is no terminal does not get what the container wrote")
+		t.Error("a writer that is no terminal must get the container's original bytes")
 	}
 }

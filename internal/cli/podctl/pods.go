@@ -18,19 +18,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Streams are those of a command.
+// Streams are the input and outputs of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// Target is how a command finds its agent and its pods.
+// Target selects the agent and the namespace of pods.
 type Target struct {
-	Socket    string // "": WHERRY_SOCKET, then the usual places
-	Namespace string // "": any in which there is one of the name
+	Socket    string // "": WHERRY_SOCKET, then the default sockets
+	Namespace string // "": any namespace, if only one has the name
 }
 
-// pod opens the agent and finds a pod.
+// pod connects to the agent and finds a pod.
 func (r *Target) pod(ctx context.Context, arg string) (*client, *v1.Pod, error) {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -46,7 +46,7 @@ type Ps struct {
 	Format string // wide, json, yaml or name; "": a table
 }
 
-// Run lists those that are named, or all.
+// Run lists the named pods, or all.
 func (r *Ps) Run(ctx context.Context, s Streams, names []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, r.Format) {
 		return fmt.Errorf("--output: %q is not one of wide, json, yaml, name", r.Format)
@@ -102,7 +102,7 @@ func printObject(out io.Writer, obj any, format string) error {
 	if err != nil {
 		return err
 	}
-	if format == "yaml" { // its strings have no control character left
+	if format == "yaml" { // its strings no longer contain control characters
 		_, err = fmt.Fprintln(out, plainLines(strings.TrimRight(string(text), "\n")))
 		return err
 	}
@@ -110,8 +110,8 @@ func printObject(out io.Writer, obj any, format string) error {
 	return err
 }
 
-// containerOf chooses the container that a command without -c means: the pod's only one, the one that its annotation
-// names, or the first, which is said.
+// containerOf chooses the container of a command without -c: the pod's only one, the one that the pod's annotation names, or
+// the first. In the last case it prints a note.
 func containerOf(p *v1.Pod, asked string, errOut io.Writer) (string, error) {
 	var names []string
 	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
@@ -136,13 +136,13 @@ func containerOf(p *v1.Pod, asked string, errOut io.Writer) (string, error) {
 	return names[0], nil
 }
 
-// Logs prints what a container has written.
+// Logs prints the logs of containers.
 type Logs struct {
 	Target
 	Container                    string
 	Follow, Previous, Timestamps bool
-	All                          bool  // of all containers, each line with its container's name
-	Tail                         int64 // only the last lines; negative: all
+	All                          bool  // of all containers; each line begins with the container's name
+	Tail                         int64 // number of last lines; negative: all
 	Since                        time.Duration
 	SinceTime                    string
 }
@@ -159,7 +159,7 @@ func (l *Logs) query() (url.Values, error) {
 	}
 	switch {
 	case l.Since > 0 && l.SinceTime != "":
-		return nil, errors.New("--since and --since-time: give one of them")
+		return nil, errors.New("use either --since or --since-time")
 	case l.Since > 0:
 		q.Set("sinceSeconds", strconv.FormatInt(max(1, int64(l.Since.Seconds())), 10))
 	case l.Since < 0:
@@ -198,7 +198,7 @@ func (l *Logs) Run(ctx context.Context, s Streams, pod string) error {
 	return err
 }
 
-// allLogs prints the logs of all containers of a pod beside each other.
+// allLogs prints the logs of all containers of a pod side by side.
 func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Values) error {
 	out := newLineWriter(plainTerminal(to))
 	var names []string
@@ -232,7 +232,7 @@ func allLogs(ctx context.Context, to io.Writer, c *client, p *v1.Pod, q url.Valu
 	return errors.Join(all...)
 }
 
-// pollEvery is how often a command looks again at what it waits for.
+// pollEvery is how often a command checks what it waits for.
 const pollEvery = 200 * time.Millisecond
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -246,13 +246,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// ExitStatus ends the process with a status of its own. Nothing is printed.
+// ExitStatus is the exit status of the process. Nothing is printed for it.
 type ExitStatus int
 
-// Error is for those who print it all the same.
+// Error returns the status as text.
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// terminal is the terminal that a file is, or -1.
+// terminalOf returns the file descriptor if f is a terminal, or -1.
 func terminalOf(f any) int {
 	file, ok := f.(*os.File)
 	if !ok || !isTerminal(int(file.Fd())) {

@@ -14,39 +14,41 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
-// Run runs the pods of manifests on this machine, without a cluster: on the agent that listens, or on one that it starts.
+// Run runs the pods of manifests on this machine, without a cluster: on a running agent, or on an agent that it starts.
 type Run struct {
 	// Files are manifests, directories of them, or "-" for standard input.
 	Files []string
-	// Agent is one that is started.
+	// Agent configures the agent to start.
 	Agent launch.Own
-	// Detach: push to an agent that runs, and end; with Wait, when all pods are ready or have run to their end.
+	// Detach pushes the pods to a running agent and returns at once; with Wait, when all pods are ready or have run to their
+	// end.
 	Detach, Wait bool
-	// Keep leaves the pods running at the end.
+	// Keep lets the pods run on after the command.
 	Keep bool
-	// Quiet says nothing of progress; NoLogs shows nothing of what containers write.
+	// Quiet prints no progress. NoLogs prints no logs of containers.
 	Quiet, NoLogs bool
-	// Timeout: fail when the pods are not ready, or at their end, in this time; 0: wait on.
+	// Timeout bounds the wait until the pods are ready or at their end; 0: no bound.
 	Timeout time.Duration
-	// Grace is as that of Stop.
+	// Grace is the same as in Stop.
 	Grace int64
 }
 
-// runner is one wherry run.
+// runner is the state of one wherry run.
 type runner struct {
 	*Run
 	client  *client
-	mine    *launch.Running // nil: the agent is somebody else's
+	mine    *launch.Running // nil: another process runs the agent
 	say     *lineWriter     // progress
-	out     *lineWriter     // what containers write
+	out     *lineWriter     // the logs of containers
 	pods    []push.Pushed
-	several bool              // pods were given
-	seen    map[string]string // what was last said of each pod
-	events  string            // up to where they have been said
+	several bool              // the manifests have several pods
+	seen    map[string]string // the last printed state of each pod
+	events  string            // position after the last printed event
 	logs    sync.WaitGroup
 }
 
-// Run pushes the manifests, and shows what their pods do and write, to the end. The exit code of a container is an ExitStatus.
+// Run pushes the manifests, and prints the progress and the logs of their pods until they end. It returns the exit code of a
+// container as an ExitStatus.
 func (o *Run) Run(ctx context.Context, s Streams) error {
 	m, err := readManifests(o.Files, s.In)
 	if err != nil {
@@ -63,7 +65,7 @@ func (o *Run) Run(ctx context.Context, s Streams) error {
 		defer r.Agent.Forget()
 		defer r.mine.Stop()
 	}
-	r.sayEvents(ctx) // what was before is no news
+	r.sayEvents(ctx) // skip the events from before
 	if err := r.push(ctx, m); err != nil {
 		return err
 	}
@@ -98,7 +100,7 @@ func (r *runner) progress(format string, args ...any) {
 	}
 }
 
-// open finds an agent, or starts one.
+// open connects to an agent, or starts one.
 func (r *runner) open(ctx context.Context, m *manifests) error {
 	socket, err := findSocket(ctx, r.Agent.Socket)
 	var none noAgent
@@ -132,7 +134,7 @@ func (r *runner) open(ctx context.Context, m *manifests) error {
 	return nil
 }
 
-// push hands the manifests over and says what became of them.
+// push sends the manifests and prints the result.
 func (r *runner) push(ctx context.Context, m *manifests) error {
 	if len(m.all) == 0 {
 		return nil
@@ -140,7 +142,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	for {
 		answer, err := r.client.post(ctx, "manifest", m.all)
 		var a *answerError
-		if errors.As(err, &a) && a.status == 503 { // it has not read its directory yet
+		if errors.As(err, &a) && a.status == 503 { // the agent has not read its directory yet
 			if err := sleep(ctx, pollEvery); err != nil {
 				return err
 			}
@@ -165,7 +167,7 @@ func (r *runner) push(ctx context.Context, m *manifests) error {
 	}
 }
 
-// serve keeps the agent running for the pods that earlier ones have left.
+// serve keeps the agent running for pods of earlier commands.
 func (r *runner) serve(ctx context.Context) error {
 	pods, err := r.client.pods(ctx)
 	if err != nil || len(pods) == 0 && len(r.Files) > 0 {
@@ -180,7 +182,7 @@ func (r *runner) serve(ctx context.Context) error {
 	}
 }
 
-// cleanUp ends what this command began, unless it is to be kept. It goes on when ctx has ended.
+// cleanUp ends what this command started, unless Keep is set. It continues when ctx has ended.
 func (r *runner) cleanUp(ctx context.Context) error {
 	if r.Keep {
 		for _, p := range r.pods {
@@ -197,7 +199,7 @@ func (r *runner) cleanUp(ctx context.Context) error {
 		}
 		now, err := r.client.pod(ctx, p.Namespace, p.Name)
 		if err != nil || now.UID != p.UID {
-			continue // somebody has removed or replaced it
+			continue // another command has removed or replaced it
 		}
 		if runsAny(now) {
 			r.progress("pod/%s stopping (up to %ds; Ctrl-C again leaves that to the next agent)", p.Name, graceOf(now, r.Grace))
@@ -225,7 +227,7 @@ func (r *runner) cleanUp(ctx context.Context) error {
 	return nil
 }
 
-// graceOf is how long a pod may take to end.
+// graceOf returns the grace period for ending a pod.
 func graceOf(p *v1.Pod, asked int64) int64 {
 	if asked >= 0 {
 		return asked

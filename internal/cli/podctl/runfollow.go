@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
-// follow shows what the pods do until all have run to their end or ctx ends.
+// follow prints the progress of the pods until all have run to their end or ctx ends.
 func (r *runner) follow(ctx context.Context) (code int, err error) {
 	logs, stopLogs := context.WithCancel(ctx)
 	defer func() { stopLogs(); r.logs.Wait() }()
@@ -48,7 +48,7 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 		switch {
 		case len(pods) == 0:
 			if r.mine != nil {
-				return 0, r.serve(ctx) // others may have come
+				return 0, r.serve(ctx) // other commands may have added pods
 			}
 			return 0, nil
 		case done == len(r.pods):
@@ -70,7 +70,7 @@ func (r *runner) follow(ctx context.Context) (code int, err error) {
 	}
 }
 
-// current are our pods as the node has them now.
+// current returns the present state of our pods.
 func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 	all, err := r.client.pods(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *runner) current(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// sayPod says what a pod's row in wherry ps is now, once.
+// sayPod prints a pod's row of wherry ps when it has changed.
 func (r *runner) sayPod(p *v1.Pod) {
 	line := fmt.Sprintf("%s %s", statusOf(p), readyOf(p))
 	if r.seen[string(p.UID)] == line {
@@ -114,13 +114,13 @@ func (r *runner) sayPod(p *v1.Pod) {
 	r.progress("pod/%s %s", p.Name, line)
 }
 
-// sayEvents says what is new about our pods and worth it: warnings and pulls.
+// sayEvents prints new events about our pods: warnings and pulls.
 func (r *runner) sayEvents(ctx context.Context) {
 	if r.events == "" {
 		r.events = "0"
 	}
 	events, next, err := r.client.events(ctx, r.events, 0)
-	if err != nil { // a node of a cluster has none here
+	if err != nil { // the events of a node in a cluster are not here
 		return
 	}
 	r.events = next
@@ -151,7 +151,7 @@ func (r *runner) sayUp(pods []*v1.Pod) {
 	r.progress("Ctrl-C stops and removes them.")
 }
 
-// late is why waiting has been given up.
+// late returns the error after a timeout.
 func (r *runner) late(pods []*v1.Pod) error {
 	var lines []string
 	for _, p := range pods {

@@ -11,17 +11,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// followLogs shows what the containers of our pods write, from instance to instance, until ctx ends.
+// followLogs prints the logs of our pods' containers, one instance after another, until ctx ends.
 func (r *runner) followLogs(ctx context.Context) {
 	for _, p := range r.pods {
 		r.logs.Go(func() {
 			uid := p.UID
-			began := map[string]string{} // container: the instance whose log is being shown
+			began := map[string]string{} // container to the instance whose log is printed
 			var streams sync.WaitGroup
 			defer streams.Wait()
 			for {
 				now, err := r.client.pod(ctx, p.Namespace, p.Name)
-				if err == nil && now.UID != uid { // replaced, or what is left of it
+				if err == nil && now.UID != uid { // the pod was replaced, or only a remainder is left
 					uid, began = now.UID, map[string]string{}
 				}
 				if err == nil {
@@ -47,7 +47,7 @@ func (r *runner) followLogs(ctx context.Context) {
 func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 	body, err := r.client.logs(ctx, p, container, url.Values{"follow": {"true"}})
 	if err != nil {
-		return // it has been replaced meanwhile
+		return // the pod has been replaced meanwhile
 	}
 	defer body.Close()
 	prefix := "[" + container + "] "
@@ -57,13 +57,13 @@ func (r *runner) showLog(ctx context.Context, p *v1.Pod, container string) {
 	case n == 1:
 		prefix = ""
 	}
-	_ = r.out.copy(prefix, body) // it ends with its container, or with us
+	_ = r.out.copy(prefix, body) // ends with the container or with this command
 }
 
-// drainTime is how long the last lines of containers that have ended may take.
+// drainTime is how long to wait for the last lines of containers that have ended.
 const drainTime = 30 * time.Second
 
-// drainLogs lets the logs of containers that have all ended come to their end.
+// drainLogs waits for the end of the logs after all containers have ended.
 func (r *runner) drainLogs(stop context.CancelFunc) {
 	late := time.AfterFunc(drainTime, stop)
 	defer late.Stop()

@@ -20,7 +20,7 @@ func graceArg(n int64) *int64 {
 	return &n
 }
 
-// settled waits until done says so of each pod, and prints its name then.
+// settled waits until done returns true for each pod, and then prints the pod's name.
 func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done func(p *v1.Pod, err error) (bool, error)) error {
 	for _, p := range pods {
 		for {
@@ -41,7 +41,7 @@ func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done
 	return nil
 }
 
-// gone is what rm waits for: nothing is left.
+// gone is the condition of rm: nothing of the pod is left.
 func gone(_ *v1.Pod, err error) (bool, error) {
 	if isNotFound(err) {
 		return true, nil
@@ -49,7 +49,7 @@ func gone(_ *v1.Pod, err error) (bool, error) {
 	return false, err
 }
 
-// ended is what stop waits for: nothing runs.
+// ended is the condition of stop: no container runs.
 func ended(p *v1.Pod, err error) (bool, error) {
 	if err != nil {
 		return gone(p, err)
@@ -79,14 +79,14 @@ func (r *Target) several(ctx context.Context, args []string) (*client, []*v1.Pod
 	return c, pods, errors.Join(errs...) // all or none
 }
 
-// Stop ends pods and keeps them, for their logs.
+// Stop ends pods and keeps them for their logs.
 type Stop struct {
 	Target
-	Grace  int64 // seconds that containers get to end; negative: what the pod's manifest says
+	Grace  int64 // seconds until containers are killed; negative: the pod's own grace period
 	NoWait bool
 }
 
-// Run ends the pods that are named.
+// Run ends the named pods.
 func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 	c, pods, err := r.several(ctx, names)
 	if err != nil {
@@ -103,19 +103,19 @@ func (r *Stop) Run(ctx context.Context, s Streams, names []string) error {
 	return settled(ctx, c, s.Out, pods, ended)
 }
 
-// Rm removes pods without trace, and objects that were pushed.
+// Rm removes pods completely, and objects that were pushed.
 type Rm struct {
 	Target
-	Grace  int64 // as that of Stop
+	Grace  int64 // the same as in Stop
 	NoWait bool
-	Force  bool // also pods that run
-	All    bool // all pods that were pushed
+	Force  bool // also running pods
+	All    bool // all pushed pods
 }
 
-// Run removes what is named.
+// Run removes the named pods and objects.
 func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	if r.All == (len(names) > 0) {
-		return errors.New("name the pods to remove, or give --all")
+		return errors.New("name the pods to remove, or use --all")
 	}
 	names, objects := splitObjects(names)
 	if r.All {
@@ -150,7 +150,7 @@ func (r *Rm) Run(ctx context.Context, s Streams, names []string) error {
 	return settled(ctx, c, s.Out, pods, gone)
 }
 
-// pushed names all pods that were pushed.
+// pushed returns the names of all pushed pods.
 func (r *Rm) pushed(ctx context.Context) (names []string, err error) {
 	c, err := openClient(ctx, r.Socket)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *Rm) pushed(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// splitObjects takes the names of ConfigMaps and Secrets out of names of pods.
+// splitObjects separates the names of ConfigMaps and Secrets from the names of pods.
 func splitObjects(args []string) (pods, objects []string) {
 	for _, a := range args {
 		kind, _, ok := strings.Cut(a, "/")

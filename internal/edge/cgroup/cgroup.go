@@ -12,56 +12,55 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The drivers: who makes the groups. It must be the runtime's driver too.
+// The drivers decide who creates the cgroups. The runtime must use the same driver.
 const (
 	DriverCgroupfs = "cgroupfs"
 	DriverSystemd  = "systemd"
 )
 
 var (
-	// ErrBusy is a group that still has processes. Try again once they have ended.
+	// ErrBusy means that a cgroup still has processes. Try again when they have ended.
 	ErrBusy = errors.New("processes remain")
-	// ErrNotEnforced is a limit on the groups above pods that could not be set, for instance because more memory
-	// is in use than it allows. Pods run; SetUpNode may be tried again.
+	// ErrNotEnforced means that a limit on the cgroups above pods could not be set, for example because the pods use more
+	// memory than it allows. Pods run all the same. Call SetUpNode again later.
 	ErrNotEnforced = errors.New("limits are not enforced")
 )
 
-// Config of the groups.
+// Config configures Cgroups.
 type Config struct {
-	// Root is the group below which everything lies, as KubeletConfiguration.cgroupRoot: "" or "/" for the top.
-	// It must exist.
+	// Root is the cgroup that contains all others, as KubeletConfiguration.cgroupRoot. "" or "/" means the top. It must exist.
 	Root   string
 	Driver string
-	// PerQOS is KubeletConfiguration.cgroupsPerQOS. When false no group is made, and containers go below Root.
+	// PerQOS is KubeletConfiguration.cgroupsPerQOS. If false, no cgroup is created, and containers go directly below Root.
 	PerQOS bool
 	// PodPidsLimit is KubeletConfiguration.podPidsLimit; <= 0: none.
 	PodPidsLimit int64
-	// CPUCFSQuota and CPUCFSPeriod as in KubeletConfiguration; a zero period is 100 ms.
+	// CPUCFSQuota and CPUCFSPeriod are those of KubeletConfiguration. A zero period means 100 ms.
 	CPUCFSQuota  bool
 	CPUCFSPeriod time.Duration
 	// Enforce is enforceNodeAllocatable: pods, system-reserved, kube-reserved, system-reserved-compressible,
 	// kube-reserved-compressible, none.
 	Enforce []string
-	// Reservations, and the existing groups that they are enforced on.
+	// SystemReserved and KubeReserved are the reservations. The cgroups to which they apply exist already.
 	SystemReserved, KubeReserved             v1.ResourceList
 	SystemReservedCgroup, KubeReservedCgroup string
 
 	Log *slog.Logger
 }
 
-// Cgroups are the groups of one node.
+// Cgroups manages the cgroups of one node.
 type Cgroups struct {
 	config Config
 	names  naming
 
 	mu        sync.Mutex
 	tree      *hierarchy // nil until first used
-	burstable int64      // shares last written; 0: none
-	warned    bool       // of the missing hugetlb controller
-	asking    int        // calls that systemd has not answered
+	burstable int64      // the CPU shares of the burstable class that were last written; 0: unknown
+	warned    bool       // the missing hugetlb controller was logged
+	asking    int        // number of calls that systemd has not answered
 }
 
-// New checks nothing and does no IO: a wrong configuration is an error of SetUpNode.
+// New does no check and no IO: SetUpNode returns the error of a wrong configuration.
 func New(config Config) *Cgroups {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -69,7 +68,7 @@ func New(config Config) *Cgroups {
 	return &Cgroups{config: config, names: naming{systemd: config.Driver == DriverSystemd, root: split(config.Root)}}
 }
 
-// PodsGroup is the group of all pods, below the mount point; where no groups are made per class, the root of all.
+// PodsGroup returns the cgroup of all pods, as a path below the mount point. Without PerQOS that is Root.
 func (c *Cgroups) PodsGroup() string {
 	if !c.config.PerQOS {
 		return "/" + strings.Join(split(c.config.Root), "/")
@@ -77,7 +76,7 @@ func (c *Cgroups) PodsGroup() string {
 	return c.names.path(podsRoot)
 }
 
-// UseDriver replaces the configured driver by the one that the runtime says it has. Only before SetUpNode.
+// UseDriver replaces the configured driver by the one that the runtime reports. Call it before SetUpNode only.
 func (c *Cgroups) UseDriver(driver string) {
 	c.config.Driver = driver
 	c.names.systemd = driver == DriverSystemd
@@ -90,10 +89,10 @@ var enforceable = []string{
 // check validates the configuration.
 func (c *Cgroups) check() error {
 	if d := c.config.Driver; d != DriverCgroupfs && d != DriverSystemd {
-		return fmt.Errorf("cgroupDriver %q is not known: use %s or %s, whichever the runtime uses", d, DriverCgroupfs, DriverSystemd)
+		return fmt.Errorf("cgroupDriver %q is unknown: use %s or %s, the same as the runtime", d, DriverCgroupfs, DriverSystemd)
 	}
 	if strings.Contains("/"+c.config.Root+"/", "/../") {
-		return fmt.Errorf("cgroupRoot %q must not go upwards", c.config.Root)
+		return fmt.Errorf("cgroupRoot %q must not contain ..", c.config.Root)
 	}
 	for i, e := range c.config.Enforce {
 		if !slices.Contains(enforceable, e) {
@@ -105,7 +104,7 @@ func (c *Cgroups) check() error {
 
 func (c *Cgroups) enforces(what string) bool { return slices.Contains(c.config.Enforce, what) }
 
-// hierarchy finds out once what the machine has mounted.
+// hierarchy returns the mounted cgroup hierarchy. It reads it once.
 func (c *Cgroups) hierarchy() (*hierarchy, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +118,7 @@ func (c *Cgroups) hierarchy() (*hierarchy, error) {
 	return c.tree, nil
 }
 
-// V2 reports whether the machine has the unified hierarchy alone.
+// V2 reports whether the machine has only the unified hierarchy.
 func (c *Cgroups) V2() (bool, error) {
 	t, err := c.hierarchy()
 	if err != nil {
@@ -128,7 +127,8 @@ func (c *Cgroups) V2() (bool, error) {
 	return t.v2, nil
 }
 
-// HugePageSizes are the page sizes, as 2MB and 1GB, that can be limited here: none without the hugetlb controller.
+// HugePageSizes returns the page sizes, such as 2MB and 1GB, that cgroups can limit. It returns none without the hugetlb
+// controller.
 func (c *Cgroups) HugePageSizes() ([]string, error) {
 	t, err := c.hierarchy()
 	if err != nil {
@@ -137,8 +137,7 @@ func (c *Cgroups) HugePageSizes() ([]string, error) {
 	return t.hugePageSizes(), nil
 }
 
-// SwapController reports whether the swap of a group can be limited here. It is known once SetUpNode has made the
-// groups.
+// SwapController reports whether cgroups can limit swap. It is valid only after SetUpNode has created the cgroups.
 func (c *Cgroups) SwapController() (bool, error) {
 	t, err := c.hierarchy()
 	if err != nil {

@@ -20,13 +20,13 @@ import (
 
 const mountPoint = "/sys/fs/cgroup"
 
-// hierarchy is what the machine has mounted.
+// hierarchy describes the cgroup hierarchies that the machine has mounted.
 type hierarchy struct {
 	v2 bool
-	// mounts maps a v1 controller to its mount point. On v2 the only key is "". In hybrid mode "" is the v2
-	// hierarchy without controllers, in which runtimes make groups too.
+	// mounts maps a v1 controller to its mount point. On v2 the only key is "". In hybrid mode "" is the v2 hierarchy without
+	// controllers, where runtimes also create cgroups.
 	mounts map[string]string
-	// controllers that limits can be set with.
+	// controllers are the controllers that set limits.
 	controllers []string
 }
 
@@ -83,7 +83,7 @@ func (h *hierarchy) hugePageSizes() []string {
 	return slices.Clone(cgroups.HugePageSizes())
 }
 
-// dirs are the directories of a group, by controller.
+// dirs returns the directories of a cgroup, by controller.
 func (h *hierarchy) dirs(group string) map[string]string {
 	out := make(map[string]string, len(h.mounts))
 	for controller, mount := range h.mounts {
@@ -92,7 +92,7 @@ func (h *hierarchy) dirs(group string) map[string]string {
 	return out
 }
 
-// dir is where the files of one controller lie.
+// dir returns the directory with a controller's files of a cgroup.
 func (h *hierarchy) dir(controller, group string) string {
 	if h.v2 {
 		controller = ""
@@ -100,7 +100,7 @@ func (h *hierarchy) dir(controller, group string) string {
 	return filepath.Join(h.mounts[controller], group)
 }
 
-// exists reports whether a group exists for every controller that limits are set with.
+// exists reports whether a cgroup exists for every controller that sets limits.
 func (h *hierarchy) exists(group string) (bool, error) {
 	names := []string{""}
 	if !h.v2 {
@@ -117,12 +117,12 @@ func (h *hierarchy) exists(group string) (bool, error) {
 	return true, nil
 }
 
-// childQuota is the largest CPU quota of a v1 group's children, for a period; 0: none has one.
+// childQuota returns the largest CPU quota of a v1 cgroup's children, scaled to a period; 0: no child has a quota.
 func (h *hierarchy) childQuota(group string, period int64) int64 {
 	dir := h.dir("cpu", group)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0 // the kernel will refuse what is wrong
+		return 0 // then the kernel refuses a quota that is too small
 	}
 	var most int64
 	for _, e := range entries {
@@ -130,14 +130,14 @@ func (h *hierarchy) childQuota(group string, period int64) int64 {
 			continue
 		}
 		quota, own := readNumber(filepath.Join(dir, e.Name(), "cpu.cfs_quota_us")), readNumber(filepath.Join(dir, e.Name(), "cpu.cfs_period_us"))
-		if quota > 0 && own > 0 { // unlimited is -1
+		if quota > 0 && own > 0 { // -1 means unlimited
 			most = max(most, (quota*period+own-1)/own)
 		}
 	}
 	return most
 }
 
-// readNumber reads a file of one number; 0 where there is none.
+// readNumber reads a file with one number. It returns 0 if that fails.
 func readNumber(path string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -150,7 +150,7 @@ func readNumber(path string) int64 {
 	return n
 }
 
-// swap reports whether swap can be limited in a group.
+// swap reports whether swap can be limited in a cgroup.
 func (h *hierarchy) swap(group string) bool {
 	name := "memory.memsw.limit_in_bytes"
 	if h.v2 {
@@ -160,7 +160,7 @@ func (h *hierarchy) swap(group string) bool {
 	return err == nil
 }
 
-// manager of the library for one group. Devices are the runtime's.
+// manager returns the library's manager for one cgroup. It leaves devices to the runtime.
 func (h *hierarchy) manager(group string, r *cgroups.Resources, systemd bool) (cgroups.Manager, error) {
 	r.SkipDevices, r.SkipFreezeOnSet = true, true
 	config := &cgroups.Cgroup{Resources: r, Systemd: systemd, Path: group}
@@ -180,13 +180,13 @@ func (h *hierarchy) manager(group string, r *cgroups.Resources, systemd bool) (c
 	return m, nil
 }
 
-// tasks of a group and of all below it, in every hierarchy.
+// tasks returns the processes of a cgroup and of all cgroups below it, in every hierarchy.
 func (h *hierarchy) tasks(group string) ([]int, error) {
 	seen := map[int]bool{}
 	for _, dir := range h.dirs(group) {
 		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // gone since, or never there
+				return nil // the cgroup was removed, or never existed
 			}
 			if err != nil || !d.IsDir() {
 				return err
@@ -207,7 +207,8 @@ func (h *hierarchy) tasks(group string) ([]int, error) {
 	return slices.Sorted(maps.Keys(seen)), nil
 }
 
-// kill sends SIGKILL to every process of a group and waits a second for them to be gone: ErrBusy if they are not.
+// kill sends SIGKILL to every process of a cgroup and waits up to a second for their end. If a process remains it returns
+// ErrBusy.
 func (h *hierarchy) kill(ctx context.Context, group string) error {
 	const tries, pause = 20, 50 * time.Millisecond
 	for try := 0; ; try++ {
@@ -231,8 +232,8 @@ func (h *hierarchy) kill(ctx context.Context, group string) error {
 	}
 }
 
-// killTask holds the process by a descriptor while it looks whether the group still has it: its number may be another
-// process's by now.
+// killTask holds the process by a descriptor (pidfd) while it checks that the process is still in the cgroup: the process ID
+// may have been reused.
 func (h *hierarchy) killTask(group string, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// unlimited is what the kernel's files take for no limit.
+// unlimited is the value in the kernel's files for no limit.
 const unlimited = -1
 
-// Limits of one group. A nil pointer leaves what is set.
+// Limits are the limits of one cgroup. A nil pointer leaves the current limit.
 type Limits struct {
 	CPUShares *int64
 	CPUQuota  *int64 // microseconds per period; -1: unlimited
 	CPUPeriod *int64 // microseconds
 	Memory    *int64 // bytes; -1: unlimited
 	Pids      *int64
-	HugePages map[string]int64 // bytes by page size, 2MB
+	HugePages map[string]int64 // bytes by page size, for example 2MB
 }
 
-// PodLimits are the limits of a pod's group that is given a size. What is not limited is said too: the group may exist
-// from before a resize.
+// PodLimits returns the limits for a pod's cgroup of the given size. It also sets unlimited values, because the cgroup may have
+// limits from before a resize.
 func PodLimits(p *v1.Pod, size pod.Size, config *Config) Limits {
 	var l Limits
 	period := int64(config.CPUCFSPeriod / time.Microsecond)
@@ -58,7 +58,7 @@ func hugePages(list v1.ResourceList) map[string]int64 {
 	return out
 }
 
-// listLimits are the limits of a group that may use what a list says. Compressible: CPU alone.
+// listLimits returns the limits of a cgroup that may use the listed resources. compressible: only the CPU.
 func listLimits(list v1.ResourceList, compressible bool) Limits {
 	var l Limits
 	if q, ok := list[v1.ResourceCPU]; ok {
@@ -82,10 +82,10 @@ func listLimits(list v1.ResourceList, compressible bool) Limits {
 	return l
 }
 
-// resources are the limits in the library's form. Of the machine's page sizes, those that HugePages does not name
-// are limited to zero, when HugePages is not nil.
+// resources converts the limits for the library. If HugePages is not nil, page sizes of the machine that it does not name are
+// limited to zero.
 func (l Limits) resources(v2 bool, sizes []string) *cgroups.Resources {
-	// On v2 a memory limit below what is in use would kill: it is an error instead.
+	// On v2, a memory limit below the current usage would kill processes. This makes it an error instead.
 	r := &cgroups.Resources{PidsLimit: l.Pids, MemoryCheckBeforeUpdate: v2}
 	if l.CPUShares != nil {
 		if v2 {

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// list parses "cpu=1 memory=1Gi".
+// list parses resources such as "cpu=1 memory=1Gi".
 func list(s string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, f := range strings.Fields(s) {

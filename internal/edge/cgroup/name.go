@@ -14,7 +14,7 @@ const (
 	slice     = ".slice"
 )
 
-// naming turns a group's place in the tree (a list of plain names) into the path of its directory.
+// naming converts a cgroup's place in the tree (a list of plain names) to the path of its directory.
 type naming struct {
 	systemd bool
 	root    []string
@@ -24,8 +24,8 @@ func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
 
-// path of a group below the root. The cgroupfs driver joins names. The systemd driver names each slice after its
-// whole way down, joined by dashes, so that a dash within a name becomes an underscore.
+// path returns the path of a cgroup below the root. The cgroupfs driver joins names with slashes. The systemd driver names each
+// slice after all its ancestors, joined by dashes. So a dash within a name becomes an underscore.
 func (n naming) path(names ...string) string {
 	all := append(append([]string{}, n.root...), names...)
 	if !n.systemd {
@@ -54,7 +54,7 @@ func (n naming) pod(class v1.PodQOSClass, uid types.UID) string {
 	return n.path(append(qosNames(class), podPrefix+string(uid))...)
 }
 
-// uid reads a pod's UID out of the base name of a directory in the group of a class.
+// uid returns a pod's UID from the base name of a directory in the cgroup of a class.
 func (n naming) uid(class v1.PodQOSClass, base string) (types.UID, bool) {
 	if !n.systemd {
 		uid, ok := strings.CutPrefix(base, podPrefix)

@@ -11,9 +11,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// SetUpNode makes the groups above pods and limits them. capacity is the machine's (cpu, memory, hugepages-*, and
-// "pid" for processes); with "pods" among the things to enforce, the pods together get it less the reservations.
-// An error that is ErrNotEnforced leaves the groups usable.
+// SetUpNode creates the cgroups above pods and limits them. capacity is the machine's (cpu, memory, hugepages-*, and "pid" for
+// processes). If Enforce contains "pods", the limit of all pods together is capacity minus the reservations. After
+// ErrNotEnforced the cgroups are usable.
 func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error {
 	if err := c.check(); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("cgroupRoot %q does not exist (%s): make it before the node starts", c.config.Root, h.dir("cpu", root))
+			return fmt.Errorf("cgroupRoot %q does not exist (%s): create it before the node starts", c.config.Root, h.dir("cpu", root))
 		}
 	}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
@@ -48,7 +48,7 @@ func (c *Cgroups) SetUpNode(ctx context.Context, capacity v1.ResourceList) error
 	return c.limitNode(ctx, h, capacity)
 }
 
-// limitNode sets what limits it can and reports the rest together.
+// limitNode sets all limits that it can and returns the errors of the others together.
 func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.ResourceList) error {
 	pods := capacity
 	if c.enforces("pods") {
@@ -77,10 +77,10 @@ func (c *Cgroups) limitNode(ctx context.Context, h *hierarchy, capacity v1.Resou
 	return nil
 }
 
-// reserve limits a group that somebody else has made.
+// reserve limits a cgroup that another program created.
 func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string, l Limits) error {
 	if group == "" {
-		return fmt.Errorf("enforceNodeAllocatable %s: its cgroup is not configured", what)
+		return fmt.Errorf("enforceNodeAllocatable %s: set the name of its cgroup (systemReservedCgroup or kubeReservedCgroup)", what)
 	}
 	group = naming{systemd: c.names.systemd}.path(split(group)...)
 	ok, err := h.exists(group)
@@ -93,8 +93,8 @@ func (c *Cgroups) reserve(ctx context.Context, h *hierarchy, what, group string,
 	return c.set(ctx, h, group, l)
 }
 
-// Allocatable is a capacity less the reservations, never below zero. (What the node reports as allocatable is
-// less the hard eviction thresholds too.)
+// Allocatable returns a capacity minus the reservations, never below zero. (The node also subtracts the hard eviction
+// thresholds from the allocatable resources that it reports.)
 func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range capacity {
@@ -112,9 +112,9 @@ func (c *Cgroups) Allocatable(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// UpdateQOS gives the burstable class the weight of its pods' CPU requests together. Call it when the set of
-// pods, or a request, has changed, one call at a time; it writes only when the weight has changed. No lock is held while
-// systemd is asked: making a pod's group does not wait for it.
+// UpdateQOS sets the weight of the burstable class to the sum of its pods' CPU requests. Call it when the set of pods or a
+// request has changed, one call at a time. It writes only if the weight has changed. It holds no lock while it waits for
+// systemd, so EnsurePod does not wait for it.
 func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	if !c.config.PerQOS {
 		return nil
@@ -137,7 +137,7 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// Until the write has succeeded the weight counts as unknown: one that was given up may still be done later.
+	// Until the write succeeds, the weight counts as unknown: a call that timed out may still take effect.
 	if err := c.apply(ctx, h, c.names.qos(v1.PodQOSBurstable), Limits{CPUShares: &shares}.resources(h.v2, nil)); err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func (c *Cgroups) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// swapBurstable notes the weight that was written last, 0 for unknown, and reports whether it was want before. One that
-// was is kept.
+// swapBurstable stores the weight that was last written, 0 for unknown, and reports whether it was want before. If it was, it
+// stays as it is.
 func (c *Cgroups) swapBurstable(to, want int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

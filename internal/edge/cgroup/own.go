@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Own is the group that a process measures itself by, of its /proc/self/cgroup: below the mount point, / included. With v1
-// the controllers of CPU and memory have to agree on it, else there is no one group to tell of.
+// Own returns the cgroup of a process from its /proc/self/cgroup, as a path below the mount point. With v1 the controllers of
+// CPU and memory must have the same path, because otherwise the process has no single cgroup.
 func Own(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -29,7 +29,7 @@ func Own(file string) (string, error) {
 		if unified, ok := groups[""]; ok {
 			return unified, nil
 		}
-		return "", fmt.Errorf("find the agent's own cgroup: %s names none", file)
+		return "", fmt.Errorf("find the agent's own cgroup: %s names no cgroup", file)
 	}
 	if memory := groups["memory"]; memory != cpu {
 		return "", fmt.Errorf("find the agent's own cgroup: it is %q for CPU and %q for memory", cpu, memory)

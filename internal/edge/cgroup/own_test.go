@@ -29,6 +29,6 @@ func TestOwn(t *testing.T) {
 		}
 	}
 	if _, err := Own(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("no file, and no error")
+		t.Error("a missing file gave no error")
 	}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// classes in which a pod's group may lie.
+// classes returns the classes in which a pod's cgroup may be.
 func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 }
 
-// Parent is what the runtime gets as cgroup_parent of a pod's sandbox.
+// Parent returns the cgroup_parent of a pod's sandbox for the runtime.
 func (c *Cgroups) Parent(p *v1.Pod) string {
 	if !c.config.PerQOS {
 		if len(c.names.root) == 0 {
@@ -34,10 +34,10 @@ func (c *Cgroups) Parent(p *v1.Pod) string {
 	return c.names.pod(crispec.QOS(p), p.UID)
 }
 
-// EnsurePod makes a pod's group if it does not exist and gives it a size (crispec.PodSize). It returns Parent.
+// EnsurePod creates a pod's cgroup if it does not exist and sets its size (crispec.PodSize). It returns Parent.
 //
-// A resize gives the larger size before the containers change, so that they may grow, and the new one after, so that
-// the pod shrinks with them: on v1 a group's CPU quota cannot go below its children's, and stays at theirs until then.
+// A resize calls it twice: with the larger size before the containers change, so that they can grow, and with the new size
+// afterwards. On v1 a cgroup's CPU quota cannot be below its children's. So it stays at theirs until they shrink.
 func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error) {
 	group := c.Parent(p)
 	if !c.config.PerQOS {
@@ -67,12 +67,12 @@ func (c *Cgroups) EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (pare
 	return group, nil
 }
 
-// isName reports whether a UID can be a part of a directory's name: a UID may come from a file that somebody wrote.
+// isName reports whether a UID can be part of a directory name. A UID may come from a manifest that anybody wrote.
 func isName(uid types.UID) bool {
 	return uid != "" && len(uid) <= 200 && !strings.ContainsAny(string(uid), "/\x00\n") && !strings.Contains(string(uid), "..")
 }
 
-// create makes a group for every controller. It is idempotent.
+// create creates a cgroup for every controller. It is idempotent.
 func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error {
 	m, err := h.manager(group, &cgroups.Resources{}, c.names.systemd)
 	if err != nil {
@@ -84,7 +84,8 @@ func (c *Cgroups) create(ctx context.Context, h *hierarchy, group string) error 
 	if h.v2 {
 		return nil
 	}
-	// The library skips devices, systemd what it does not manage; the runtime would make them.
+	// The library skips the devices controller, and systemd skips controllers that it does not manage. The runtime would create
+	// these.
 	for _, dir := range h.dirs(group) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make cgroup %s: %w", group, err)
@@ -133,7 +134,7 @@ func (c *Cgroups) warnHugePages(group string) {
 	}
 }
 
-// find is the group of a pod, in whichever class it lies and whichever hierarchy has a trace of it.
+// find returns the cgroups of a pod, in every class and in every hierarchy.
 func (c *Cgroups) find(h *hierarchy, uid types.UID) []string {
 	var out []string
 	for _, class := range classes() {
@@ -148,10 +149,9 @@ func (c *Cgroups) find(h *hierarchy, uid types.UID) []string {
 	return out
 }
 
-// RemovePod removes a pod's group and all below it, wherever there is a trace of it. It is for a pod of which the runtime
-// runs nothing any more: a process that is still there was left behind (by a StartContainer that was cut short, say)
-// and gets SIGKILL. While one remains after that nothing is removed and the error is ErrBusy. A pod without a group is
-// no error.
+// RemovePod removes a pod's cgroup and all cgroups below it, in every hierarchy. Call it when the runtime runs nothing of the
+// pod any more. Processes that remain, for example after an interrupted StartContainer, get SIGKILL. If one remains after that,
+// RemovePod removes nothing and returns ErrBusy. A pod without a cgroup is no error.
 func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 	if !c.config.PerQOS || !isName(uid) {
 		return nil
@@ -185,7 +185,7 @@ func (c *Cgroups) RemovePod(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// PodCgroups lists the pods that have a group in any hierarchy, sorted: those that no source knows are orphans.
+// PodCgroups returns the pods that have a cgroup in any hierarchy, sorted. Those that no source has are orphans.
 func (c *Cgroups) PodCgroups() ([]types.UID, error) {
 	if !c.config.PerQOS {
 		return nil, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// realRoot makes a group of the test's own on this machine's hierarchies, and removes it with all below.
+// realRoot creates a cgroup for the test on this machine's hierarchies, and removes it with all cgroups below it.
 func realRoot(t *testing.T) (root string, h *hierarchy) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -43,7 +43,7 @@ func realRoot(t *testing.T) (root string, h *hierarchy) {
 			if err := cgroups.RemovePath(dir); err != nil {
 				t.Errorf("remove %s: %v", dir, err)
 			}
-			_ = os.Remove(filepath.Dir(dir)) // the last test of the process removes the common parent
+			_ = os.Remove(filepath.Dir(dir)) // the last test of the process succeeds in removing the common parent
 		}
 	})
 	return root, h
@@ -125,10 +125,10 @@ func TestRealLifeOfAPod(t *testing.T) {
 	testTasksKeepTheGroup(t, c, h, parent)
 }
 
-// testShrink resizes a pod down while its container still has the quota of before, and then the container too.
+// testShrink makes a pod smaller while its container still has the old quota, and then resizes the container.
 func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	if h.v2 {
-		return // a v2 group may have less than its children
+		return // on v2 a cgroup may have a smaller quota than its children
 	}
 	ctx := context.Background()
 	parent := c.Parent(p)
@@ -167,7 +167,7 @@ func testShrink(t *testing.T, c *Cgroups, h *hierarchy, p *v1.Pod) {
 	quota(parent, "-1")
 }
 
-// testTasksKeepTheGroup puts a process where a runtime would, and removes the pod's group.
+// testTasksKeepTheGroup puts a process where a runtime would put it, and removes the pod's cgroup.
 func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string) {
 	ctx := context.Background()
 	container := filepath.Join(parent, "cri-containerd-abc123.scope")
@@ -188,9 +188,9 @@ func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string
 	if uids, err := c.PodCgroups(); err != nil || !cmp.Equal(uids, []types.UID{"u-1"}) {
 		t.Errorf("pod groups: got %v, %v", uids, err)
 	}
-	// A runtime that was cut short may leave a process behind which no container of its list has.
+	// A runtime that was interrupted may leave a process that belongs to no listed container.
 	err = c.RemovePod(ctx, "u-1")
-	for range 60 { // what is killed needs a processor to end on; each try waits a second
+	for range 60 { // a killed process needs CPU time to end; each try waits a second
 		if !errors.Is(err, ErrBusy) {
 			break
 		}
@@ -200,10 +200,10 @@ func testTasksKeepTheGroup(t *testing.T, c *Cgroups, h *hierarchy, parent string
 		t.Fatal(err)
 	}
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
-		t.Errorf("the process that was left ended with %v, want SIGKILL", err)
+		t.Errorf("the remaining process ended with %v, want SIGKILL", err)
 	}
 	if err := c.RemovePod(ctx, "u-1"); err != nil {
-		t.Errorf("remove what is gone: %v", err)
+		t.Errorf("remove a missing cgroup: %v", err)
 	}
 	if uids, err := c.PodCgroups(); err != nil || len(uids) != 0 {
 		t.Errorf("pod groups after removal: got %v, %v", uids, err)
@@ -223,7 +223,7 @@ func TestRealOrphanInOneHierarchy(t *testing.T) {
 	if err := c.SetUpNode(ctx, list("cpu=2 memory=3Gi")); err != nil {
 		t.Fatal(err)
 	}
-	// What a crash in the middle of a removal leaves.
+	// This is what a crash during a removal leaves.
 	if err := os.Mkdir(h.dir("memory", root+"/kubepods/besteffort/podgone"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestConfigurationErrors(t *testing.T) {
 
 func TestUIDThatIsNoName(t *testing.T) {
 	t.Parallel()
-	c := New(Config{Driver: DriverCgroupfs, PerQOS: true, Root: "/wherry-test-none"}) // were one made, it would be here
+	c := New(Config{Driver: DriverCgroupfs, PerQOS: true, Root: "/wherry-test-none"}) // a created cgroup would be here
 	for _, uid := range []string{"", "..", "a/b", "/", "a\n"} {
 		if _, err := c.EnsurePod(context.Background(), uidPod(uid, needs("", "")), pod.Size{}); err == nil {
 			t.Errorf("uid %q was used as a directory name", uid)

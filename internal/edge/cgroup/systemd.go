@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// systemd is asked over D-Bus by a library whose calls have no deadline. A systemd that hangs must fail the pods that need
-// it, and hold up nothing else.
+// The library calls systemd over D-Bus without a timeout. If systemd hangs, only the pods that need it must fail.
 const (
 	answerWithin = 30 * time.Second
-	maxAsking    = 32 // calls that systemd may leave unanswered before no other is made
+	maxAsking    = 32 // how many calls may wait for systemd; further calls fail at once
 )
 
-// ErrSystemd is a systemd that does not answer. Try again later.
+// ErrSystemd means that systemd does not answer. Try again later.
 var ErrSystemd = errors.New("systemd does not answer (systemctl status; is D-Bus up?)")
 
-// answered runs a call of the library, and with the systemd driver gives it up after answerWithin or when ctx ends. The
-// library cannot cut a call short: one that was given up goes on in a goroutine that nobody waits for, and counts against
-// maxAsking until it ends. With the cgroupfs driver the kernel answers, at once.
+// answered runs a call of the library. With the systemd driver it stops waiting after answerWithin, or when ctx ends. The
+// library cannot cancel a call, so the call continues in its goroutine and counts against maxAsking until it ends. With the
+// cgroupfs driver the kernel answers at once.
 func (c *Cgroups) answered(ctx context.Context, call func() error) error {
 	if !c.names.systemd {
 		return call()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A systemd that hangs fails the call after a while, and holds no lock meanwhile: what needs no systemd goes on. It does not
-// gather goroutines without end.
+// If systemd hangs, the call fails after a while and holds no lock meanwhile, so other calls continue. The number of goroutines
+// stays bounded.
 func TestSystemdThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestSystemdThatHangsIsGivenUp(t *testing.T) {
 			}
 		}
 		if c.asking != maxAsking {
-			t.Errorf("%d calls are under way, want %d", c.asking, maxAsking)
+			t.Errorf("%d calls are in flight, want %d", c.asking, maxAsking)
 		}
 		if err := c.answered(t.Context(), func() error { t.Error("one call too many"); return nil }); !errors.Is(err, ErrSystemd) {
 			t.Errorf("error %v", err)
@@ -40,17 +40,17 @@ func TestSystemdThatHangsIsGivenUp(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if err := c.answered(t.Context(), func() error { return nil }); err != nil || c.asking != 0 {
-			t.Errorf("systemd answers again: %v, %d under way", err, c.asking)
+			t.Errorf("systemd answers again: %v, %d in flight", err, c.asking)
 		}
 	})
 }
 
-// The weight of a class that could not be written is written again, even when it is what it was before.
+// After a failed write the weight of a class is written again, even if it has not changed.
 func TestWeightThatFailedIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := New(Config{})
 	c.swapBurstable(100, 100)
 	if !c.swapBurstable(0, 100) || c.swapBurstable(0, 200) || c.swapBurstable(0, 100) {
-		t.Error("a weight counts as written that may not be")
+		t.Error("a weight counts as written although the write failed")
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 const fileName = "wherry-checkpoint.json"
 
-// version is written into each file: a file of another version is read as absent.
+// version is in each file. A file with another version counts as missing.
 const version = 1
 
 // Dir keeps checkpoints under <Root>/pods/<uid>/.
@@ -34,7 +34,7 @@ type file struct {
 
 func (d Dir) path(uid types.UID) string { return filepath.Join(d.Root, "pods", string(uid), fileName) }
 
-// Load returns the kept memory of a pod, or nil when there is none.
+// Load returns the memory in a pod's checkpoint, or nil if there is none.
 func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
 	raw, err := os.ReadFile(d.path(uid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func (d Dir) Load(uid types.UID) (*decide.Memory, error) {
 	}
 	m, err := decode(raw)
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint %s (delete it to go on without): %w", d.path(uid), err)
+		return nil, fmt.Errorf("read checkpoint %s (delete the file to continue without it): %w", d.path(uid), err)
 	}
 	return m, nil
 }
@@ -71,7 +71,7 @@ func encode(m *decide.Memory) ([]byte, error) {
 	return raw, nil
 }
 
-// Save replaces the checkpoint of a pod. The old one stays whole until the new one is.
+// Save replaces the checkpoint of a pod. It replaces the old file only when the new one is complete.
 func (d Dir) Save(uid types.UID, m *decide.Memory) error {
 	raw, err := encode(m)
 	if err != nil {
@@ -87,18 +87,18 @@ func (d Dir) Save(uid types.UID, m *decide.Memory) error {
 	return nil
 }
 
-// Files keeps one small file per pod, whatever is in it. Calls may be concurrent.
+// Files stores one small file per pod. Calls may be concurrent.
 type Files interface {
-	// Load returns the file of a pod; nil when there is none.
+	// Load returns the file of a pod, or nil if there is none.
 	Load(uid types.UID) ([]byte, error)
 	// Save replaces the file of a pod.
 	Save(uid types.UID, file []byte) error
 }
 
-// In keeps checkpoints, encoded, in Files: those of a simulated machine.
+// In stores encoded checkpoints in Files, for a simulated machine.
 type In struct{ Files Files }
 
-// Load returns the kept memory of a pod, or nil when there is none.
+// Load returns the memory in a pod's checkpoint, or nil if there is none.
 func (i In) Load(uid types.UID) (*decide.Memory, error) {
 	raw, err := i.Files.Load(uid)
 	if err != nil {
@@ -126,14 +126,14 @@ func (i In) Save(uid types.UID, m *decide.Memory) error {
 	return nil
 }
 
-// InMemory is Files without a disk, for simulated machines whose agents are restarted. The zero value is ready; it may be
-// used concurrently.
+// InMemory is a Files without a disk, for simulated machines whose agents are restarted. The zero value is ready to use. It may
+// be used concurrently.
 type InMemory struct {
 	mu    sync.Mutex
 	files map[types.UID][]byte
 }
 
-// Load returns the file of a pod; nil when there is none.
+// Load returns the file of a pod, or nil if there is none.
 func (m *InMemory) Load(uid types.UID) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,25 +151,25 @@ func (m *InMemory) Save(uid types.UID, file []byte) error {
 	return nil
 }
 
-// Remove drops the file of a pod, as the removal of its directory does.
+// Remove removes the file of a pod, as the removal of its directory does.
 func (m *InMemory) Remove(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.files, uid)
 }
 
-// UIDs are the pods that have a file, sorted.
+// UIDs returns the pods that have a file, sorted.
 func (m *InMemory) UIDs() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.files))
 }
 
-// Nowhere keeps nothing: for simulated nodes, whose restarts begin afresh.
+// Nowhere stores nothing. It is for simulated nodes that start without memory after a restart.
 type Nowhere struct{}
 
 // Load returns nothing.
 func (Nowhere) Load(types.UID) (*decide.Memory, error) { return nil, nil }
 
-// Save drops it.
+// Save stores nothing.
 func (Nowhere) Save(types.UID, *decide.Memory) error { return nil }

@@ -23,14 +23,14 @@ func stores(t *testing.T) map[string]store {
 	return map[string]store{"directory": Dir{Root: t.TempDir()}, "memory": In{&InMemory{}}}
 }
 
-// What is saved comes back, as far as it is kept; what was never saved is absent, not an error.
+// Load returns the saved memory, except the fields that are not kept. A pod without a checkpoint is no error.
 func TestWhatIsKeptComesBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	m := &decide.Memory{
 		Admitted: true, StartTime: now, StopBegan: now.Add(time.Minute), StopGrace: 30 * time.Second,
 		Stop:  &decide.Stop{Reason: "Evicted", Message: "why", Since: now, Grace: new(time.Second)},
-		SetUp: true, // found again, not kept
+		SetUp: true, // not kept, because the agent finds it out again
 		Containers: []decide.ContainerMemory{{Name: "main", CrashDelay: 20 * time.Second, CrashUntil: now.Add(time.Hour), CrashedID: "abc",
 			PostStartedID: "abc", Pulled: true, ProbedID: "abc"}},
 	}
@@ -40,7 +40,7 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 			if got, err := s.Load("u"); got != nil || err != nil {
 				t.Fatalf("before the first Save: %v, %v", got, err)
 			}
-			for _, grace := range []time.Duration{time.Hour, 30 * time.Second} { // the second replaces the first
+			for _, grace := range []time.Duration{time.Hour, 30 * time.Second} { // the second file replaces the first
 				m := *m
 				m.StopGrace = grace
 				if err := s.Save("u", &m); err != nil {
@@ -56,7 +56,7 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 				t.Error(d)
 			}
 			if got.SetUp || got.Containers[0].Pulled {
-				t.Error("what is found again was kept")
+				t.Error("a field that is not kept was saved")
 			}
 			if got, err := s.Load("other"); got != nil || err != nil {
 				t.Errorf("another pod: %v, %v", got, err)
@@ -65,7 +65,7 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is an error that names it, and the way out; one of another version is absent.
+// The error for a file that cannot be read names the file and the remedy. A file of another version counts as missing.
 func TestFilesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}
@@ -80,7 +80,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 	for _, text := range []string{"", "{", `{"version":"x"}`, "\x00\x00\x00"} {
 		write(text)
-		if got, err := d.Load("u"); got != nil || err == nil || !strings.Contains(err.Error(), d.path("u")) || !strings.Contains(err.Error(), "delete it") {
+		if got, err := d.Load("u"); got != nil || err == nil || !strings.Contains(err.Error(), d.path("u")) || !strings.Contains(err.Error(), "delete the file") {
 			t.Errorf("of %q: %v, %v; want an error that names the file and what to do", text, got, err)
 		}
 	}
@@ -90,7 +90,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be written leaves the old one whole, and no part of a new one.
+// A failed write leaves the old checkpoint complete, and no part of a new one.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}
@@ -128,7 +128,7 @@ func TestInMemoryForgets(t *testing.T) {
 	}
 }
 
-// Whatever part of a checkpoint a power cut leaves, nothing of it is believed.
+// A power cut may leave any part of a checkpoint. Such a file is never accepted.
 func TestNoTornCheckpointIsBelieved(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}

@@ -14,35 +14,35 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// ErrHelp says that --help was asked for: print Usage and end with success.
+// ErrHelp means that the command line has --help: print Usage and end with success.
 var ErrHelp = pflag.ErrHelp
 
-// ErrVersion says that --version was asked for; ErrVersionRaw that it was --version=raw.
+// ErrVersion means that the command line has --version, ErrVersionRaw that it has --version=raw.
 var (
 	ErrVersion    = errors.New("version asked for")
 	ErrVersionRaw = errors.New("raw version asked for")
 )
 
-// Config is everything that a command line and its files say about one node. It has more fields than most structs here
-// because it is the command line: one field per flag that has no place in KubeletConfiguration. A value: copy freely,
-// share the maps and slices read-only.
+// Config is the configuration of one node, from its command line and its files. It has more fields than most structs here,
+// because it has one field per flag that is no field of KubeletConfiguration. It is a value: copy it freely, but do not modify
+// its maps and slices.
 type Config struct {
-	// Kubelet is the merged, defaulted and checked KubeletConfiguration. Pointers that have a default are non-nil.
+	// Kubelet is the merged KubeletConfiguration with defaults, validated. Pointers that have a default are non-nil.
 	Kubelet kubelet.KubeletConfiguration
-	// Gates answers for Kubelet.FeatureGates and the defaults of the release.
+	// Gates has the feature gates of Kubelet.FeatureGates over the defaults of the release.
 	Gates Gates
 
-	// Kubeconfig reaches the API server as this node. Empty together with BootstrapKubeconfig: standalone.
+	// Kubeconfig is the path of the node's kubeconfig. If it and BootstrapKubeconfig are empty, the node is standalone.
 	Kubeconfig string
-	// BootstrapKubeconfig is used once, to ask for the certificate that Kubeconfig will refer to.
+	// BootstrapKubeconfig is used once, to request the certificate to which Kubeconfig refers.
 	BootstrapKubeconfig string
 
-	// HostnameOverride names the node where it is not the host name. See NodeName.
+	// HostnameOverride is the name of the node if it is not the host name. See NodeName.
 	HostnameOverride string
-	// NodeIPs are the addresses of --node-ip, at most one of each family; empty: choose. The unspecified address of a
-	// family ("::", "0.0.0.0") only prefers that family.
+	// NodeIPs are the addresses of --node-ip, at most one of each family. Empty: the agent chooses. The unspecified address of
+	// a family ("::", "0.0.0.0") only prefers that family.
 	NodeIPs []netip.Addr
-	// NodeLabels are put on the Node when it is registered, and kept there.
+	// NodeLabels are the labels that the agent sets on the Node at registration, and keeps.
 	NodeLabels map[string]string
 	// CloudProvider is "" or "external".
 	CloudProvider string
@@ -50,13 +50,13 @@ type Config struct {
 	// RootDir holds the state of pods (/var/lib/kubelet), CertDir keys and certificates.
 	RootDir, CertDir string
 
-	// PushSocket is the Unix socket over which pods are pushed to the node and wherry ps, logs and the others reach it: a path,
-	// "" for what ControlSocket says, or "none". PushAPI takes pods over the HTTPS API too.
+	// PushSocket is the path of the control socket, which takes pods and serves wherry ps, logs and other commands. "":
+	// ControlSocket chooses the path. "none": no socket. PushAPI makes the HTTPS API take pods too.
 	PushSocket string
 	PushAPI    bool
 
-	// Owner, where it is set, is the node's name at a runtime that it shares with others: it sees its own pods only. It has
-	// no flag: a kubelet owns its runtime.
+	// Owner is the node's name at a runtime that it shares with other nodes; "": the node owns its runtime. A node with an
+	// owner sees its own pods only. There is no flag for it.
 	Owner string
 
 	// RuntimeCgroups is the cgroup of the container runtime, for its statistics.
@@ -64,52 +64,52 @@ type Config struct {
 	// ImageCredentialProviderConfig and ImageCredentialProviderBinDir name credential provider plugins.
 	ImageCredentialProviderConfig, ImageCredentialProviderBinDir string
 
-	// Containers that ended are kept: at least MinimumContainerTTL, at most MaxDeadPerContainer of one container and
-	// MaxDeadContainers altogether (negative: no limit).
+	// These are the limits of ended containers that are kept: each for at least MinimumContainerTTL, at most
+	// MaxDeadPerContainer of one container, and at most MaxDeadContainers in total (negative: no limit).
 	MinimumContainerTTL                    time.Duration
 	MaxDeadPerContainer, MaxDeadContainers int32
 
-	// IgnoreEvictionThreshold leaves evictionHard out of node allocatable.
+	// IgnoreEvictionThreshold does not subtract evictionHard from node allocatable.
 	IgnoreEvictionThreshold bool
 
 	// Wherry has the settings of --wherry-config.
 	Wherry Wherry
-	// Flags are all flags by name with the values in effect, for /flagz. Credentials are masked.
+	// Flags are all flags by name with their effective values, for /flagz. Credentials are masked.
 	Flags map[string]string
 
-	// Simulated is the shape of the machine where the runtime is simulated:// ; nil for a real one.
+	// Simulated is the size of the machine if the runtime is simulated://; nil for a real machine.
 	Simulated *SimulatedNode
 }
 
-// Notice is one thing that a user should be told once when the node starts.
+// Notice is a message for the user that the node logs once at its start.
 type Notice struct {
 	Kind NoticeKind
-	// Subject is the flag (--log-dir) or the field (tracing.endpoint) that it is about.
+	// Subject is the flag (--log-dir) or the field (tracing.endpoint) of the notice.
 	Subject string
-	// Message is a sentence: what happens, and the successor or the way out.
+	// Message is a sentence: what happens, and what to use or do instead.
 	Message string
 }
 
-// NoticeKind says why a Notice is made.
+// NoticeKind is the kind of a Notice.
 type NoticeKind string
 
 // The kinds of notices.
 const (
-	// NoticeRemoved: a flag that Kubernetes has removed; accepted and without effect.
+	// NoticeRemoved: a flag that Kubernetes has removed. It is accepted and has no effect.
 	NoticeRemoved NoticeKind = "removed"
-	// NoticeNotHonoured: a flag or field that Kubernetes has and that has no effect here yet.
+	// NoticeNotHonoured: a flag or field of Kubernetes that has no effect here yet.
 	NoticeNotHonoured NoticeKind = "not honoured"
-	// NoticeDeprecated: it has its effect; Kubernetes will remove it.
+	// NoticeDeprecated: a flag or field that works and that Kubernetes will remove.
 	NoticeDeprecated NoticeKind = "deprecated"
-	// NoticeChanged: Wherry reads something otherwise than a user may expect.
+	// NoticeChanged: a value with another meaning than a user may expect.
 	NoticeChanged NoticeKind = "changed"
 )
 
-// String is the notice on one line.
+// String returns the notice on one line.
 func (n Notice) String() string { return n.Subject + ": " + n.Message }
 
-// NodeName is the name of the Node object: --hostname-override, else the host's name; trimmed and in lower case, as
-// Kubernetes has it.
+// NodeName returns the name of the Node object: --hostname-override, or else the host name. It is trimmed and in lower case, as
+// in upstream's kubelet.
 func (c Config) NodeName(hostname string) (string, error) {
 	name := c.HostnameOverride
 	if name == "" {
@@ -125,12 +125,13 @@ func (c Config) NodeName(hostname string) (string, error) {
 // Standalone reports whether there is no API server.
 func (c Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
-// NoSocket is the value of --push-socket that says that there is none.
+// NoSocket is the value of --push-socket for no socket.
 const NoSocket = "none"
 
-// ControlSocket is where the control socket is, and whether somebody asked for it: --push-socket says so first, then
-// controlSocket of --wherry-config. By default a standalone node has one; a node of a cluster has none, because whoever opens the
-// socket may do everything; a simulated node has one in its root directory, because nothing runs there. "" is no socket.
+// ControlSocket returns the path of the control socket, and whether the user configured it; "": no socket. --push-socket takes
+// precedence over controlSocket of --wherry-config. By default a standalone node has a control socket. A node of a cluster has
+// none, because a client of the socket may do everything. A simulated node has one in its root directory, because nothing runs
+// there.
 func (c Config) ControlSocket() (path string, asked bool) {
 	s := &c.Wherry.ControlSocket
 	switch {
@@ -150,16 +151,16 @@ func (c Config) ControlSocket() (path string, asked bool) {
 	return "", false
 }
 
-// The control socket of a real node lies in a directory of its own, never in --root-dir: pods of agents and monitors mount that,
-// or directories below it, and whoever reaches the socket's file can open it.
+// The control socket of a real node is in a directory of its own, never in --root-dir. Pods of agents and monitors mount
+// --root-dir or directories below it, and a process that reaches the socket's file can open it.
 const (
-	// SocketDir is that directory: root's alone.
+	// SocketDir is that directory. Only root may enter it.
 	SocketDir = "/run/wherry"
-	// SystemSocket is the control socket of the machine's usual node.
+	// SystemSocket is the control socket of a node with the default root directory.
 	SystemSocket = SocketDir + "/" + socketName
 )
 
-// usualSocket gives agents with different root directories different sockets.
+// usualSocket returns the default path of the socket. Agents with different root directories get different paths.
 func (c *Config) usualSocket() string {
 	if c.Simulated != nil {
 		return c.inRoot(socketName)

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// write makes a configuration file with the usual head.
+// write creates a configuration file that begins with apiVersion and kind.
 func write(t *testing.T, dir, name, body string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -49,7 +49,7 @@ func noticed(notices []config.Notice) string {
 	return b.String()
 }
 
-// The files that kubeadm writes, and its drop-in's arguments, work as they are.
+// The files and the drop-in arguments of kubeadm work without changes.
 func TestKubeadm(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -121,8 +121,8 @@ volumeStatsAggPeriod: 0s
 	}
 }
 
-// The /etc/default/kubelet of an old node (systemd splits it into words, comments and all) still starts the agent, and
-// each flag that is gone is said once.
+// The /etc/default/kubelet of an old node (systemd splits it into words, including comments) still starts the agent. There is
+// one notice for each removed flag.
 func TestOldNode(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "config.yaml", "")
@@ -156,13 +156,13 @@ func TestOldNode(t *testing.T) {
 	said := noticed(notices)
 	for _, flag := range []string{"--cni-bin-dir", "--cni-conf-dir", "--network-plugin", "--log-dir", "--logtostderr", "--pod-infra-container-image", "command line"} {
 		if n := strings.Count(said, " "+flag+": "); n != 1 {
-			t.Errorf("%s said %d times, want once:\n%s", flag, n, said)
+			t.Errorf("%d notices about %s, want one:\n%s", n, flag, said)
 		}
 	}
 }
 
-// "Command line flags ... override the same value in the config file"; drop-ins stand between, in lexical order, and
-// files without .conf are ignored.
+// "Command line flags ... override the same value in the config file". Drop-ins come between the two, in lexical order. Files
+// without .conf are ignored.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -189,11 +189,11 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("merged (-want +got):\n%s", diff)
 	}
 	if cfg.Gates.Enabled("MemoryQoS") || !cfg.Gates.Enabled("KubeletCrashLoopBackOffMax") || cfg.Gates.Enabled("NoSuchGate") {
-		t.Error("Gates do not answer as set")
+		t.Error("Gates do not have the values that were set")
 	}
 }
 
-// Bad input is named with its path and the way out, all of it at once.
+// The error for bad input names every bad value with its path and the remedy.
 func TestBad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -272,7 +272,7 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// A field that has no effect is said once, when it is set to something that matters.
+// A field without effect causes one notice if its value would have an effect in upstream's kubelet.
 func TestNotHonoured(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\nshutdownGracePeriod: 30s\ntracing: {endpoint: x:1}\n")
@@ -288,9 +288,9 @@ func TestNotHonoured(t *testing.T) {
 	}
 }
 
-// What Kubernetes' defaults ask for and the agent does not do is one line at start, whatever the user sets. A value that
-// switches the missing thing off takes it out of the line; one that asks for it gets a line of its own.
-func TestMissingDefaultsAreSaidOnce(t *testing.T) {
+// One notice at start names what the defaults of Kubernetes ask for and the agent does not do. If the user turns a missing
+// feature off, the notice does not name it. If the user turns it on explicitly, it gets a notice of its own.
+func TestMissingDefaultsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	about := func(notices []config.Notice, word string) (lines []string) {
 		for _, n := range notices {
@@ -326,7 +326,7 @@ func TestMissingDefaultsAreSaidOnce(t *testing.T) {
 	}
 }
 
-// A file of another kind or apiVersion is refused, and told what to write.
+// A file with another kind or apiVersion is an error that names the right ones.
 func TestKindOfTheFile(t *testing.T) {
 	t.Parallel()
 	for _, head := range []string{"apiVersion: v1\nkind: KubeletConfiguration\n", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Pod\n"} {
@@ -340,7 +340,7 @@ func TestKindOfTheFile(t *testing.T) {
 	}
 }
 
-// A field that needs a feature gate is refused while the gate is off.
+// A field that needs a feature gate is an error while the gate is off.
 func TestGates(t *testing.T) {
 	t.Parallel()
 	for gate, body := range map[string]string{
@@ -358,7 +358,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// withoutDefaults takes out the one line that speaks of Kubernetes' defaults.
+// withoutDefaults removes the notice about the defaults of Kubernetes.
 func withoutDefaults(t *testing.T, notices []config.Notice) (others []config.Notice) {
 	t.Helper()
 	for _, n := range notices {
@@ -382,11 +382,11 @@ func TestHelpAndVersion(t *testing.T) {
 		}
 	}
 	if usage := config.Usage(); !strings.Contains(usage, "--container-runtime-endpoint") || strings.Contains(usage, "--network-plugin") {
-		t.Errorf("usage lists what it should not, or not what it should:\n%s", usage)
+		t.Errorf("usage lists a hidden flag, or lacks a visible one:\n%s", usage)
 	}
 }
 
-// Without a file the file format's own safe defaults hold.
+// Without a file, the safe defaults of the file format apply.
 func TestSafeWithoutFile(t *testing.T) {
 	t.Parallel()
 	cfg, _ := load(t)
@@ -410,7 +410,7 @@ func TestSimulated(t *testing.T) {
 		t.Errorf("shape: %+v", n)
 	}
 	if err := cfg.CheckHost(config.HostFacts{Swap: []string{"/dev/sda2"}}); err != nil {
-		t.Errorf("a simulated node objects to the machine: %v", err)
+		t.Errorf("a simulated node checks the machine: %v", err)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
-// The verbosity of a logger that is in use can be set, as PUT /debug/flags/v does.
+// The verbosity of a logger in use can be changed, as PUT /debug/flags/v does.
 func TestSetVerbosity(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
@@ -493,8 +493,8 @@ $`)
 	}
 }
 
-// protectKernelDefaults: each setting of the kernel that differs, or is not there, is named; with all as they should be, and
-// without the field, the machine is taken.
+// With protectKernelDefaults the error names each kernel setting that is missing or has another value. The machine passes if
+// all settings are right, or if the field is off.
 func TestCheckHostKernel(t *testing.T) {
 	t.Parallel()
 	right := map[string]string{}
@@ -523,12 +523,12 @@ func TestCheckHostKernel(t *testing.T) {
 	}
 	cfg, _ := load(t, "--protect-kernel-defaults", "--container-runtime-endpoint=simulated://")
 	if err := cfg.CheckHost(config.HostFacts{}); err != nil {
-		t.Errorf("a machine that does not exist: %v", err)
+		t.Errorf("a simulated machine: %v", err)
 	}
 }
 
-// What would weaken the node if it were ignored is refused where it is set by name, and named with the way out. Values that
-// change nothing are taken, and so is what AllBeta turns on.
+// A setting is an error if ignoring it would make the node less safe. The error has the remedy. Values that change nothing are
+// accepted, and so are gates that AllBeta turns on.
 func TestRefusedSettings(t *testing.T) {
 	t.Parallel()
 	const quotas = "featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring"
@@ -551,7 +551,7 @@ func TestRefusedSettings(t *testing.T) {
 	_, _, err := config.Load([]string{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", "--allow-privileged=false", "--port=-1"})
 	for _, want := range []string{quotas, "--allow-privileged", "port"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("not every bad value is told: %v lacks %s", err, want)
+			t.Errorf("not every bad value is in the error: %v lacks %s", err, want)
 		}
 	}
 }

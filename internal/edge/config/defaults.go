@@ -9,8 +9,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// setDefaults fills what a KubeletConfiguration leaves open with the defaults that its documentation states
-// (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). Idempotent.
+// setDefaults sets the empty fields of a KubeletConfiguration to their documented defaults
+// (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/). It is idempotent.
 func setDefaults(kc *kubelet.KubeletConfiguration, gates Gates) {
 	defaultSources(kc)
 	defaultServer(kc)
@@ -74,7 +74,8 @@ func defaultServer(kc *kubelet.KubeletConfiguration) {
 
 func defaultNode(kc *kubelet.KubeletConfiguration) {
 	if kc.NodeStatusReportFrequency.Duration == 0 {
-		// An update frequency set by hand is also the report frequency: the documented compatibility rule.
+		// If nodeStatusUpdateFrequency is set, it is also the default of the report frequency: the documented compatibility
+		// rule.
 		kc.NodeStatusReportFrequency.Duration = 5 * time.Minute
 		if kc.NodeStatusUpdateFrequency.Duration != 0 {
 			kc.NodeStatusReportFrequency = kc.NodeStatusUpdateFrequency
@@ -118,7 +119,7 @@ func defaultImages(kc *kubelet.KubeletConfiguration) {
 	orDuration(&kc.ImageMinimumGCAge, 2*time.Minute)
 	orPointer(&kc.ImageGCHighThresholdPercent, 85)
 	orPointer(&kc.ImageGCLowThresholdPercent, 80)
-	// Serial pulls unless a parallel limit asks otherwise, so that nobody has to set both.
+	// Pulls are serial unless a parallel limit is set, so that nobody has to set both fields.
 	orPointer(&kc.SerializeImagePulls, kc.MaxParallelImagePulls == nil || *kc.MaxParallelImagePulls < 2)
 }
 
@@ -153,8 +154,8 @@ func defaultPods(kc *kubelet.KubeletConfiguration, gates Gates) {
 	}
 }
 
-// defaultEviction applies the documented hard thresholds of Linux where none is given, or beside those given where
-// mergeDefaultEvictionSettings asks for it.
+// defaultEviction sets the documented hard thresholds of Linux if none is set. With mergeDefaultEvictionSettings it adds them
+// to those that are set.
 func defaultEviction(kc *kubelet.KubeletConfiguration) {
 	given := kc.EvictionHard
 	if given != nil && !*kc.MergeDefaultEvictionSettings {

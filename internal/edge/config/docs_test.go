@@ -15,7 +15,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// A flag whose default is a value of its own has it in the page, and each flag says what it takes.
+// The page shows the default of each flag that has one of its own, and the type of each flag's value.
 func TestFlagsPage(t *testing.T) {
 	t.Parallel()
 	page := flagsPage()
@@ -38,7 +38,7 @@ func TestFlagsPage(t *testing.T) {
 	}
 }
 
-// The documentation for users is made of the tables that the agent works with.
+// The documentation for users is generated from the tables that the agent uses.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"configuration.md": configurationPage(), "flags.md": flagsPage(), "feature-gates.md": gatesPage()} {
@@ -69,7 +69,7 @@ const refusedLegend = `- **refused**: Kubernetes' kubelet acts by it and Wherry 
   value that would have an effect is an error.
 `
 
-// legendOf explains the states that a table has.
+// legendOf explains the states that occur in a table.
 func legendOf(table map[string]fieldUse) string {
 	for _, use := range table {
 		if use.state == stateRefused {
@@ -113,7 +113,7 @@ func configurationPage() string {
 	return b.String()
 }
 
-// flagsPage is every flag of the agent: what it takes, what it is without it, and whether it is honoured.
+// flagsPage returns the page with every flag of the agent: its value, its default, and whether it is honoured.
 func flagsPage() string {
 	cfg := baseConfig()
 	defaultEviction(&cfg.Kubelet)
@@ -159,7 +159,8 @@ func flagsPage() string {
 	return b.String()
 }
 
-// usualOf is the default of a flag. A flag that sets a field shows the field's: some flags print no value that they hold as a map.
+// usualOf returns the default of a flag. For a flag that sets a field it is the field's default, because some flags print no
+// map values.
 func usualOf(flags *flagSet, f *pflag.Flag) string {
 	usual := f.DefValue
 	if path := flags.field[f.Name]; path != "" && (usual == "" || usual == "[]") {
@@ -173,10 +174,10 @@ func usualOf(flags *flagSet, f *pflag.Flag) string {
 	return "`" + usual + "`"
 }
 
-// unknownType stands where valueOf lacks a word.
+// unknownType marks a flag type that valueOf does not know.
 const unknownType = "UNKNOWN TYPE "
 
-// valueOf says what a flag takes, in words.
+// valueOf returns the type of a flag's value in words.
 func valueOf(f *pflag.Flag) string {
 	words := map[string]string{
 		"string": "text", "stringSlice": "list", "bool": "true or false", "int": "number", "int32": "number", "int64": "number", "duration": "duration", "quantity": "quantity",
@@ -214,11 +215,11 @@ func gatesPage() string {
 	return b.String()
 }
 
-// cell is text inside a table.
+// cell escapes text for a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 
-// A flag that works is not said to have no effect.
-func TestRuntimeCgroupsIsNotSaidToBeIdle(t *testing.T) {
+// No notice says that a working flag has no effect.
+func TestRuntimeCgroupsIsNotReportedAsIdle(t *testing.T) {
 	t.Parallel()
 	cfg, notices, err := Load([]string{"--runtime-cgroups=/system.slice/containerd.service"})
 	if err != nil {
@@ -229,7 +230,7 @@ func TestRuntimeCgroupsIsNotSaidToBeIdle(t *testing.T) {
 	}
 	for _, n := range notices {
 		if n.Subject == "--runtime-cgroups" {
-			t.Errorf("a start says %q", n.Message)
+			t.Errorf("a start logs %q", n.Message)
 		}
 	}
 }

@@ -2,22 +2,22 @@ package config
 
 import "fmt"
 
-// useState says what setting a field or a feature gate does here. Each has one of four.
+// useState is the effect of a field or a feature gate in this agent.
 type useState uint8
 
 const (
 	// stateHonoured: it has the effect that Kubernetes documents.
 	stateHonoured useState = iota
-	// stateMeaningless: there is nothing here that it could change, and nobody misses it.
+	// stateMeaningless: this agent has nothing that it could change, and nothing is missing.
 	stateMeaningless
-	// stateNotHonoured: Kubernetes' kubelet acts by it, and this agent does not.
+	// stateNotHonoured: it has an effect in upstream's kubelet, but not in this agent.
 	stateNotHonoured
-	// stateRefused: Kubernetes' kubelet acts by it, this agent does not, and a node without it would be less safe than the user
-	// believes. Whoever sets it gets an error.
+	// stateRefused: it has an effect in upstream's kubelet, but not in this agent, and without the effect the node would be
+	// less safe than the user believes. Setting it is an error.
 	stateRefused
 )
 
-// String is the state as the documentation says it.
+// String returns the state as the documentation names it.
 func (s useState) String() string {
 	switch s {
 	case stateHonoured:
@@ -32,51 +32,53 @@ func (s useState) String() string {
 	return fmt.Sprintf("useState(%d)", uint8(s))
 }
 
-// fieldUse is what a field of KubeletConfiguration does here.
+// fieldUse describes the effect of a field of KubeletConfiguration in this agent.
 type fieldUse struct {
 	state useState
-	// tests prove the effect of an honoured field, as package.Test. Without one TestHonouredFieldsReachTheAgent must see
-	// that the agent is built otherwise.
+	// tests name the tests of an honoured field's effect, as package.Test. If there is none, TestHonouredFieldsReachTheAgent
+	// must see that the field changes how the agent is built.
 	tests []string
-	// why is the reason, with the way out, for a field that is not honoured or meaningless. For an honoured field it is
-	// the part of its meaning that is missing. Fields with the same reason share one line at start.
+	// why is the reason, with the remedy, for a field that is not honoured or meaningless. For an honoured field it names the
+	// part of its meaning that is missing. Fields with the same reason share one notice.
 	why string
-	// inert are the values (as %v prints them) at which Kubernetes' kubelet does nothing either, beside the default.
+	// inert are the values (as %v prints them) besides the default that have no effect in upstream's kubelet either.
 	inert []string
-	// defaultActs: Kubernetes' kubelet acts by the default too.
+	// defaultActs: the default has an effect in upstream's kubelet.
 	defaultActs bool
 }
 
-// honoured is a field that works, with the tests of its effect where the way the agent is built does not show it.
+// honoured returns the entry of a field that works. It names the tests of its effect if the way the agent is built does not
+// show it.
 func honoured(tests ...string) fieldUse { return fieldUse{tests: tests} }
 
-// meaningless is a field that has nothing to change here.
+// meaningless returns the entry of a field that has nothing to change in this agent.
 func meaningless(why string) fieldUse { return fieldUse{state: stateMeaningless, why: why} }
 
-// notHonoured is a field whose effect is missing. It is said at start when its value would have one.
+// notHonoured returns the entry of a field whose effect is missing. A notice names the field if its value would have the
+// effect.
 func notHonoured(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateNotHonoured, why: why, inert: inert}
 }
 
-// refused is a field whose effect is missing and without which the node would be less safe than the user believes. A value
-// that would have an effect is an error.
+// refused returns the entry of a field whose effect is missing and would make the node safer. A value that would have the
+// effect is an error.
 func refused(why string, inert ...string) fieldUse {
 	return fieldUse{state: stateRefused, why: why, inert: inert}
 }
 
-// byDefault says that the default has the missing effect too.
+// byDefault notes that the default would have the missing effect too.
 func (u fieldUse) byDefault() fieldUse {
 	u.defaultActs = true
 	return u
 }
 
-// but says which part of an honoured field's meaning is missing.
+// but names the missing part of an honoured field's meaning.
 func (u fieldUse) but(why string) fieldUse {
 	u.why = why
 	return u
 }
 
-// Reasons that several fields share.
+// These reasons are shared by several fields.
 const (
 	noEviction  = "pods are not evicted when the node runs short: its conditions are reported only"
 	noImageGC   = "unused images are not collected"
@@ -91,11 +93,11 @@ const (
 	noTableBits = "Kubernetes has withdrawn these marks"
 )
 
-// readLater is the test of what the agent reads each time that it needs it.
+// readLater is the test of fields that the agent reads each time it needs them.
 const readLater = "agent.TestFieldsThatAreReadLater"
 
-// fields is every leaf field of KubeletConfiguration. Whoever makes one work moves it to honoured; docs/configuration.md is
-// made of it (make golden).
+// fields has every leaf field of KubeletConfiguration. When a field starts to work, make it honoured here.
+// docs/configuration.md is generated from it (make golden).
 var fields = map[string]fieldUse{
 	"kind": honoured("internal/edge/config.TestKindOfTheFile"), "apiVersion": honoured("internal/edge/config.TestKindOfTheFile"),
 
@@ -214,7 +216,7 @@ var fields = map[string]fieldUse{
 	"logging.options.json.infoBufferSize": meaningless(unbuffered),
 }
 
-// Honoured are the fields of KubeletConfiguration that work, each with the tests of its effect that the table names.
+// Honoured returns the fields of KubeletConfiguration that work, each with the tests of its effect that the table names.
 func Honoured() map[string][]string {
 	works := map[string][]string{}
 	for path, use := range fields {

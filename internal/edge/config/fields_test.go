@@ -13,7 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// No field of KubeletConfiguration is dropped in silence: each is in the table, and the table has no other.
+// No field of KubeletConfiguration is ignored silently: the table has each field, and nothing else.
 func TestEveryFieldIsKnown(t *testing.T) {
 	t.Parallel()
 	var want []string
@@ -26,24 +26,24 @@ func TestEveryFieldIsKnown(t *testing.T) {
 	}
 }
 
-// A gate of the table exists and can be set, and each field and gate that does not work says why.
+// Each gate of the table exists and can be set, and each field and gate that does not work has a reason.
 func TestEveryUseHasItsReason(t *testing.T) {
 	t.Parallel()
 	for name, use := range gateUses {
 		if fact, known := gateFacts[name]; !known || fact.locked {
-			t.Errorf("gate %s is locked or unknown (%t): take it out of the table", name, known)
+			t.Errorf("gate %s is locked or unknown (%t): remove it from the table", name, known)
 		} else if fact.on && use.state == stateNotHonoured && !use.defaultActs && len(use.inert) == 0 {
 			t.Errorf("gate %s is on and not honoured: say whether its default acts", name)
 		}
 	}
 	for path, use := range fields {
 		if use.state != stateHonoured && use.why == "" {
-			t.Errorf("%s is not honoured and says no reason", path)
+			t.Errorf("%s is not honoured and has no reason", path)
 		}
 	}
 }
 
-// Each test that a row names exists, and speaks of the field or gate.
+// Each test that a row names exists and mentions the field or gate.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
 	for _, table := range []map[string]fieldUse{fields, gateUses} {
@@ -58,7 +58,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// speaksOf looks for a test (internal/edge/config.TestX) with a word in it, in any case of letters.
+// speaksOf reports whether a test (internal/edge/config.TestX) contains a word, in upper or lower case.
 func speaksOf(t *testing.T, test, word string) bool {
 	t.Helper()
 	dir, name, _ := strings.Cut(test, ".")
@@ -80,18 +80,18 @@ func speaksOf(t *testing.T, test, word string) bool {
 	return false
 }
 
-// Every flag that is a field names one that exists.
+// Every flag that sets a field names an existing field.
 func TestFlagsNameFields(t *testing.T) {
 	t.Parallel()
 	cfg := baseConfig()
 	for flag, path := range newFlagSet(&cfg).field {
 		if _, ok := fields[path]; !ok {
-			t.Errorf("--%s sets %s, which is no field", flag, path)
+			t.Errorf("--%s sets %s, which is not a field", flag, path)
 		}
 	}
 }
 
-// Defaults applied twice change nothing, and the defaults are valid.
+// Applying the defaults twice changes nothing, and the defaults are valid.
 func TestDefaultsSettle(t *testing.T) {
 	t.Parallel()
 	once := baseConfig()

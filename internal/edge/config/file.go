@@ -23,18 +23,18 @@ const (
 	fileKind       = "KubeletConfiguration"
 )
 
-// pathFields are the fields that hold a path. A relative one is taken from the directory of the file that says it.
+// pathFields are the fields that hold a path. A relative path starts at the directory of its file.
 var pathFields = [][]string{
 	{"staticPodPath"}, {"authentication", "x509", "clientCAFile"}, {"tlsCertFile"}, {"tlsPrivateKeyFile"},
 	{"resolvConf"}, {"volumePluginDir"}, {"podLogsDir"},
 }
 
-// readFile reads one configuration file, YAML or JSON, into the plain form that merges. It has been checked against
-// KubeletConfiguration: every unknown or repeated field and every value of a wrong type is in the error, with its path.
+// readFile reads one configuration file, YAML or JSON, as a map that can be merged. It checks the file against
+// KubeletConfiguration: the error names every unknown or repeated field and every value of a wrong type, with its path.
 func readFile(name string) (map[string]any, error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
-		return nil, fmt.Errorf("find configuration file %s: %w", name, err)
+		return nil, fmt.Errorf("resolve the path of configuration file %s: %w", name, err)
 	}
 	data, err := os.ReadFile(abs)
 	if err != nil {
@@ -68,8 +68,8 @@ func decode(data []byte) (map[string]any, error) {
 	})
 }
 
-// checkFields names every field of a file that obj, a pointer to a struct, does not have, and every value that does not fit. Unknown
-// makes the error of a field that does not exist; meant is ` (did you mean "x"?)`, or empty.
+// checkFields returns an error for every field of a file that obj, a pointer to a struct, does not have, and for every value of
+// a wrong type. unknown makes the error of a field that does not exist; its parameter meant is ` (did you mean "x"?)` or empty.
 func checkFields(asJSON []byte, obj any, unknown func(path, meant string) error) error {
 	d := json.NewDecoder(bytes.NewReader(asJSON))
 	d.UseNumber()
@@ -91,7 +91,7 @@ func checkFields(asJSON []byte, obj any, unknown func(path, meant string) error)
 	return errors.Join(errs...)
 }
 
-// meant says what may have been meant.
+// meant returns a suggestion for a misspelled name.
 func meant(name string) string { return fmt.Sprintf(" (did you mean %q?)", name) }
 
 func resolvePaths(m map[string]any, dir string) {
@@ -107,7 +107,7 @@ func resolvePaths(m map[string]any, dir string) {
 	}
 }
 
-// readDropIns reads the *.conf files of a directory and those below, in lexical order.
+// readDropIns reads the *.conf files of a directory and its subdirectories, in lexical order.
 func readDropIns(dir string) ([]map[string]any, error) {
 	var all []map[string]any
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -124,7 +124,7 @@ func readDropIns(dir string) ([]map[string]any, error) {
 	return all, nil
 }
 
-// mergePatch lays patch over base as RFC 7386 says: maps merge, everything else replaces, null deletes.
+// mergePatch applies patch to base as RFC 7386 defines it: maps merge, other values replace, null deletes.
 func mergePatch(base, patch map[string]any) map[string]any {
 	out := make(map[string]any, len(base)+len(patch))
 	for k, v := range base {
@@ -144,7 +144,7 @@ func mergePatch(base, patch map[string]any) map[string]any {
 	return out
 }
 
-// setPaths lists the leaf paths that a file says.
+// setPaths collects the leaf paths that a file sets.
 func setPaths(m map[string]any, known map[string]reflect.Type, prefix string, set map[string]string) {
 	for k, v := range m {
 		path := prefix + k
@@ -158,7 +158,7 @@ func setPaths(m map[string]any, known map[string]reflect.Type, prefix string, se
 	}
 }
 
-// toConfiguration and toMap change between the plain form and the type.
+// toConfiguration and toMap convert between the map and the type.
 func toConfiguration(m map[string]any, kc *kubelet.KubeletConfiguration) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -179,7 +179,7 @@ func toMap(kc *kubelet.KubeletConfiguration) (map[string]any, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("decode configuration: %w", err)
 	}
-	// omitempty drops what is empty on purpose, where nil would mean the default.
+	// omitempty drops values that are empty on purpose, but nil would mean the default.
 	if kc.EvictionHard != nil && len(kc.EvictionHard) == 0 {
 		m["evictionHard"] = map[string]any{}
 	}

@@ -10,12 +10,12 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// flagSet is one command line being read: into a Config for the flags that are only flags, into its KubeletConfiguration
-// for those that are also fields.
+// flagSet reads one command line. Flags that are only flags go into a Config. Flags that are also fields go into its
+// KubeletConfiguration.
 type flagSet struct {
 	*pflag.FlagSet
 	cfg *Config
-	// field is the path in KubeletConfiguration that a flag sets.
+	// field maps a flag to the path in KubeletConfiguration that it sets.
 	field map[string]string
 
 	configFile, configDir string
@@ -29,7 +29,7 @@ type flagSet struct {
 	removed               map[string]*removedValue
 }
 
-// newFlagSet binds every flag of Kubernetes' kubelet to cfg, whose KubeletConfiguration must have its defaults.
+// newFlagSet binds every flag of upstream's kubelet to cfg. The KubeletConfiguration of cfg must have its defaults.
 func newFlagSet(cfg *Config) *flagSet {
 	f := &flagSet{
 		FlagSet: pflag.NewFlagSet("kubelet", pflag.ContinueOnError),
@@ -193,7 +193,7 @@ func (f *flagSet) addAPIFlags(kc *kubelet.KubeletConfiguration) {
 	f.of("feature-gates", "featureGates")
 }
 
-// parsedFields is the set of field paths that this command line set.
+// parsedFields returns the field paths that this command line set.
 func (f *flagSet) parsedFields() map[string]string {
 	set := map[string]string{}
 	f.Visit(func(flag *pflag.Flag) {
@@ -204,7 +204,7 @@ func (f *flagSet) parsedFields() map[string]string {
 	return set
 }
 
-// values are all flags with the values in effect; those that are removed are left out, credentials are masked.
+// values returns all flags with their effective values. It leaves out removed flags and masks credentials.
 func (f *flagSet) values() map[string]string {
 	values := map[string]string{}
 	safe := Masked(&f.cfg.Kubelet)
@@ -219,7 +219,7 @@ func (f *flagSet) values() map[string]string {
 	return values
 }
 
-// flagOf is field turned round: the flag that sets a path.
+// flagOf returns the inverse of field: the flag that sets a path.
 func (f *flagSet) flagOf() map[string]string {
 	flags := make(map[string]string, len(f.field))
 	for flag, path := range maps.All(f.field) {

@@ -18,7 +18,7 @@ const (
 	stageDeprecated
 )
 
-// String is the stage as Kubernetes writes it.
+// String returns the stage as Kubernetes writes it.
 func (s stage) String() string {
 	switch s {
 	case stageAlpha:
@@ -33,14 +33,14 @@ func (s stage) String() string {
 	return fmt.Sprintf("stage(%d)", uint8(s))
 }
 
-// gateFact is what Kubernetes says of one feature gate in the release that Wherry follows.
+// gateFact has the facts about one feature gate in the release of Kubernetes that Wherry follows.
 type gateFact struct {
 	stage  stage
 	on     bool // default
-	locked bool // may not be set to the contrary
+	locked bool // cannot be set to the other value
 }
 
-// Gates answers whether a feature gate is on. The zero value answers with Kubernetes' defaults.
+// Gates has the values of feature gates. The zero value has the defaults of Kubernetes.
 type Gates struct{ set map[string]bool }
 
 // NewGates checks the gates that a user set and merges them with the defaults. Unknown gates, and gates that
@@ -62,8 +62,8 @@ func NewGates(set map[string]bool) (Gates, []error) {
 	return Gates{set: maps.Clone(set)}, errs
 }
 
-// Enabled reports whether a gate is on: as set, else by AllAlpha or AllBeta for its stage, else its default. A name
-// that Kubernetes does not know is off.
+// Enabled reports whether a gate is on: the value that is set, or else AllAlpha or AllBeta for its stage, or else its default.
+// A gate that Kubernetes does not have is off.
 func (g Gates) Enabled(name string) bool {
 	if on, ok := g.set[name]; ok {
 		return on
@@ -88,7 +88,7 @@ func (g Gates) Enabled(name string) bool {
 	return fact.on
 }
 
-// didYouMean is ` (did you mean "x"?)` for the nearest of the known names, or empty where none is near.
+// didYouMean returns ` (did you mean "x"?)` with the most similar known name, or "" if none is similar.
 func didYouMean(name string, known []string) string {
 	if best := strict.Nearest(name, known); best != "" {
 		return meant(best)

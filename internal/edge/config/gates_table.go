@@ -1,7 +1,7 @@
 package config
 
-// The feature gates that Kubernetes 1.36 knows, with their defaults: facts, by name. AllAlpha and AllBeta are
-// handled apart (gates.go).
+// gateFacts has the feature gates of Kubernetes 1.36 with their defaults, by name. gates.go handles AllAlpha and AllBeta
+// separately.
 var gateFacts = map[string]gateFact{
 	"APIResponseCompression":                               {stageBeta, true, false},
 	"APIServerIdentity":                                    {stageBeta, true, false},

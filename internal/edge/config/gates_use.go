@@ -1,6 +1,6 @@
 package config
 
-// Reasons that several gates share.
+// These reasons are shared by several gates.
 const (
 	noCheckpoint  = "containers are not checkpointed"
 	noDevices     = "devices and resource claims are not handed out"
@@ -9,8 +9,8 @@ const (
 	apiDecides    = "the feature is always there: the API server's gate decides whether a pod may ask for it"
 )
 
-// gateUses is every gate that Kubernetes' kubelet asks and that can be set. The others of gateFacts are locked, or
-// belong to other components. docs/feature-gates.md is made of it (make golden).
+// gateUses has every gate of upstream's kubelet that can be set. The other gates of gateFacts are locked, or belong to other
+// components. docs/feature-gates.md is generated from it (make golden).
 var gateUses = map[string]fieldUse{
 	// Pods.
 	"ContainerRestartRules":                   honoured("agent.TestGatesTakeFieldsOut"),

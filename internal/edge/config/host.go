@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostFacts is what a configuration can object to in a machine.
+// HostFacts are the facts about a machine that the configuration may refuse.
 type HostFacts struct {
 	CgroupV2 bool
-	// Swap are the devices and files that swap is on.
+	// Swap are the devices and files that are in use as swap.
 	Swap []string
-	// Kernel has the values of KernelSettings; a setting that cannot be read is missing.
+	// Kernel has the values of KernelSettings. A setting that cannot be read is missing.
 	Kernel map[string]string
 }
 
-// KernelSetting is a setting of the kernel with the value that Kubernetes wants on a node.
+// KernelSetting is a kernel setting with the value that Kubernetes requires on a node.
 type KernelSetting struct{ Name, Value string }
 
-// File is the setting's file below root, which is /proc/sys.
+// File returns the setting's file below root, which is /proc/sys.
 func (s KernelSetting) File(root string) string {
 	return filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(s.Name, ".", "/")))
 }
 
-// KernelSettings are those of protectKernelDefaults: memory may be promised to more than there is, a shortage of it ends a
-// process and not the machine, a kernel that has failed restarts the machine, and each container finds room for its session key.
+// KernelSettings returns the settings of protectKernelDefaults. They allow memory overcommit, make an out-of-memory kill end a
+// process instead of the machine, reboot the machine after a kernel panic, and give each container room for its session key.
 func KernelSettings() []KernelSetting {
 	return []KernelSetting{
 		{"vm.overcommit_memory", "1"}, {"vm.panic_on_oom", "0"}, {"kernel.panic", "10"}, {"kernel.panic_on_oops", "1"},
@@ -36,7 +36,7 @@ func KernelSettings() []KernelSetting {
 	}
 }
 
-// ReadHostFacts looks at the machine that it runs on.
+// ReadHostFacts reads the facts of this machine.
 func ReadHostFacts() (HostFacts, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
@@ -67,8 +67,8 @@ func parseSwaps(s string) []string {
 	return devices
 }
 
-// CheckHost refuses a machine that the configuration says to refuse: failCgroupV1, failSwapOn and protectKernelDefaults. It does not apply to a
-// simulated node.
+// CheckHost returns an error if the configuration refuses this machine: failCgroupV1, failSwapOn and protectKernelDefaults. It
+// accepts every machine for a simulated node.
 func (c Config) CheckHost(h HostFacts) error {
 	if c.Simulated != nil {
 		return nil
@@ -88,7 +88,7 @@ func (c Config) CheckHost(h HostFacts) error {
 	return errors.Join(errs...)
 }
 
-// checkKernel names each setting of the kernel that is not as it has to be.
+// checkKernel returns an error that names each kernel setting with a wrong value.
 func checkKernel(has map[string]string) error {
 	var wrong, lines []string
 	for _, s := range KernelSettings() {

@@ -12,8 +12,8 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// Load reads a kubelet's command line (without the program's name) and the files that it names. The error joins
-// everything that is wrong, or is ErrHelp, ErrVersion or ErrVersionRaw. Notices come with an error too.
+// Load reads a kubelet's command line (without the program's name) and the files that it names. The error joins all problems,
+// or is ErrHelp, ErrVersion or ErrVersionRaw. Notices are valid with an error too.
 func Load(args []string) (Config, []Notice, error) {
 	args, notices := dropComments(args)
 
@@ -29,7 +29,7 @@ func Load(args []string) (Config, []Notice, error) {
 	if err != nil {
 		return Config{}, notices, err
 	}
-	// The command line is read a second time, over what the files say.
+	// Parse the command line a second time, over the values of the files.
 	flags = newFlagSet(&cfg)
 	gates := maps.Clone(cfg.Kubelet.FeatureGates)
 	if err := parse(flags, args); err != nil {
@@ -53,12 +53,12 @@ func Load(args []string) (Config, []Notice, error) {
 	return cfg, append(notices, valueNotices(cfg)...), nil
 }
 
-// Usage is the text of --help.
+// Usage returns the text of --help.
 func Usage() string {
 	return "Usage:\n  kubelet [flags]\n\nFlags:\n" + Flags().FlagUsagesWrapped(120)
 }
 
-// Flags are all flags with their defaults, for help, manual pages and completion. Those without effect are hidden.
+// Flags returns all flags with their defaults, for help, manual pages and completion. Flags without effect are hidden.
 func Flags() *pflag.FlagSet {
 	cfg := baseConfig()
 	return newFlagSet(&cfg).FlagSet
@@ -91,8 +91,8 @@ func parse(f *flagSet, args []string) error {
 	return nil
 }
 
-// dropComments takes out words between a lone # and the next flag. Environment files written over several lines carry
-// such notes into the command line (KUBELET_EXTRA_ARGS="--a=b \ # why \ --c=d"), where systemd does not remove them.
+// dropComments removes the words between a lone # and the next flag. Environment files with values over several lines have such
+// comments (KUBELET_EXTRA_ARGS="--a=b \ # why \ --c=d"), and systemd does not remove them.
 func dropComments(args []string) ([]string, []Notice) {
 	var kept, dropped []string
 	in := false
@@ -116,8 +116,8 @@ func dropComments(args []string) ([]string, []Notice) {
 		fmt.Sprintf("%q taken for a comment: systemd does not strip comments inside a quoted variable, move them to lines of their own", strings.Join(dropped, " "))}}
 }
 
-// loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set.
-// Gates of the command line count already here, because some defaults hang on them.
+// loadFiles merges --config and --config-dir into kc, with defaults, and returns the paths that they set. It needs the gates of
+// the command line, because some defaults depend on them.
 func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfiguration) (map[string]string, error) {
 	set := map[string]string{}
 	known := maps.Collect(leaves(reflect.TypeFor[kubelet.KubeletConfiguration]()))
@@ -137,7 +137,7 @@ func loadFiles(file, dir string, gates map[string]bool, kc *kubelet.KubeletConfi
 	if dir == "" {
 		return set, nil
 	}
-	// Drop-ins are laid over the file with its defaults, so that a null in one of them means the default again.
+	// Drop-ins are merged over the file with its defaults, so that null in a drop-in means the default.
 	dropIns, err := readDropIns(dir)
 	if err != nil {
 		return nil, err
@@ -163,12 +163,12 @@ func decodeOver(m map[string]any, flagGates map[string]bool, kc *kubelet.Kubelet
 		all = map[string]bool{}
 	}
 	maps.Copy(all, flagGates)
-	gates, _ := NewGates(all) // complaints come with the others, in finish
+	gates, _ := NewGates(all) // finish returns these errors with the others
 	setDefaults(kc, gates)
 	return nil
 }
 
-// finish derives what follows from the flags and checks everything. set maps the paths that are set to their flags.
+// finish derives the remaining values from the flags and validates everything. set maps the paths that are set to their flags.
 func finish(cfg *Config, f *flagSet, set map[string]string) error {
 	var errs []error
 	note := func(err error) {

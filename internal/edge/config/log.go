@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// NewLogger makes the logger that logging.format and logging.verbosity (-v) ask for, writing to w one line at a time.
-// A line of level -N (slog) is one of verbosity N: shown from -v=N on. slog.LevelDebug is verbosity 4.
+// NewLogger returns the logger of logging.format and logging.verbosity (-v), which writes one line at a time to w. A line of
+// slog level -N has verbosity N: it is shown from -v=N on. slog.LevelDebug is verbosity 4.
 func (c Config) NewLogger(w io.Writer) *slog.Logger { return c.NewLoggerAt(w, c.Level()) }
 
-// Level is the verbosity that was configured, for a logger whose verbosity may be set later.
+// Level returns the configured verbosity as a level that can be changed later.
 func (c Config) Level() *slog.LevelVar {
 	level := &slog.LevelVar{}
 	level.Set(slog.Level(-c.Verbosity()))
@@ -29,13 +29,13 @@ func (c Config) Level() *slog.LevelVar {
 func SetVerbosity(level *slog.LevelVar, value string) error {
 	n, err := strconv.ParseUint(value, 10, 31)
 	if err != nil {
-		return fmt.Errorf("%.40q is not a verbosity: write a whole number, 0 or more", value)
+		return fmt.Errorf("%.40q is not a verbosity: use a whole number, 0 or more", value)
 	}
 	level.Set(slog.Level(-int(n)))
 	return nil
 }
 
-// NewLoggerAt is NewLogger with the verbosity of a level, whatever was configured.
+// NewLoggerAt is NewLogger with the verbosity of the given level instead of the configured one.
 func (c Config) NewLoggerAt(w io.Writer, least *slog.LevelVar) *slog.Logger {
 	if c.Kubelet.Logging.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{AddSource: true, Level: least, ReplaceAttr: jsonNames}))
@@ -43,7 +43,7 @@ func (c Config) NewLoggerAt(w io.Writer, least *slog.LevelVar) *slog.Logger {
 	return slog.New(&textHandler{out: w, mu: &sync.Mutex{}, least: least, pid: os.Getpid()})
 }
 
-// jsonNames gives a line the names that Kubernetes' JSON logs have: ts in milliseconds, caller, msg, v.
+// jsonNames renames the fields of a line as in the JSON logs of Kubernetes: ts in milliseconds, caller, msg, v.
 func jsonNames(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a
@@ -64,7 +64,7 @@ func jsonNames(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// textHandler writes lines as Kubernetes' components do:
+// textHandler writes lines in the format of Kubernetes' components:
 //
 //	I1121 03:24:05.123456    4711 agent.go:27] "message" key="value"
 type textHandler struct {

@@ -6,11 +6,11 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// masked stands for what may be a credential.
+// masked replaces a value that may be a credential.
 const masked = "REDACTED"
 
-// Masked is the configuration as others may see it: the credentials of the static pods' URL (user, password, query and
-// headers) are not in it. What it was made from is not changed.
+// Masked returns a copy of the configuration without the credentials of the static pods' URL (user, password, query and
+// headers). It is safe to show to others.
 func Masked(kc *kubelet.KubeletConfiguration) *kubelet.KubeletConfiguration {
 	out := kc.DeepCopy()
 	out.StaticPodURL = maskURL(kc.StaticPodURL)

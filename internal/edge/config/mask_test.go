@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who may read the configuration of a node learns no credential from it, nor from the flags that it was given.
+// The configuration and the flags that a reader can see contain no credential.
 func TestCredentialsAreMasked(t *testing.T) {
 	t.Parallel()
 	cfg, _, err := Load([]string{
@@ -21,10 +21,10 @@ func TestCredentialsAreMasked(t *testing.T) {
 	}
 	for what, got := range map[string]string{"configuration": string(text), "flags": cfg.Flags["manifest-url"] + " " + cfg.Flags["manifest-url-header"]} {
 		if strings.Contains(got, "secret") {
-			t.Errorf("%s: a secret is told: %s", what, got)
+			t.Errorf("%s: a secret is shown: %s", what, got)
 		}
 		if !strings.Contains(got, "https://REDACTED@host/pods?REDACTED") || !strings.Contains(got, "X-Key") {
-			t.Errorf("%s: what is no secret is hidden too: %s", what, got)
+			t.Errorf("%s: a value that is no secret is hidden too: %s", what, got)
 		}
 	}
 	if cfg.Kubelet.StaticPodURLHeader["X-Key"][0] != "secret" || !strings.Contains(cfg.Kubelet.StaticPodURL, "word-secret") {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// setting is one field or gate with its value, as a notice names it.
+// setting is one field or gate with its value.
 type setting struct {
-	subject string // with the flag that set it
-	name    string // as the defaults' line names it
+	subject string // its name, with the flag that set it
+	name    string // its name in the notice about defaults
 	use     fieldUse
-	value   string // as the file writes it
+	value   string // as in the file
 	usual   bool   // the value is the default
 }
 
-// acts reports whether Kubernetes' kubelet would do something by this value that this agent does not do.
+// acts reports whether the value would have an effect in upstream's kubelet that this agent lacks.
 func (s setting) acts() bool {
 	switch {
 	case s.use.why == "" || s.use.state == stateMeaningless:
@@ -28,14 +28,14 @@ func (s setting) acts() bool {
 	return s.value != "" && !slices.Contains(s.use.inert, s.value)
 }
 
-// useNotices names what a configuration asks for and does not get: one line for each reason of what the user set, and one
-// for all that follows from Kubernetes' defaults. set maps paths to the flag that set them, or to nothing for the file.
+// useNotices returns notices about settings without effect: one for each reason among the user's settings, and one for all
+// defaults of Kubernetes. set maps paths to the flag that set them, or to "" for the file.
 func useNotices(c *Config, set map[string]string) []Notice {
 	asked, usual := map[string][]setting{}, map[string][]string{}
 	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
 		switch {
 		case !s.acts():
-		case s.use.state == stateRefused && !s.usual: // an error: useErrors
+		case s.use.state == stateRefused && !s.usual: // useErrors returns an error for it
 		case s.usual:
 			usual[s.use.why] = append(usual[s.use.why], s.name)
 		default:
@@ -48,7 +48,7 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		delete(usual, why)
 	}
 	slices.SortFunc(notices, func(a, b Notice) int { return strings.Compare(a.Subject, b.Subject) })
-	if len(usual) == 0 || c.Simulated != nil { // a machine that does not exist has nothing to lose
+	if len(usual) == 0 || c.Simulated != nil { // a simulated machine misses nothing
 		return notices
 	}
 	var lines []string
@@ -59,7 +59,8 @@ func useNotices(c *Config, set map[string]string) []Notice {
 		"not all that they ask for is done here yet: " + strings.Join(lines, "; ")})
 }
 
-// useErrors are the settings that must not be ignored, because the node would be less safe than the user believes.
+// useErrors returns errors for settings that the agent must not ignore, because the node would be less safe than the user
+// believes.
 func useErrors(c *Config, set map[string]string) (errs []error) {
 	for _, s := range append(fieldSettings(c, set), gateSettings(c)...) {
 		if s.use.state == stateRefused && !s.usual && s.acts() {
@@ -88,7 +89,7 @@ func askedNotice(why string, all []setting) Notice {
 	return n
 }
 
-// fieldSettings is every field of a configuration.
+// fieldSettings returns every field of a configuration.
 func fieldSettings(c *Config, set map[string]string) []setting {
 	defaults := baseConfig().Kubelet
 	defaultEviction(&defaults)
@@ -109,7 +110,7 @@ func fieldSettings(c *Config, set map[string]string) []setting {
 	return all
 }
 
-// isNothing reports whether a list or map says nothing: it is empty, or has only thresholds of zero percent.
+// isNothing reports whether a list or map has no effect: it is empty, or has only thresholds of zero percent.
 func isNothing(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice:
@@ -125,8 +126,8 @@ func isNothing(v reflect.Value) bool {
 	return false
 }
 
-// gateSettings is every gate that a kubelet has. One that is on by AllAlpha or AllBeta counts as a default: the line of
-// the defaults names it with the others.
+// gateSettings returns every gate of a kubelet. A gate that is on because of AllAlpha or AllBeta counts as a default, and the
+// notice about defaults names it.
 func gateSettings(c *Config) []setting {
 	var all []setting
 	for _, name := range slices.Sorted(maps.Keys(gateUses)) {
@@ -140,14 +141,14 @@ func gateSettings(c *Config) []setting {
 	return all
 }
 
-// idleFlags are the flags beside fields that have no effect, with the way out.
+// idleFlags are flags that set no field and have no effect, each with the remedy.
 var idleFlags = map[string]string{
 	"lock-file":                 "let systemd see to it that one agent runs",
 	"exit-on-lock-contention":   "let systemd see to it that one agent runs",
 	"experimental-mounter-path": "the kernel is asked directly: remove the flag",
 }
 
-// flagNotices speaks of the flags that are not fields and have no effect here, or are to be removed.
+// flagNotices returns notices about flags that set no field, and have no effect or are deprecated.
 func (f *flagSet) flagNotices() []Notice {
 	var notices []Notice
 	for _, flag := range slices.Sorted(maps.Keys(idleFlags)) {
@@ -163,7 +164,7 @@ func (f *flagSet) flagNotices() []Notice {
 	return notices
 }
 
-// valueNotices speaks of combinations that work and may surprise.
+// valueNotices returns notices about combinations of values that work and may surprise.
 func valueNotices(c Config) []Notice {
 	var notices []Notice
 	kc := &c.Kubelet

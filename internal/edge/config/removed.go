@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// removedFlag is a flag that Kubernetes' kubelet once had. It is accepted, so that a node's old files keep working, has
-// no effect, and is said once with its successor.
+// removedFlag is a flag that upstream's kubelet once had. The agent accepts it, so that a node's old files still work, but it
+// has no effect. One notice names its successor.
 type removedFlag struct {
-	since     string // release of Kubernetes without it; empty: long ago
-	successor string // what to do instead
-	boolean   bool   // may stand without a value
+	since     string // the first release of Kubernetes without it; "": long ago
+	successor string // what to use instead
+	boolean   bool   // it may have no value
 }
 
 const (
@@ -93,7 +93,7 @@ var removedFlags = map[string]removedFlag{
 	"containerized":                                     {"", "remove the flag", true},
 }
 
-// cadvisorFlags are flags that Kubernetes' kubelet has from the cAdvisor library inside it. There is none here.
+// cadvisorFlags are the flags of upstream's kubelet that come from the cAdvisor library. This agent does not have that library.
 var cadvisorFlags = []string{
 	"housekeeping-interval", "global-housekeeping-interval", "application-metrics-count-limit", "boot-id-file",
 	"container-hints", "containerd", "containerd-namespace", "enable-load-reader", "event-storage-age-limit",
@@ -101,11 +101,11 @@ var cadvisorFlags = []string{
 	"storage-driver-host", "storage-driver-db", "storage-driver-table", "storage-driver-secure", "storage-driver-buffer-duration",
 }
 
-// restricting are the removed flags that forbade something to pods, each with the value that forbids nothing. Any other value is
-// an error: a node that ignored it would run pods that its owner believes to be kept out.
+// restricting has the removed flags that forbade something to pods, each with the value that forbids nothing. Any other value
+// is an error: a node that ignored it would run pods that its owner wants to exclude.
 var restricting = map[string]string{"allow-privileged": "true", "host-network-sources": "*", "host-pid-sources": "*", "host-ipc-sources": "*"}
 
-// removedErrors are the removed flags that must not be ignored.
+// removedErrors returns errors for the removed flags that the agent must not ignore.
 func (f *flagSet) removedErrors() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(restricting)) {
 		if v := f.removed[name]; v.given && v.value != restricting[name] {
@@ -116,7 +116,7 @@ func (f *flagSet) removedErrors() (errs []error) {
 	return errs
 }
 
-// removedValue takes any value and remembers it.
+// removedValue accepts any value and stores it.
 type removedValue struct {
 	given bool
 	value string
@@ -126,7 +126,7 @@ func (*removedValue) Type() string         { return "string" }
 func (*removedValue) String() string       { return "" }
 func (v *removedValue) Set(s string) error { v.given, v.value = true, s; return nil }
 
-// addRemovedFlags accepts the flags that have no effect. They are hidden from the help.
+// addRemovedFlags adds the flags without effect. The help does not show them.
 func (f *flagSet) addRemovedFlags() {
 	add := func(name string, boolean bool) {
 		v := &removedValue{}
@@ -146,7 +146,7 @@ func (f *flagSet) addRemovedFlags() {
 	}
 }
 
-// removedNotices says each flag without effect that was given, in the order of their names.
+// removedNotices returns a notice for each removed flag of the command line, in the order of their names.
 func (f *flagSet) removedNotices() []Notice {
 	var notices []Notice
 	for _, name := range slices.Sorted(maps.Keys(f.removed)) {

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// simulatedScheme marks Wherry's own in-memory runtime: --container-runtime-endpoint=simulated://
+// simulatedScheme selects Wherry's runtime in memory: --container-runtime-endpoint=simulated://
 const simulatedScheme = "simulated://"
 
-// SimulatedNode is the shape of a machine that does not exist.
+// SimulatedNode is the size of a simulated machine.
 type SimulatedNode struct {
 	CPU    resource.Quantity
 	Memory resource.Quantity
 	Pods   int32
 }
 
-// parseSimulated reads simulated://?cpu=8&memory=16Gi&pods=50. What is left out is 100 CPUs, 32Gi and maxPods.
+// parseSimulated reads simulated://?cpu=8&memory=16Gi&pods=50. The defaults are 100 CPUs, 32Gi and maxPods.
 func parseSimulated(endpoint string, maxPods int32) (*SimulatedNode, error) {
 	if !strings.HasPrefix(endpoint, simulatedScheme) {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// checker collects what is wrong with a configuration, each thing with its path, its flag and the way out.
+// checker collects the problems of a configuration, each with its path, its flag and the remedy.
 type checker struct {
 	kc    *kubelet.KubeletConfiguration
 	gates Gates
@@ -24,7 +24,7 @@ type checker struct {
 	errs  []error
 }
 
-// bad records `path (--flag): value: way out`.
+// bad adds the problem `path (--flag): value: remedy`.
 func (c *checker) bad(path string, value any, way string, args ...any) {
 	subject := path
 	if f, ok := c.flag[path]; ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// checkSysctls: a pattern that means nothing would be passed over in silence when pods are admitted.
+// checkSysctls rejects invalid patterns, because admission would silently ignore them.
 func (c *checker) checkSysctls() {
 	if err := admit.CheckSysctlPatterns(c.kc.AllowedUnsafeSysctls); err != nil {
 		c.bad("allowedUnsafeSysctls", fmt.Sprintf("%q", c.kc.AllowedUnsafeSysctls), "%v", err)
@@ -100,7 +100,7 @@ func (c *checker) checkLogs() {
 	}
 }
 
-// reservable are the resources that systemReserved and kubeReserved may keep.
+// reservable are the resources that systemReserved and kubeReserved may reserve.
 var reservable = []string{"cpu", "memory", "ephemeral-storage", "pid"}
 
 func (c *checker) checkNodeResources() {
@@ -183,7 +183,7 @@ func (c *checker) checkEnforcement() {
 	}
 }
 
-// signals are what a threshold of eviction may be about.
+// signals are the signals that an eviction threshold may have.
 var signals = []string{
 	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
 	"containerfs.available", "containerfs.inodesFree", "allocatableMemory.available", "pid.available",

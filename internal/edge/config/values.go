@@ -13,7 +13,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// taintsValue is --register-with-taints. A second use of the flag replaces the first, as with Kubernetes' kubelet.
+// taintsValue is the value of --register-with-taints. A second use of the flag replaces the first, as in upstream's kubelet.
 type taintsValue struct{ to *[]v1.Taint }
 
 func (t *taintsValue) Type() string { return "taints" }
@@ -41,7 +41,7 @@ func (t *taintsValue) Set(s string) error {
 			return err
 		}
 		if id := taint.Key + ":" + string(taint.Effect); seen[id] {
-			return fmt.Errorf("taint %s stands twice with effect %s", taint.Key, taint.Effect)
+			return fmt.Errorf("taint %s occurs twice with effect %s", taint.Key, taint.Effect)
 		} else {
 			seen[id] = true
 		}
@@ -75,7 +75,7 @@ func checkTaint(t v1.Taint) error {
 	return fmt.Errorf("taint effect %q: use NoSchedule, PreferNoSchedule or NoExecute", t.Effect)
 }
 
-// reservedMemoryValue is --reserved-memory: NUMA nodes with a semicolon between, uses of the flag add up.
+// reservedMemoryValue is the value of --reserved-memory: NUMA nodes separated by semicolons. Several uses of the flag add up.
 type reservedMemoryValue struct {
 	to    *[]kubelet.MemoryReservation
 	begun bool

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// KubernetesVersion is the release of Kubernetes whose kubelet Wherry follows; WherryVersion is Wherry's own.
+// KubernetesVersion is the release of Kubernetes that Wherry follows. WherryVersion is Wherry's own version.
 const (
 	KubernetesVersion = "v1.36.3"
 	WherryVersion     = "0.1.0"
 )
 
-// KubeletVersion is what the node reports as nodeInfo.kubeletVersion: Kubernetes' version with Wherry's as semver
-// build metadata, so that version skew checks compare the part that they know.
+// KubeletVersion is the version that the node reports in nodeInfo.kubeletVersion: that of Kubernetes, with Wherry's as semver
+// build metadata. So checks of version skew compare the Kubernetes version.
 const KubeletVersion = KubernetesVersion + "+wherry." + WherryVersion
 
-// Build is how this binary was made, from the Go toolchain's own record.
+// Build describes how this binary was built.
 type Build struct {
 	GitVersion, GitCommit, GoVersion, Platform string
 	Modified                                   bool
 }
 
-// ThisBuild reads the record that the Go toolchain left in the binary.
+// ThisBuild returns the build information that the Go toolchain put into the binary.
 func ThisBuild() Build {
 	b := Build{GitVersion: KubeletVersion, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -41,7 +41,7 @@ func ThisBuild() Build {
 	return b
 }
 
-// Raw is the form of `kubelet --version=raw`.
+// Raw returns the output of `kubelet --version=raw`.
 func (b Build) Raw() string {
 	parts := strings.SplitN(strings.TrimPrefix(KubernetesVersion, "v"), ".", 3)
 	tree := "clean"

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// leaves walks the fields of a configuration type down to those that hold a value, as paths of the file.
+// leaves iterates over the fields of a configuration type that hold a value, with their paths in the file.
 func leaves(t reflect.Type) iter.Seq2[string, reflect.Type] {
 	return func(yield func(string, reflect.Type) bool) { walkType(t, "", yield) }
 }
@@ -45,13 +45,13 @@ func walkType(t reflect.Type, prefix string, yield func(string, reflect.Type) bo
 	return true
 }
 
-// isBranch reports whether a type is a map of further fields, rather than a value with a form of its own.
+// isBranch reports whether a type has further fields, rather than a value with a format of its own.
 func isBranch(t reflect.Type) bool {
 	marshals := reflect.TypeFor[json.Marshaler]()
 	return t.Kind() == reflect.Struct && !t.Implements(marshals) && !reflect.PointerTo(t).Implements(marshals)
 }
 
-// lookup is the value at a path; ok is false where a pointer on the way is nil.
+// lookup returns the value at a path; ok is false if a pointer on the path is nil.
 func lookup(v reflect.Value, path string) (reflect.Value, bool) {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -83,7 +83,7 @@ func lookup(v reflect.Value, path string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// printed is a value as the file writes it, without quotation marks.
+// printed returns a value as the file has it, without quotation marks.
 func printed(v reflect.Value) string {
 	data, err := json.Marshal(v.Interface())
 	if err != nil {

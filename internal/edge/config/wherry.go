@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The identity of the file that --wherry-config names.
+// These identify the file of --wherry-config.
 const (
 	WherryAPIVersion = "wherry.dev/v1alpha1"
 	WherryKind       = "WherryConfiguration"
 )
 
-// maxWherryFile bounds the file.
+// maxWherryFile bounds the size of the file in bytes.
 const maxWherryFile = 1 << 20
 
 // Wherry has the settings that Kubernetes has no field for. wherryFields documents each of them.
@@ -39,13 +39,13 @@ type WherryServer struct {
 	MaxUnknownConnections int     `json:"maxUnknownConnections"`
 }
 
-// WherrySocketFile are the settings of the control socket. Enabled is nil where the file does not say.
+// WherrySocketFile are the settings of the control socket. Enabled is nil if the file does not set it.
 type WherrySocketFile struct {
 	Enabled *bool  `json:"enabled,omitempty"`
 	Path    string `json:"path,omitempty"`
 }
 
-// The values of server.streamingByGet.
+// These are the values of server.streamingByGet.
 const (
 	StreamingRequireCreate = "RequireCreate"
 	StreamingAsUpstream    = "AsUpstream"
@@ -54,11 +54,11 @@ const (
 // wherryField documents one field of the file.
 type wherryField struct {
 	path     string
-	defaults string // as the file would say it, or in words
+	defaults string // as in the file, or in words
 	doc      string
 }
 
-// wherryFields is every field of Wherry; docs/wherry-config.md is made from it.
+// wherryFields documents every field of Wherry. docs/wherry-config.md is generated from it.
 var wherryFields = []wherryField{
 	{"apiVersion", "", "`" + WherryAPIVersion + "`. Required."},
 	{"kind", "", "`" + WherryKind + "`. Required."},
@@ -85,7 +85,7 @@ func defaultWherry() Wherry {
 	}
 }
 
-// loadWherry reads the file of --wherry-config over the defaults; "" is no file.
+// loadWherry reads the file of --wherry-config over the defaults; "": no file.
 func loadWherry(name string) (Wherry, error) {
 	w := defaultWherry()
 	if name == "" {
@@ -167,7 +167,7 @@ func (w *Wherry) check() (errs []error) {
 	return errs
 }
 
-// WherryDoc is docs/wherry-config.md.
+// WherryDoc returns the content of docs/wherry-config.md.
 func WherryDoc() string {
 	var b strings.Builder
 	b.WriteString("# Wherry's own settings\n\n" +

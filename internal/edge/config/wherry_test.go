@@ -45,7 +45,7 @@ func TestWherryFile(t *testing.T) {
 	}
 }
 
-// Whatever is wrong in the file is said, with its path; nothing is dropped in silence.
+// The error names every problem of the file with its path. Nothing is ignored silently.
 func TestWherryFileIsStrict(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -69,7 +69,7 @@ func TestWherryFileIsStrict(t *testing.T) {
 	}
 }
 
-// The table documents every field, and no other.
+// The table documents every field, and nothing else.
 func TestWherryFieldsAreDocumented(t *testing.T) {
 	t.Parallel()
 	var table []string
@@ -85,7 +85,7 @@ func TestWherryFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-// docs/wherry-config.md is what the table says; -update writes it.
+// docs/wherry-config.md matches the table. -update writes it.
 func TestWherryDoc(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "..", "docs", "wherry-config.md")
@@ -105,7 +105,7 @@ func TestWherryDoc(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the files that are made from tables")
 
-// wherryPaths lists the fields of the type.
+// wherryPaths returns the fields of the type.
 func wherryPaths() []string {
 	var paths []string
 	var walk func(t reflect.Type, prefix string)

@@ -19,15 +19,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage is the largest CRI message accepted: a node with many pods has long lists.
+// maxMessage is the size limit of a CRI message in bytes. A node with many pods has long lists.
 const maxMessage = 16 << 20
 
 // DefaultTimeout is runtimeRequestTimeout of KubeletConfiguration: "the timeout for all runtime requests except
 // long running requests - pull, logs, exec and attach".
 const DefaultTimeout = 2 * time.Minute
 
-// Dial opens a connection to a CRI endpoint: unix:///path, or a bare absolute path. It does not wait for the
-// runtime to be there; calls fail with a clear error until it is, and succeed once it is.
+// Dial opens a connection to a CRI endpoint: unix:///path, or a bare absolute path. It does not wait for the runtime: calls
+// fail with a clear error while the runtime is down, and succeed once it is up.
 func Dial(endpoint string) (*grpc.ClientConn, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
@@ -54,7 +54,7 @@ func socketPath(endpoint string) (string, error) {
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Scheme != "unix" || !filepath.IsAbs(u.Path) {
-		return "", fmt.Errorf("containerRuntimeEndpoint %q: want unix:///absolute/path/to.sock, for example unix:///run/containerd/containerd.sock", endpoint)
+		return "", fmt.Errorf("containerRuntimeEndpoint %q: use unix:///absolute/path/to.sock, for example unix:///run/containerd/containerd.sock", endpoint)
 	}
 	return u.Path, nil
 }
@@ -63,10 +63,10 @@ func socketPath(endpoint string) (string, error) {
 type Config struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// Timeout bounds every call but the long ones; DefaultTimeout when zero.
+	// Timeout bounds every call except the long ones; 0: DefaultTimeout.
 	Timeout time.Duration
-	// ReadTermination reads a container's termination message from the node, given its CRI status; nil: the
-	// runtime's own message stands.
+	// ReadTermination reads a container's termination message from the node, given the container's CRI status; nil: the client
+	// uses the runtime's own message.
 	ReadTermination func(*runtimeapi.ContainerStatus) string
 }
 
@@ -75,8 +75,8 @@ type Client struct {
 	cfg Config
 
 	mu sync.Mutex
-	// resized are containers whose resources changed since their status was last read: what was observed of them before
-	// does not stand.
+	// resized holds the containers whose resources have changed since their status was last read. Their last inspection is out
+	// of date.
 	resized map[string]bool
 }
 
@@ -92,7 +92,7 @@ func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, c.cfg.Timeout)
 }
 
-// IsNotFound reports whether the runtime said that the object does not exist.
+// IsNotFound reports whether the runtime answered that the object does not exist.
 func IsNotFound(err error) bool {
 	if err == nil {
 		return false
@@ -100,13 +100,13 @@ func IsNotFound(err error) bool {
 	if status.Code(unwrapStatus(err)) == codes.NotFound {
 		return true
 	}
-	// containerd 1.x wraps the sandbox store's error without a code in some calls; it ends with the word. One that has it
-	// elsewhere tells of something else that is missing, a program that takes the network down for example.
+	// containerd 1.x returns the sandbox store's error without a code in some calls, and that error ends with the words "not
+	// found". In other errors these words stand elsewhere: then something else is missing, for example a CNI plugin.
 	msg := err.Error()
 	return status.Code(unwrapStatus(err)) == codes.Unknown && (strings.HasSuffix(msg, ": not found") || strings.HasSuffix(msg, "ID does not exist"))
 }
 
-// IsUnknown reports whether the call may or may not have had its effect: a deadline, or a lost connection.
+// IsUnknown reports whether it is unknown if the call had an effect: a deadline passed, or the connection was lost.
 func IsUnknown(err error) bool {
 	if err == nil {
 		return false
@@ -121,10 +121,10 @@ func IsUnknown(err error) bool {
 	return false
 }
 
-// IsUnimplemented reports whether the runtime does not have the call.
+// IsUnimplemented reports whether the runtime does not implement the call.
 func IsUnimplemented(err error) bool { return status.Code(unwrapStatus(err)) == codes.Unimplemented }
 
-// Message is the runtime's own words, without gRPC's wrapping.
+// Message returns the runtime's own error message, without gRPC's prefix.
 func Message(err error) string {
 	if err == nil {
 		return ""
@@ -135,9 +135,9 @@ func Message(err error) string {
 	return err.Error()
 }
 
-// Words is the runtime's error as gRPC writes it, with its code and without what this agent put around it: upstream's events
-// have it so.
-func Words(err error) string { return unwrapStatus(err).Error() }
+// StatusText returns the runtime's error as gRPC prints it, with its code, and without the context that this agent added.
+// Upstream's events have errors in this form.
+func StatusText(err error) string { return unwrapStatus(err).Error() }
 
 func unwrapStatus(err error) error {
 	for e := err; e != nil; e = errors.Unwrap(e) {
@@ -148,7 +148,7 @@ func unwrapStatus(err error) error {
 	return err
 }
 
-// Services are the generated clients over connections, which may be the same.
+// Services returns the CRI clients for two connections, which may be the same.
 func Services(runtime, images *grpc.ClientConn) (runtimeapi.RuntimeServiceClient, runtimeapi.ImageServiceClient) {
 	return runtimeapi.NewRuntimeServiceClient(runtime), runtimeapi.NewImageServiceClient(images)
 }

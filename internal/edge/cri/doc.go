@@ -1,8 +1,9 @@
-// Package cri is the edge to a container runtime: it speaks CRI v1 and hands back the vocabulary of package pod.
+// Package cri is the edge to a container runtime: it calls CRI v1 and returns the types of package pod.
 //
-// The port is the pair of generated clients (RuntimeServiceClient, ImageServiceClient): over a Unix socket for a
-// real runtime (Dial), in process for a simulated one. Client adds what every caller wants: a deadline for each
-// call, errors with a class, and conversion to pod.Observed.
+// Its port is the pair of generated clients (RuntimeServiceClient, ImageServiceClient): over a Unix socket for a real runtime
+// (Dial), in process for a simulated one. Client adds a deadline for each call, errors with a class, and the conversion to
+// pod.Observed.
 //
-// Contract: safe for concurrent use; starts no goroutine; keeps nothing but its configuration.
+// Contract: a Client is safe for concurrent use and starts no goroutine. Besides its configuration it keeps only which
+// containers were resized since their last inspection.
 package cri

@@ -7,20 +7,21 @@ import (
 	"io"
 
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that headCodec sends with
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that headCodec wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// headCodec reads the answer of ExecSync and keeps the beginning of each output (execOutput bytes). The usual codec copies the
-// whole message twice before anybody can cut it: a container that writes 16 MiB costs the agent 48 MiB, with this one 16 MiB.
+// headCodec decodes the answer of ExecSync and keeps only the beginning of each output (execOutput bytes). gRPC's codec would
+// copy the whole message twice before it could be cut: 16 MiB of output would cost the agent 48 MiB. With headCodec it costs 16
+// MiB.
 type headCodec struct{ encoding.CodecV2 }
 
-// newHeadCodec sends as gRPC's own codec does.
+// newHeadCodec returns a codec that encodes like gRPC's own codec.
 func newHeadCodec() headCodec { return headCodec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal reads an ExecSyncResponse; every other message is read by gRPC's own codec.
+// Unmarshal decodes an ExecSyncResponse. It leaves every other message to gRPC's own codec.
 func (c headCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	answer, ok := v.(*runtimeapi.ExecSyncResponse)
 	if !ok {
@@ -29,14 +30,14 @@ func (c headCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	r := data.Reader()
 	defer r.Close()
 	if err := readExecAnswer(r, answer); err != nil {
-		return fmt.Errorf("read the answer of ExecSync: %w", err)
+		return fmt.Errorf("decode the answer of ExecSync: %w", err)
 	}
 	return nil
 }
 
 var errBadMessage = errors.New("not a protobuf message")
 
-// readExecAnswer reads the fields of an ExecSyncResponse: stdout (1), stderr (2) and the exit code (3). It skips others.
+// readExecAnswer reads the fields of an ExecSyncResponse: stdout (1), stderr (2) and the exit code (3). It skips other fields.
 func readExecAnswer(r *mem.Reader, answer *runtimeapi.ExecSyncResponse) error {
 	for r.Remaining() > 0 {
 		tag, err := binary.ReadUvarint(r)

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// split cuts a message into buffers of a size, as the network does.
+// split cuts a message into buffers of a given size, as the network does.
 func split(data []byte, size int) (all mem.BufferSlice) {
 	for len(data) > 0 {
 		n := min(size, len(data))
@@ -19,7 +19,7 @@ func split(data []byte, size int) (all mem.BufferSlice) {
 	return all
 }
 
-// The codec returns the beginning of each output and the whole rest, whatever the sizes are.
+// The codec keeps the beginning of each output and all other fields, for outputs of any size.
 func TestHeadOfOutputs(t *testing.T) {
 	t.Parallel()
 	for _, sizes := range [][2]int{{0, 0}, {1, 0}, {execOutput, execOutput + 1}, {3 << 20, 5}, {7, 2 << 20}} {
@@ -40,7 +40,7 @@ func TestHeadOfOutputs(t *testing.T) {
 	}
 }
 
-// Whatever a runtime sends, the codec agrees with protobuf's own, or says that it is no message.
+// For any bytes, the codec agrees with protobuf's own decoder, or returns an error.
 func FuzzHeadOfOutputs(f *testing.F) {
 	f.Add([]byte{}, 3)
 	for _, m := range []*runtimeapi.ExecSyncResponse{{Stdout: []byte("out"), ExitCode: 1}, {Stderr: bytes.Repeat([]byte("e"), 100), ExitCode: -1}} {
@@ -55,7 +55,7 @@ func FuzzHeadOfOutputs(f *testing.F) {
 		got, want := &runtimeapi.ExecSyncResponse{}, &runtimeapi.ExecSyncResponse{}
 		err := newHeadCodec().Unmarshal(split(wire, min(max(size, 1), 1<<16)), got)
 		if wantErr := proto.Unmarshal(wire, want); wantErr != nil || err != nil {
-			return // protobuf is stricter with fields that nobody knows, and knows groups
+			return // protobuf checks unknown fields more strictly, and accepts groups
 		}
 		if !bytes.Equal(got.Stdout, head(want.Stdout)) || !bytes.Equal(got.Stderr, head(want.Stderr)) || got.ExitCode != want.ExitCode {
 			t.Errorf("got %v, want %v", got, want)

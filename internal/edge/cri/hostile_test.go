@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// hostile is a runtime whose answers are what they should never be. What is nil answers with an empty message.
+// hostile is a runtime that returns given answers, however invalid. A nil answer is an empty message.
 type hostile struct {
 	runtimeapi.RuntimeServiceClient
 	sandboxes  []*runtimeapi.PodSandbox
@@ -57,8 +57,8 @@ func sandboxOf(id, label, uid string) *runtimeapi.PodSandbox {
 	return &runtimeapi.PodSandbox{Id: id, Labels: labels(label), Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid, Name: "p", Namespace: "ns"}}
 }
 
-// What a runtime says becomes paths that are removed as root, and keys of maps: what cannot be a pod's identity belongs
-// to somebody else, and one object is one object however often it is listed.
+// The agent uses names from the runtime in paths that it removes as root, and as keys of maps. An object with labels that
+// cannot be a pod's identity belongs to another program. An object that is listed twice counts once.
 func TestListTakesOnlyWhatCanBeAPod(t *testing.T) {
 	t.Parallel()
 	named := func(namespace, name string) *runtimeapi.PodSandbox {
@@ -100,8 +100,8 @@ func TestListTakesOnlyWhatCanBeAPod(t *testing.T) {
 	}
 }
 
-// A pod is inspected as the pod that was asked for, whatever else a runtime that ignores the filter lists.
-func TestInspectIsOfThePodThatWasAskedFor(t *testing.T) {
+// An inspection returns the requested pod only, even if the runtime ignores the filter and lists other pods.
+func TestInspectReturnsTheRequestedPod(t *testing.T) {
 	t.Parallel()
 	h := &hostile{sandboxes: []*runtimeapi.PodSandbox{sandboxOf("s1", "other", "other"), sandboxOf("s2", "u", "u")},
 		sandbox: &runtimeapi.PodSandboxStatus{Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1",
@@ -118,7 +118,7 @@ func TestInspectIsOfThePodThatWasAskedFor(t *testing.T) {
 	}
 }
 
-// An error that says "not found" of something else is no word about the sandbox.
+// An error that says "not found" about another object is not about the sandbox.
 func TestNotFoundIsOfTheObject(t *testing.T) {
 	t.Parallel()
 	for msg, want := range map[string]bool{
@@ -146,7 +146,7 @@ func TestStopContainerWithTheLongestGrace(t *testing.T) {
 	}
 }
 
-// Nothing that a runtime can say makes the agent panic, and what comes out has the asked-for identity and no ID twice.
+// No answer of a runtime makes the agent panic. The result has the requested identity, and no ID occurs twice.
 func FuzzInspect(f *testing.F) {
 	for seed := range uint64(50) {
 		f.Add(seed)
@@ -167,7 +167,7 @@ func FuzzInspect(f *testing.F) {
 			seen := map[string]bool{}
 			for i := range o.Containers {
 				if id := o.Containers[i].ID; id == "" || seen[id] {
-					t.Fatalf("container %q: no ID, or twice", id)
+					t.Fatalf("container %q: the ID is empty or occurs twice", id)
 				}
 				seen[o.Containers[i].ID] = true
 			}

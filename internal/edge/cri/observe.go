@@ -19,9 +19,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// List returns every pod that the runtime holds, shallow: identity, IDs, attempts and states, without what only
-// a status call tells. Began is when the listing began. Objects without a plausible pod in their labels belong to
-// somebody else and are left out.
+// List returns every pod that the runtime holds, without details: identity, IDs, attempts and states. Began is when the listing
+// began. List leaves out objects whose labels do not name a valid pod, because they belong to another program.
 func (c *Client) List(ctx context.Context) ([]pod.Observed, error) {
 	return c.list(ctx, nil)
 }
@@ -46,7 +45,7 @@ func (c *Client) list(ctx context.Context, selector map[string]string) ([]pod.Ob
 func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) []pod.Observed {
 	index := make(map[types.UID]int, len(sandboxes))
 	seen := make(map[string]bool, len(sandboxes)+len(containers))
-	fresh := func(id string) bool { // every action is on an ID: one that is listed twice would be acted upon twice
+	fresh := func(id string) bool { // every action names an ID: a container that is listed twice would be stopped or started twice
 		ok := id != "" && !seen[id]
 		seen[id] = true
 		return ok
@@ -82,7 +81,7 @@ func shallow(began time.Time, sandboxes []*runtimeapi.PodSandbox, containers []*
 		o := of(ref)
 		sandbox := r.GetPodSandboxId()
 		if i := slices.IndexFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.ID == sandbox }); i >= 0 {
-			sandbox = o.Sandboxes[i].ID // one text for both
+			sandbox = o.Sandboxes[i].ID // share one string
 		}
 		o.Containers = append(o.Containers, pod.Container{
 			ID: r.GetId(), Name: r.GetMetadata().GetName(), Attempt: r.GetMetadata().GetAttempt(),
@@ -104,9 +103,9 @@ func sortNewestFirst(o *pod.Observed) {
 	})
 }
 
-// Inspect returns the full state of one pod. What cannot have changed since prev (a container in the same
-// running or exited state, the addresses of a sandbox that is still ready) is taken from prev, which saves one
-// call each; prev may be nil. An object that vanishes between the list and its status is left out.
+// Inspect returns the full state of one pod. It takes from prev what cannot have changed, which saves one call each: a
+// container in the same running or exited state, and the addresses of a sandbox that is still ready. prev may be nil. Inspect
+// leaves out an object that vanishes between the list and its status.
 func (c *Client) Inspect(ctx context.Context, uid types.UID, prev *pod.Observed) (pod.Observed, error) {
 	began := time.Now()
 	list, err := c.list(ctx, map[string]string{pod.LabelPodUID: string(uid)})
@@ -117,7 +116,7 @@ func (c *Client) Inspect(ctx context.Context, uid types.UID, prev *pod.Observed)
 	if prev != nil {
 		o.Ref = prev.Ref
 	}
-	for i := range list { // a runtime that ignores the filter lists others too
+	for i := range list { // a runtime that ignores the filter also lists other pods
 		if list[i].Ref.UID == uid {
 			o = list[i]
 			o.Began = began
@@ -160,7 +159,7 @@ func (c *Client) fillSandboxes(ctx context.Context, in []pod.Sandbox, prev *pod.
 	return out, nil
 }
 
-// addresses leaves out what is none: the API refuses a whole status for one such.
+// addresses returns the valid IP addresses. The API rejects a whole status with one invalid address.
 func addresses(n *runtimeapi.PodSandboxNetworkStatus) []string {
 	var out []string
 	add := func(ip string) {
@@ -211,7 +210,7 @@ func (c *Client) fillContainers(ctx context.Context, in []pod.Container, prev *p
 	return out, nil
 }
 
-// container is what was listed, with its status.
+// container adds the status of a container to its entry in the list.
 func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container) pod.Container {
 	a := st.GetAnnotations()
 	r := pod.Container{
@@ -243,15 +242,15 @@ func (c *Client) container(st *runtimeapi.ContainerStatus, listed *pod.Container
 	return r
 }
 
-// shared is a text of which the containers of a node have few, and each message of the runtime has its own.
+// shared returns one copy of a string that many containers of the node have. Each message of the runtime holds its own copy.
 func shared(s string) string { return unique.Make(s).Value() }
 
-// cutShort tells a container whose start the runtime gave up because its caller was gone: an agent that was killed, a
-// connection that broke. containerd cancels what the caller asked for and keeps the container as one that exited with
-// 128. It never ran, so its end is nothing that a restart policy is about.
+// cutShort reports whether the runtime gave up the start of a container because its caller was gone: the agent was killed, or
+// the connection broke. containerd then cancels the start and keeps the container as exited with code 128. The container never
+// ran, so its end does not count for the restart policy.
 func cutShort(st *runtimeapi.ContainerStatus) bool {
 	return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetStartedAt() <= 0 && st.GetReason() == "StartError" &&
-		strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(st.GetMessage()), ": unknown"), "context canceled") // 1.6 adds the code
+		strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(st.GetMessage()), ": unknown"), "context canceled") // containerd 1.6 adds the code
 }
 
 func userOf(u *runtimeapi.LinuxContainerUser) *pod.User {
@@ -261,19 +260,19 @@ func userOf(u *runtimeapi.LinuxContainerUser) *pod.User {
 	return &pod.User{UID: u.GetUid(), GID: u.GetGid(), Groups: u.GetSupplementalGroups()}
 }
 
-// stopSignal is a signal as the API writes it.
+// stopSignal returns the name of a signal in the API.
 func stopSignal(s runtimeapi.Signal) string {
 	if s == runtimeapi.Signal_RUNTIME_DEFAULT {
 		return ""
 	}
 	name := s.String()
 	if !strings.HasPrefix(name, "SIGRT") {
-		return name // shared by all, where a replacer makes a copy for each
+		return name // one shared string, where a strings.Replacer would make a copy per container
 	}
 	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(name)
 }
 
-// maxGrace is the longest grace period in seconds that a Duration takes.
+// maxGrace is the longest grace period in seconds that fits into a time.Duration.
 const maxGrace = math.MaxInt64 / int64(time.Second)
 
 func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
@@ -290,7 +289,7 @@ func stateOf(s runtimeapi.ContainerState) pod.ContainerState {
 	return pod.StateUnknown
 }
 
-// unixNano converts CRI's time; CRI says 0 for "not yet".
+// unixNano converts a time of CRI, where 0 means "not yet".
 func unixNano(n int64) time.Time {
 	if n <= 0 {
 		return time.Time{}
@@ -298,9 +297,9 @@ func unixNano(n int64) time.Time {
 	return time.Unix(0, n)
 }
 
-// Watch subscribes to container events and calls hint for each that may concern somebody, until ctx ends or the
-// stream breaks. hint must not block: "a reader that stops draining stalls the runtime for everyone".
-// IsUnimplemented tells a runtime without events.
+// Watch subscribes to container events and calls hint for each event that may concern a pod, until ctx ends or the stream
+// breaks. hint must not block: "a reader that stops draining stalls the runtime for everyone". If the runtime has no events,
+// IsUnimplemented is true for the error.
 func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hint)) error {
 	stream, err := c.cfg.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
@@ -315,7 +314,7 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hin
 		h := pod.Hint{UID: podOf(e), ID: e.GetContainerId()}
 		switch e.GetContainerEventType() {
 		case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-			continue // its start follows, or the outcome of whoever made it: one inspection and one status less per start
+			continue // the start event follows, or the outcome of the action that created the container: so this saves an inspection and a status per start
 		case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
 			h.Reached = pod.ReachedRunning
 		case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
@@ -329,7 +328,7 @@ func (c *Client) Watch(ctx context.Context, subscribed func(), hint func(pod.Hin
 	}
 }
 
-// podOf is the pod that an event is about, as far as it says.
+// podOf returns the pod of an event, or "" if the event does not name it.
 func podOf(e *runtimeapi.ContainerEventResponse) types.UID {
 	if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
 		return types.UID(uid)

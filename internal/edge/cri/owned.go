@@ -9,11 +9,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// labelOwner is on each sandbox and container of a node that shares its runtime with others.
+// labelOwner is a label on each sandbox and container of a node that shares its runtime with others.
 const labelOwner = "wherry.dev/owner"
 
-// Owned is a runtime of which one owner is shown only its own pods: an agent that shares a runtime with a kubelet would
-// else take the kubelet's pods for unwanted ones, and end them. Events are hints, and come unfiltered.
+// Owned wraps a runtime and shows only the pods of one owner. Without it, an agent that shares a runtime with a kubelet would
+// take the kubelet's pods for unwanted ones and stop them. Events are hints, so they pass unfiltered.
 func Owned(r runtimeapi.RuntimeServiceClient, owner string) runtimeapi.RuntimeServiceClient {
 	return &owned{RuntimeServiceClient: r, owner: owner}
 }
@@ -23,7 +23,7 @@ type owned struct {
 	owner string
 }
 
-// label returns labels with the owner's.
+// label returns a copy of labels with the owner's label.
 func (o *owned) label(labels map[string]string) map[string]string {
 	out := maps.Clone(labels)
 	if out == nil {
@@ -33,7 +33,7 @@ func (o *owned) label(labels map[string]string) map[string]string {
 	return out
 }
 
-// others reports whether an object is somebody else's: not every runtime heeds every filter.
+// others returns a function that reports whether an object belongs to another owner. Some runtimes ignore some filters.
 func others[T interface{ GetLabels() map[string]string }](owner string) func(T) bool {
 	return func(obj T) bool { return obj.GetLabels()[labelOwner] != owner }
 }

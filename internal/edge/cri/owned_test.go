@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// Two nodes on one runtime do not see each other's pods: what one does not want, the other may.
+// Two nodes on one runtime do not see each other's pods, because one node would stop pods that the other needs.
 func TestOwnedShowsOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	r := simcri.New(simcri.Config{})

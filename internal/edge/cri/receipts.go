@@ -8,20 +8,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// receiving is how many outputs of commands are received at once. Each may have maxMessage, and takes as much memory while it is
-// received (three times as much for /run, which returns the whole output). Without this bound containers could make the agent take
-// gigabytes.
+// receiving is how many outputs of commands are received at the same time. Each may have maxMessage bytes and takes that much
+// memory while it is received (three times as much for /run, which returns the whole output). Without this bound, containers
+// could make the agent use gigabytes.
 const receiving = 2
 
-// receipts bounds the memory that outputs of commands take. It does not bound how many commands run, which may be long, nor
-// how much each may say: with a smaller bound of the message the exit code would be lost, and with places that are held while
-// a command runs one that hangs would hold up the others. So the answer's header is waited for without a place; until
-// one is free the answer itself waits in the runtime, but for the 64 KiB of its stream's window.
+// receipts bounds the memory that outputs of commands take. It bounds neither the number of running commands nor the size of an
+// output: a smaller message limit would lose the exit code, and a command that hangs would block the others if it held a place
+// while it runs. So a call waits for the answer's header without a place, and then for a place. Meanwhile the answer stays in
+// the runtime, except for the 64 KiB of the stream's window.
 type receipts struct{ places chan struct{} }
 
 func newReceipts() receipts { return receipts{make(chan struct{}, receiving)} }
 
-// intercept is a grpc.UnaryClientInterceptor.
+// intercept is the grpc.UnaryClientInterceptor that holds a place while an output is received.
 func (r receipts) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method != runtimeapi.RuntimeService_ExecSync_FullMethodName {
 		return invoke(ctx, method, req, reply, conn, opts...)
@@ -33,9 +33,9 @@ func (r receipts) intercept(ctx context.Context, method string, req, reply any, 
 		return err
 	}
 	if err := stream.SendMsg(req); err != nil {
-		return stream.RecvMsg(reply) // has the status that SendMsg has not
+		return stream.RecvMsg(reply) // returns the status, which SendMsg does not return
 	}
-	// The command has ended when the header comes. An error has none: RecvMsg tells it.
+	// When the header arrives, the command has ended. Without a header the call failed, and RecvMsg returns the error.
 	if header, _ := stream.Header(); header != nil {
 		select {
 		case r.places <- struct{}{}:

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// shouter is a runtime whose commands say much, fail, or hang.
+// shouter is a runtime whose commands write large outputs, fail, or hang.
 type shouter struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	ended chan string
@@ -37,7 +37,7 @@ func (s *shouter) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (
 	return &runtimeapi.ExecSyncResponse{Stderr: bytes.Repeat([]byte("x"), 15<<20), ExitCode: 7}, nil
 }
 
-// Of commands that say 15 MiB each, two are received at a time; those that hang take no place, and no other call waits.
+// The agent receives two outputs of 15 MiB at a time. Commands that hang take no place, and no other call waits.
 func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -67,7 +67,7 @@ func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 		t.Errorf("%d bytes, code %d, %v; want the first %d and the code", len(stderr), code, err, execOutput)
 	}
 	<-rt.ended
-	for range receiving { // two are being received
+	for range receiving { // fill both places
 		held.places <- struct{}{}
 	}
 	done := make(chan error, 1)
@@ -77,11 +77,11 @@ func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 		t.Errorf("another call waits: %v", err)
 	}
 	if _, _, _, err := c.ExecSync(ctx, "c", []string{"fail"}, 0); status.Code(errors.Unwrap(err)) != codes.NotFound {
-		t.Errorf("an error waits for a place, or has lost its code: %v", err)
+		t.Errorf("an error waited for a place, or lost its code: %v", err)
 	}
 	select {
 	case err := <-done:
-		t.Errorf("received without a place: %v", err)
+		t.Errorf("the output was received without a place: %v", err)
 	default:
 	}
 	<-held.places
@@ -91,7 +91,7 @@ func TestOutputsOfCommandsAreReceivedOneAfterAnother(t *testing.T) {
 	cancel()
 	for range cap(hung) {
 		if err := <-hung; status.Code(errors.Unwrap(err)) != codes.Canceled {
-			t.Errorf("a command that hangs and is given up: %v", err)
+			t.Errorf("canceling a command that hangs: %v", err)
 		}
 	}
 }

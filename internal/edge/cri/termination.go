@@ -24,9 +24,9 @@ const (
 	maxFallbackLines    = 80
 )
 
-// TerminationMessage reads what a container left as its last words: the file that is mounted at its
-// terminationMessagePath, or the end of its log where the policy says so and it failed. Errors reading are part
-// of the message: there is no better place for them.
+// TerminationMessage returns a container's termination message: the file that is mounted at its terminationMessagePath, or the
+// end of its log if the container failed and its policy is FallbackToLogsOnError. A read error becomes part of the message, so
+// that users see it.
 func TerminationMessage(st *runtimeapi.ContainerStatus) string {
 	a := st.GetAnnotations()
 	path := a[pod.AnnotationTerminationMessagePath]
@@ -54,12 +54,12 @@ func TerminationMessage(st *runtimeapi.ContainerStatus) string {
 	return strings.ToValidUTF8(msg, "\uFFFD")
 }
 
-// logEnd returns the last lines of a CRI log file without their time stamps and tags.
+// logEnd returns the last lines of a CRI log file without their timestamps and tags.
 func logEnd(path string) string {
 	if path == "" || !filepath.IsAbs(path) {
 		return ""
 	}
-	// A CRI line adds a time stamp, stream and tag of about 50 bytes to each line.
+	// A CRI log adds a timestamp, a stream and a tag of about 50 bytes to each line.
 	raw, err := hostfs.ReadUntrustedEnd(path, crispec.LogDepth, maxFallbackBytes+maxFallbackLines*64)
 	if err != nil {
 		return ""
@@ -78,7 +78,8 @@ func logEnd(path string) string {
 	return string(out)
 }
 
-// logPayload strips "2016-10-06T00:17:09.669794202Z stdout F " from a line; a line cut at its front has none.
+// logPayload removes the prefix "2016-10-06T00:17:09.669794202Z stdout F " from a line. A line whose front was cut has no such
+// prefix.
 func logPayload(line []byte) []byte {
 	parts := bytes.SplitN(line, []byte(" "), 4)
 	if len(parts) < 4 {
@@ -87,7 +88,7 @@ func logPayload(line []byte) []byte {
 	if _, err := time.Parse(time.RFC3339Nano, string(parts[0])); err != nil {
 		return nil
 	}
-	if bytes.HasPrefix(parts[2], []byte("P")) { // a partial line: its newline is the log's, not the writer's
+	if bytes.HasPrefix(parts[2], []byte("P")) { // a partial line: the container did not write its newline
 		return bytes.TrimSuffix(parts[3], []byte("\n"))
 	}
 	return parts[3]

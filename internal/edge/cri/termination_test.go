@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// failed is the status of a container that failed, with its termination message at path.
+// failed returns the status of a failed container whose termination message is at path.
 func failed(path string) *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
 		ExitCode:    1,
@@ -22,7 +22,7 @@ func failed(path string) *runtimeapi.ContainerStatus {
 	}
 }
 
-// fellBack is the same without a message: its log at path is read.
+// fellBack returns the status of a failed container without a message, whose log is at path.
 func fellBack(path string) *runtimeapi.ContainerStatus {
 	st := failed("/nonexistent/message")
 	st.Annotations[pod.AnnotationTerminationMessagePolicy] = "FallbackToLogsOnError"
@@ -50,7 +50,7 @@ func TestTerminationMessageOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A pod with /var/log as a volume puts a link in the place of its log directory.
+// A pod that mounts /var/log can replace its log directory by a link.
 func TestTerminationMessageOfALogBehindALink(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -61,7 +61,7 @@ func TestTerminationMessageOfALogBehindALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := TerminationMessage(fellBack(filepath.Join(root, "ns_other_u2/main/0.log"))); !strings.Contains(got, "secret") {
-		t.Errorf("the log itself: %q", got)
+		t.Errorf("without a link: %q", got)
 	}
 	if err := os.Symlink("ns_other_u2", filepath.Join(root, "ns_web_u1")); err != nil {
 		t.Fatal(err)

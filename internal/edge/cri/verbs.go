@@ -34,8 +34,8 @@ func (c *Client) Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	return s, nil
 }
 
-// CgroupDriver asks the runtime which cgroup driver it uses ("KubeletCgroupDriverFromCRI"); ok is false when the
-// runtime does not say.
+// CgroupDriver returns the cgroup driver of the runtime ("KubeletCgroupDriverFromCRI"). ok is false if the runtime does not
+// report it.
 func (c *Client) CgroupDriver(ctx context.Context) (driver string, ok bool) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -49,7 +49,7 @@ func (c *Client) CgroupDriver(ctx context.Context) (driver string, ok bool) {
 	return "cgroupfs", true
 }
 
-// UpdatePodCIDR hands the node's pod CIDR to the runtime.
+// UpdatePodCIDR sends the node's pod CIDR to the runtime.
 func (c *Client) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -62,7 +62,7 @@ func (c *Client) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	return nil
 }
 
-// RunSandbox creates and starts a sandbox. It takes twice the usual deadline: the network is set up in it.
+// RunSandbox creates and starts a sandbox. Its deadline is twice the usual one, because the call also sets up the network.
 func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.Timeout)
 	defer cancel()
@@ -122,8 +122,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// StopContainer sends the stop signal, waits up to grace (whole seconds, rounded up), then kills. Idempotent.
-// The deadline leaves the runtime its usual time beyond the grace.
+// StopContainer sends the stop signal, waits up to grace (whole seconds, rounded up), then kills. It is idempotent. Its
+// deadline is the grace period plus the usual timeout.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, plus(grace, c.cfg.Timeout))
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	return nil
 }
 
-// plus adds and does not overflow: "terminationGracePeriodSeconds" may be any number.
+// plus adds two durations without an overflow: "terminationGracePeriodSeconds" may be any number.
 func plus(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -142,7 +142,7 @@ func plus(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// wholeSeconds rounds up.
+// wholeSeconds rounds up to whole seconds.
 func wholeSeconds(d time.Duration) int64 { return int64(plus(d, time.Second-1) / time.Second) }
 
 // RemoveContainer removes a container that has ended. Idempotent.
@@ -161,7 +161,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	defer c.touch(id) // also after an error: it may have been done in part
+	defer c.touch(id) // also after an error: the runtime may have applied a part
 	_, err := c.cfg.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: res})
 	if err != nil {
 		return fmt.Errorf("update resources of container %s: %w", id, err)
@@ -169,19 +169,19 @@ func (c *Client) UpdateResources(ctx context.Context, id string, res *runtimeapi
 	return nil
 }
 
-// UpdateSandboxResources tells the runtime what a pod as a whole may use now: one that keeps pods in virtual machines
-// gives the machine its new size. A runtime that does not know the call has nothing to do for it.
+// UpdateSandboxResources informs the runtime of the resources of a whole pod. A runtime that keeps pods in virtual machines
+// resizes the machine. A runtime without this call needs no such information.
 func (c *Client) UpdateSandboxResources(ctx context.Context, id string, resources, overhead *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	_, err := c.cfg.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Resources: resources, Overhead: overhead})
-	if err == nil || IsUnimplemented(err) || strings.Contains(Message(err), "not implemented") { // containerd 2.2 gives no code for it
+	if err == nil || IsUnimplemented(err) || strings.Contains(Message(err), "not implemented") { // containerd 2.2 returns no code for this error
 		return nil
 	}
 	return fmt.Errorf("update resources of sandbox %s: %w", id, err)
 }
 
-// touch notes that the next inspection has to read a container's status, though its state is what it was.
+// touch notes that the next inspection has to read the status of a container although its state is the same.
 func (c *Client) touch(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *Client) touch(id string) {
 	c.resized[id] = true
 }
 
-// untouch reports whether a container was resized since, once.
+// untouch reports whether touch was called for the container, and clears the note.
 func (c *Client) untouch(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +200,7 @@ func (c *Client) untouch(id string) bool {
 	return was
 }
 
-// MemoryUsage is what a container uses of memory, in bytes; false: the runtime does not say.
+// MemoryUsage returns the memory usage of a container in bytes; false: the runtime does not report it.
 func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, bool) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -228,14 +228,14 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return nil
 }
 
-// execOutput is how much is returned of each output of a command, in bytes. Events, conditions and logs show less of it.
+// execOutput is how many bytes of each output of a command are returned. Events, conditions and logs show less.
 const execOutput = 16 << 10
 
-// head copies the beginning, so that nothing keeps the rest in memory. A runtime over gRPC has cut it already (headCodec).
+// head copies the beginning of an output, so that the rest can be freed. Over gRPC, headCodec has cut it already.
 func head(b []byte) []byte { return bytes.Clone(b[:min(len(b), execOutput)]) }
 
-// ExecSync runs a command in a container and returns the beginning of its output. A zero timeout means none but ctx's. The exit
-// code is valid only without an error.
+// ExecSync runs a command in a container and returns the beginning of its output. With a timeout of 0 only ctx limits it. The
+// exit code is valid only if err is nil.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -249,7 +249,7 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	return head(r.GetStdout()), head(r.GetStderr()), r.GetExitCode(), nil
 }
 
-// ContainerStatus returns CRI's own status of a container.
+// ContainerStatus returns the CRI status of a container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -274,7 +274,7 @@ func (c *Client) ImageStatus(ctx context.Context, ref string) (*runtimeapi.Image
 	return r.GetImage(), nil
 }
 
-// ImageDir is where the runtime keeps images; "" when it does not say.
+// ImageDir returns the directory where the runtime keeps images, or "" if the runtime does not report it.
 func (c *Client) ImageDir(ctx context.Context) (string, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// programTime is how long one program may take: iptables itself waits 5 s for its lock.
+	// programTime is how long one program may take. iptables itself waits 5 s for its lock.
 	programTime = 15 * time.Second
-	// programOutput is how much of its output is kept.
+	// programOutput is how many bytes of its output are kept.
 	programOutput = 64 << 10
 )
 
@@ -30,10 +30,10 @@ func Exec(ctx context.Context, stdin string, argv ...string) (string, error) {
 	return stdout.kept.String(), nil
 }
 
-// head keeps the beginning of what is written to it.
+// head keeps the beginning of its input.
 type head struct{ kept bytes.Buffer }
 
-// Write takes all and keeps what there is room for.
+// Write accepts all bytes and keeps those that fit.
 func (h *head) Write(p []byte) (int, error) {
 	h.kept.Write(p[:min(len(p), programOutput-h.kept.Len())])
 	return len(p), nil

@@ -10,36 +10,35 @@ import (
 	"time"
 )
 
-// CheckEvery is how often the rules are looked at; RetryAfter is when it is tried again after an error.
+// CheckEvery is the time between two checks of the rules. RetryAfter is the wait after an error.
 const (
 	CheckEvery = 5 * time.Minute
 	RetryAfter = time.Minute
 )
 
-// Runner runs a program with text on its standard input and returns what it printed. The error is an *exec.ExitError where
-// the program ended with another code than 0, and wraps exec.ErrNotFound where there is none. It is called by one
-// goroutine at a time.
+// Runner runs a program with text on its standard input and returns its output. If the exit code is not 0, the error is an
+// *exec.ExitError. If the program does not exist, it wraps exec.ErrNotFound. One goroutine at a time calls it.
 type Runner func(ctx context.Context, stdin string, argv ...string) (string, error)
 
-// Config is what a Firewall works with.
+// Config configures a Firewall.
 type Config struct {
-	// Run runs programs: Exec, or another network namespace's in tests.
+	// Run runs programs. It is Exec; in tests it runs them in another network namespace.
 	Run Runner
 	Log *slog.Logger
 }
 
-// Firewall keeps the rules. Create it with New, then Run it.
+// Firewall keeps the rules in place. Create it with New, then Run it.
 type Firewall struct {
 	cfg Config
-	// listing is what nft printed after the rules were made there; "" while they are not.
+	// listing is nft's output after it created the rules; "": it has not created them.
 	listing string
 }
 
-// New makes a Firewall. It changes nothing.
+// New returns a Firewall. It changes nothing.
 func New(cfg Config) *Firewall { return &Firewall{cfg: cfg} }
 
-// Run keeps the rules in place until ctx ends. It never fails: a machine without a packet filter runs pods all the same,
-// and the log says what is missing.
+// Run keeps the rules in place until ctx ends. It never fails: a machine without a packet filter still runs pods, and the log
+// reports the problem.
 func (f *Firewall) Run(ctx context.Context) error {
 	said := ""
 	for {
@@ -51,7 +50,7 @@ func (f *Firewall) Run(ctx context.Context) error {
 		case err != nil:
 			next = RetryAfter
 			if err.Error() != said {
-				f.cfg.Log.Warn("127.0.0.0/8 is not protected from other hosts: install iptables or nft, or set makeIPTablesUtilChains: false where something else does it", "err", err)
+				f.cfg.Log.Warn("127.0.0.0/8 is not protected from other hosts: install iptables or nft, or set makeIPTablesUtilChains: false if another program adds such a rule", "err", err)
 			}
 			said = err.Error()
 		default:
@@ -70,7 +69,7 @@ func (f *Firewall) Run(ctx context.Context) error {
 	}
 }
 
-// Ensure makes what is missing of the rules, and returns the program that made it; "" where all was there.
+// Ensure adds the missing rules and returns the program that added them; "": none was missing.
 func (f *Firewall) Ensure(ctx context.Context) (made string, err error) {
 	changed, err := f.iptables(ctx)
 	if err == nil {
@@ -96,13 +95,13 @@ const (
 	canaryChain   = "KUBE-KUBELET-CANARY"
 )
 
-// dropRule is the rule as kube-proxy makes it too, so that the two are one.
+// dropRule is the same rule that kube-proxy adds, so that there is only one.
 var dropRule = []string{
 	"-m", "comment", "--comment", "block incoming localnet connections", "-d", "127.0.0.0/8", "!", "-s", "127.0.0.0/8",
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
 }
 
-// iptables looks for each part and adds those that are missing, at once for each table.
+// iptables checks each rule and adds the missing ones, with one transaction per table.
 func (f *Firewall) iptables(ctx context.Context) (changed bool, err error) {
 	var filter strings.Builder
 	hasChain, err := f.has(ctx, "iptables", "-t", "filter", "-S", firewallChain)
@@ -116,13 +115,13 @@ func (f *Firewall) iptables(ctx context.Context) (changed bool, err error) {
 		append([]string{firewallChain}, dropRule...), {"INPUT", "-j", firewallChain}, {"OUTPUT", "-j", firewallChain},
 	} {
 		has := false
-		if hasChain { // without it, to ask for a rule that names it is a mistake of another kind
+		if hasChain { // without the chain, a check for a rule that names it would be an error
 			if has, err = f.has(ctx, "iptables", append([]string{"-t", "filter", "-C"}, rule...)...); err != nil {
 				return false, err
 			}
 		}
 		if !has {
-			filter.WriteString("-I " + quoted(rule) + "\n") // at the head: a rule before it may accept
+			filter.WriteString("-I " + quoted(rule) + "\n") // at the head, because an earlier rule may accept the packet
 		}
 	}
 	if filter.Len() > 0 {
@@ -143,7 +142,7 @@ func (f *Firewall) iptables(ctx context.Context) (changed bool, err error) {
 	return changed || filter.Len() > 0, nil
 }
 
-// hint makes the chains that say which iptables is in use.
+// hint adds the chains that show which variant of iptables is in use.
 func (f *Firewall) hint(ctx context.Context, family string) (changed bool, err error) {
 	var mangle strings.Builder
 	for _, chain := range []string{hintChain, canaryChain} {
@@ -161,7 +160,7 @@ func (f *Firewall) hint(ctx context.Context, family string) (changed bool, err e
 	return true, f.restore(ctx, family+"-restore", "*mangle\n"+mangle.String()+"COMMIT\n")
 }
 
-// has asks for a chain or a rule. iptables ends with 1 where there is none.
+// has reports whether a chain or rule exists. iptables exits with code 1 if it does not.
 func (f *Firewall) has(ctx context.Context, program string, args ...string) (bool, error) {
 	_, err := f.cfg.Run(ctx, "", append([]string{program, "-w", "5"}, args...)...)
 	var exit *exec.ExitError
@@ -169,19 +168,19 @@ func (f *Firewall) has(ctx context.Context, program string, args ...string) (boo
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for the chain %s: %w", firewallChain, err)
+		return false, fmt.Errorf("check the chain %s: %w", firewallChain, err)
 	}
 	return true, nil
 }
 
 func (f *Firewall) restore(ctx context.Context, program, text string) error {
 	if _, err := f.cfg.Run(ctx, text, program, "-w", "5", "--noflush"); err != nil {
-		return fmt.Errorf("make the chain %s: %w", firewallChain, err)
+		return fmt.Errorf("create the chain %s: %w", firewallChain, err)
 	}
 	return nil
 }
 
-// quoted writes a rule for iptables-restore.
+// quoted formats a rule for iptables-restore.
 func quoted(words []string) string {
 	out := make([]string, 0, len(words))
 	for _, w := range words {

@@ -16,10 +16,10 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/firewall"
 )
 
-// backend is a way in which a machine filters packets.
+// backend is a set of programs with which a machine filters packets.
 type backend struct {
 	name string
-	// programs are those that the machine has, by the names under which they are asked for.
+	// programs maps the name of a program to the one that the machine has.
 	programs map[string]string
 	flush    [][]string
 }
@@ -39,7 +39,7 @@ func backends() []backend {
 	}
 }
 
-// runner runs the backend's programs on the node.
+// runner returns a Runner that runs the backend's programs on the node.
 func (b backend) runner(n network) firewall.Runner {
 	return func(ctx context.Context, stdin string, argv ...string) (string, error) {
 		program, ok := b.programs[argv[0]]
@@ -50,8 +50,8 @@ func (b backend) runner(n network) firewall.Runner {
 	}
 }
 
-// kube-proxy's route_localnet lets a host on the same network reach what listens on 127.0.0.1 of the node. The rules drop
-// its packets, and nothing else; they come back when somebody flushes the tables.
+// With kube-proxy's route_localnet, a host on the same network reaches services on 127.0.0.1 of the node. The rules drop such
+// packets, and no others. They are added again after a flush of the tables.
 func TestCVE20208558OtherHostsDoNotReachLoopback(t *testing.T) {
 	t.Parallel()
 	for _, b := range backends() {
@@ -60,7 +60,7 @@ func TestCVE20208558OtherHostsDoNotReachLoopback(t *testing.T) {
 			n := newNetwork(t)
 			trusting, trustingPort := n.service(t, "127.0.0.1")
 			public, publicPort := n.service(t, nodeAddress)
-			// Packets on one wire stay in order: when the second is there, so is the first, or it was dropped.
+			// Packets on one wire stay in order: when the second arrives, the first has arrived or was dropped.
 			reaches := func() bool {
 				send(t, n.other, "127.0.0.1", trustingPort)
 				send(t, n.other, nodeAddress, publicPort)
@@ -79,7 +79,7 @@ func TestCVE20208558OtherHostsDoNotReachLoopback(t *testing.T) {
 					t.Errorf("%s: a packet from another host reaches 127.0.0.1", step)
 				}
 				if made, err := f.Ensure(t.Context()); err != nil || made != "" {
-					t.Errorf("%s: made again by %q (%v) where all is in its place", step, made, err)
+					t.Errorf("%s: added again by %q (%v) although all rules are in place", step, made, err)
 				}
 				send(t, n.node, "127.0.0.1", trustingPort)
 				receive(t, trusting) // the node's own packets pass
@@ -96,7 +96,7 @@ func TestCVE20208558OtherHostsDoNotReachLoopback(t *testing.T) {
 	}
 }
 
-// A NodePort on localhost is DNAT to a loopback address: that is let in.
+// A NodePort on localhost uses DNAT to a loopback address. Its packets are accepted.
 func TestRedirectedPacketsPass(t *testing.T) {
 	t.Parallel()
 	for _, b := range backends() {
@@ -119,7 +119,7 @@ func TestRedirectedPacketsPass(t *testing.T) {
 	}
 }
 
-// Other programs find out which iptables the machine uses by these chains, and the rules that they made stay.
+// These chains show other programs which variant of iptables the machine uses. Rules of other programs stay.
 func TestChainsAreKubernetesOwn(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -151,7 +151,7 @@ func TestChainsAreKubernetesOwn(t *testing.T) {
 	}
 }
 
-// A machine without a packet filter is said once, and looked at again; the node runs.
+// On a machine without a packet filter the log reports the problem once, and the check is repeated. The node runs.
 func TestNoPacketFilter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,15 +173,15 @@ func TestNoPacketFilter(t *testing.T) {
 			t.Error(err)
 		}
 		if n := strings.Count(log.String(), "is not protected"); n != 1 {
-			t.Errorf("said %d times, want once:\n%s", n, log.String())
+			t.Errorf("logged %d times, want once:\n%s", n, log.String())
 		}
 		if want := 2 * (1 + 11); calls != want {
-			t.Errorf("%d programs asked for, want %d", calls, want)
+			t.Errorf("%d programs called, want %d", calls, want)
 		}
 	})
 }
 
-// A program that prints without end is cut off, and one that fails says why.
+// The output of a program is bounded, and the error of a program that fails has its output.
 func TestProgramsAreBounded(t *testing.T) {
 	t.Parallel()
 	out, err := firewall.Exec(t.Context(), "", "head", "-c", "1000000", "/dev/zero")

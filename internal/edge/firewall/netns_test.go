@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is two hosts on one wire: a node and another host that is near. Each is a network namespace of its own.
+// network is two hosts on one wire, the node and another host. Each is a network namespace.
 type network struct {
 	node, other string
 }
 
 const nodeAddress, otherAddress = "192.0.2.2", "192.0.2.1"
 
-// newNetwork makes a node that routes packets to its loopback addresses (as kube-proxy sets it up for NodePorts), and a
+// newNetwork creates a node that routes packets to its loopback addresses (as kube-proxy configures it for NodePorts), and a
 // host that sends packets for 127.0.0.1 to it.
 func newNetwork(t *testing.T) network {
 	t.Helper()
@@ -46,7 +46,7 @@ func newNetwork(t *testing.T) network {
 		"-n " + n.node + " link set lo up",
 		"-n " + n.other + " address add " + otherAddress + "/24 dev far",
 		"-n " + n.other + " link set far up",
-		// Its own lo is down, so nothing else claims the address.
+		// The loopback interface of the other host is down, so it does not claim the address.
 		"-n " + n.other + " route add 127.0.0.1/32 via " + nodeAddress + " dev far src " + otherAddress,
 	} {
 		command(t, "ip", strings.Fields(args)...)
@@ -69,12 +69,12 @@ func (n network) onNode(t *testing.T, argv ...string) string {
 	return command(t, "ip", append([]string{"netns", "exec", n.node}, argv...)...)
 }
 
-// inside runs f on a thread that is in a namespace; what f opens stays there.
+// inside runs f on a thread in a network namespace. Sockets that f opens stay in that namespace.
 func inside(t *testing.T, namespace string, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		ns, err := os.Open("/run/netns/" + namespace)
 		if err == nil {
 			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
@@ -90,7 +90,7 @@ func inside(t *testing.T, namespace string, f func() error) {
 	}
 }
 
-// service is a socket on the node, and sender one of the other host.
+// service opens a socket on the node.
 func (n network) service(t *testing.T, address string) (socket int, port int) {
 	t.Helper()
 	inside(t, n.node, func() error {
@@ -139,11 +139,11 @@ func receive(t *testing.T, socket int) {
 		break
 	}
 	if !received(socket) {
-		t.Fatal("a packet that is there is not read")
+		t.Fatal("a packet has arrived but cannot be read")
 	}
 }
 
-// received reports whether a packet is there, and takes it.
+// received reports whether a packet has arrived, and reads it.
 func received(socket int) bool {
 	n, _, err := unix.Recvfrom(socket, make([]byte, 64), unix.MSG_DONTWAIT)
 	return err == nil && n > 0

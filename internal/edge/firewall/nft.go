@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// nftTable is a table of our own: nothing else is in it, so it can be made anew as a whole.
+// nftTable is our own table. It contains nothing else, so it can be replaced as a whole.
 const nftTable = "ip wherry-firewall"
 
-// nftRules replaces the table in one transaction. The first line makes it, so that there is one to delete.
+// nftRules replaces the table in one transaction. The first line creates the table if it is missing, so that delete succeeds.
 const nftRules = `table ` + nftTable + `
 delete table ` + nftTable + `
 table ` + nftTable + ` {
@@ -26,7 +26,7 @@ table ` + nftTable + ` {
 }
 `
 
-// nft makes the table unless nft still prints what it printed after the table was made.
+// nft creates the table again unless nft prints the same listing as after the last creation.
 func (f *Firewall) nft(ctx context.Context) (changed bool, err error) {
 	if f.listing != "" {
 		if now, err := f.list(ctx); err == nil && now == f.listing {
@@ -34,7 +34,7 @@ func (f *Firewall) nft(ctx context.Context) (changed bool, err error) {
 		}
 	}
 	if _, err := f.cfg.Run(ctx, nftRules, "nft", "-f", "-"); err != nil {
-		return false, fmt.Errorf("make the table %s: %w", nftTable, err)
+		return false, fmt.Errorf("create the table %s: %w", nftTable, err)
 	}
 	f.listing, err = f.list(ctx)
 	return true, err

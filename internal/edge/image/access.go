@@ -39,7 +39,7 @@ func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image
 		// The intent is removed after the record was written. So reading the intent first finds at least one of them.
 		claimed, err := m.cfg.Records.Claimed(image, img)
 		if err != nil {
-			m.cfg.Log.Warn("it is not known whether this node pulled an image: pods need their own credentials", "image", image, "err", err)
+			m.cfg.Log.Warn("note of an image pull not read; pods need their own credentials for the image", "image", image, "err", err)
 		}
 		var pulled bool
 		record, pulled = m.cfg.Records.Record(img.Id)
@@ -75,7 +75,7 @@ func (m *Images) verify(ctx context.Context, image string, img *runtimeapi.Image
 	}
 	if note != nil {
 		if err := m.cfg.Records.Matched(image, img.Id, granted(owner{secret: note})); err != nil {
-			m.cfg.Log.Warn("a secret that gives access to an image is not recorded", "image", image, "secret", note.Namespace+"/"+note.Name, "err", err)
+			m.cfg.Log.Warn("access of a secret to an image not recorded", "image", image, "secret", note.Namespace+"/"+note.Name, "err", err)
 		}
 	}
 	return allowedByRecord, nil

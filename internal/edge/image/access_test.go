@@ -28,7 +28,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/pullrecord"
 )
 
-// The images of these tests: one that the registry gives to users named "good" only, one that it gives to all.
+// The images of these tests. The registry gives private to users named "good" only, and public to all.
 const (
 	private = "reg.example.com/team/app:1"
 	public  = "reg.example.com/open/app:1"
@@ -41,10 +41,10 @@ type site struct {
 	images  *Images
 	root    string
 	cfg     Config
-	secrets map[string]*v1.Secret // namespace/name
+	secrets map[string]*v1.Secret // by namespace/name
 
 	counting sync.Mutex
-	asked    int // for secrets
+	asked    int // how many secrets were read
 	checks   map[string]int
 	ensured  map[string]int
 }
@@ -61,7 +61,7 @@ func (s *site) ImageEnsured(policy v1.PullPolicy, present, pulled string) {
 	s.ensured[fmt.Sprintf("%s present=%s pulled=%s", policy, present, pulled)]++
 }
 
-// newSite begins with no image; in a bubble.
+// newSite returns a node without images. It is called in a synctest bubble.
 func newSite(t *testing.T, policy kubelet.ImagePullCredentialsVerificationPolicy, allow ...string) *site {
 	list, err := pullaccess.ParseAllowlist(allow)
 	if err != nil {
@@ -87,13 +87,13 @@ func newSite(t *testing.T, policy kubelet.ImagePullCredentialsVerificationPolicy
 	return s
 }
 
-// restart is the next agent on the node.
+// restart replaces the agent by a new one on the same node.
 func (s *site) restart() {
 	s.cfg.Records = pullrecord.New(s.root, slog.New(slog.DiscardHandler))
 	s.images = New(s.cfg)
 }
 
-// secret makes or replaces a secret.
+// secret creates or replaces a secret.
 func (s *site) secret(uid, at, user, password string) {
 	namespace, name, _ := strings.Cut(at, "/")
 	s.secrets[at] = &v1.Secret{
@@ -102,14 +102,15 @@ func (s *site) secret(uid, at, user, password string) {
 	}
 }
 
-// preload makes an image present without the agent.
+// preload makes an image present without a pull of the agent.
 func (s *site) preload(image string) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	s.present[image], s.present["sha256:"+image] = "sha256:"+image, "sha256:"+image
 }
 
-// ensure says in a word what a pod gets: present, pulled, or the reason why not. pod is its namespace, with a secret or not.
+// ensure returns the result for a pod in one word: present, pulled, or the reason of the failure. pod is its namespace, with
+// the name of its secret if it has one.
 func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	s.Helper()
 	namespace, secret, _ := strings.Cut(pod, "/")
@@ -127,7 +128,7 @@ func (s *site) ensure(pod, image string, policy v1.PullPolicy) string {
 	return "present"
 }
 
-// want fails the test where a pod gets something else.
+// want fails the test if a pod gets another result.
 func (s *site) want(what, pod, image string, policy v1.PullPolicy) {
 	s.Helper()
 	if got := s.ensure(pod, image, policy); got != what {
@@ -143,7 +144,8 @@ func (s *site) files(dir string) int {
 	return len(entries)
 }
 
-// An image that one pod pulled with a secret is not the next pod's, whatever its pull policy, also not for the next agent.
+// An image that one pod pulled with a secret is not available to the next pod without it. The pull policy does not matter, nor
+// does a restart of the agent.
 func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +162,7 @@ func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 		}
 		_, err := s.images.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Image: private, Policy: v1.PullNever})
 		if want := fmt.Sprintf("Container image %q is not present with pull policy of Never", private); err == nil || err.Message != want {
-			t.Errorf("the pod learns more than that it cannot have it: %v", err)
+			t.Errorf("the error tells the pod more than that it cannot have the image: %v", err)
 		}
 		if s.files("pulling") != 0 || s.files("pulled") != 1 {
 			t.Errorf("%d intents, %d records", s.files("pulling"), s.files("pulled"))
@@ -168,8 +170,8 @@ func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	})
 }
 
-// Who may use an image without a pull: the same secret, a copy of its credential anywhere, the secret with a new password; not
-// another secret under its name.
+// These secrets give access without a pull: the same secret, another secret with the same credential, and the same secret with
+// a new password. Another secret with the same name does not.
 func TestWhichSecretsGiveAccess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,7 +180,7 @@ func TestWhichSecretsGiveAccess(t *testing.T) {
 		s.want("pulled", "a/s", private, v1.PullIfNotPresent)
 		s.secret("u2", "b/copy", "good", "x")
 		s.want("present", "b/copy", private, v1.PullNever)
-		s.secret("u2", "b/copy", "changed", "y") // that it was recorded shows here
+		s.secret("u2", "b/copy", "changed", "y") // if the copy was not recorded, this change would end its access
 		s.want("present", "b/copy", private, v1.PullNever)
 		s.secret("u1", "a/s", "changed", "z")
 		s.want("present", "a/s", private, v1.PullNever)
@@ -186,13 +188,13 @@ func TestWhichSecretsGiveAccess(t *testing.T) {
 		s.want(ReasonNeverPull, "a/s", private, v1.PullNever)
 		s.secret("u3", "c/bad", "bad", "x")
 		s.want(ReasonPull, "c/bad", private, v1.PullIfNotPresent)
-		s.secret("u3", "c/bad", "good2", "x") // another good one: the registry says so
+		s.secret("u3", "c/bad", "good2", "x") // another valid credential, which the registry accepts
 		s.want("pulled", "c/bad", private, v1.PullIfNotPresent)
 		s.want("present", "c/bad", private, v1.PullNever)
 	})
 }
 
-// An image that was pulled without a secret, or with the node's own, is every pod's, and no secret is read for it.
+// Every pod may use an image that was pulled without a secret or with the node's own credential. No secret is read for it.
 func TestAPublicImageIsEverybodys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +217,7 @@ func TestAPublicImageIsEverybodys(t *testing.T) {
 	})
 }
 
-// Each policy, for an image that was there before, one on the list, and one that the agent pulled for another.
+// Each policy, for an image that was present before the agent, an image on the list, and an image that another pod pulled.
 func TestVerificationPolicies(t *testing.T) {
 	t.Parallel()
 	const listed, other = "reg.example.com/listed/app:1", "reg.example.com/other/app:1"
@@ -246,7 +248,7 @@ func TestVerificationPolicies(t *testing.T) {
 	}
 }
 
-// Without records (the gate is off) a present image is everybody's, and nothing is asked or written.
+// Without records (the feature gate is off) every pod may use every present image. Nothing is verified or written.
 func TestWithoutRecordsNothingIsVerified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -262,7 +264,7 @@ func TestWithoutRecordsNothingIsVerified(t *testing.T) {
 	})
 }
 
-// An image that comes while its pull goes on is nobody's before it is recorded whose it is: also not by its digest.
+// Until a pull has recorded its credentials, no pod may use the image, not even by its digest.
 func TestAnImageIsClosedWhileItComes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -271,7 +273,7 @@ func TestAnImageIsClosedWhileItComes(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { s.want("pulled", "a/s", private, v1.PullIfNotPresent) })
 		time.Sleep(500 * time.Millisecond)
-		s.preload(private) // the runtime has it; the pull has not been answered
+		s.preload(private) // the runtime has the image, but has not answered the pull
 		s.want(ReasonNeverPull, "b", private, v1.PullNever)
 		byDigest := "reg.example.com/team/app@sha256:" + strings.Repeat("a", 64)
 		s.tags = map[string][]string{byDigest: {private}}
@@ -283,14 +285,15 @@ func TestAnImageIsClosedWhileItComes(t *testing.T) {
 	})
 }
 
-// A pull that nobody waited for, and one whose runtime went away, may have brought the image: it is nobody's. One that was there
-// before stays everybody's, and so does the next after a pull that was refused.
+// A canceled pull, or a pull during which the runtime went away, may have added the image: then no pod may use it without
+// credentials. An image that was present before stays available to all pods, and so does an image that is preloaded after a
+// refused pull.
 func TestAPullOfUnknownEnd(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		name   string
-		err    error // of the pull; nil: it is cancelled
-		listed bool  // the image was there before
+		err    error // the error of the pull; nil: the pull is canceled
+		listed bool  // the image was present before
 		want   string
 	}{
 		{"cancelled", nil, false, ReasonNeverPull},
@@ -330,8 +333,8 @@ func TestAPullOfUnknownEnd(t *testing.T) {
 	}
 }
 
-// Two pods with the same credential from secrets of their own share a pull; each secret counts from then on. Pods with other
-// credentials pull for themselves.
+// Two pods whose own secrets hold the same credential share one pull, and each secret gives access from then on. Pods with
+// other credentials pull on their own.
 func TestParallelPullsAreRecordedForEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -350,7 +353,7 @@ func TestParallelPullsAreRecordedForEach(t *testing.T) {
 		if len(s.pulls) != 3 {
 			t.Errorf("pulls: %q", s.pulls)
 		}
-		for _, name := range []string{"a", "b", "c", "d"} { // known by place, not only by hash
+		for _, name := range []string{"a", "b", "c", "d"} { // access is recorded by the name of the secret, not only by the hash of the credential
 			s.secret("u"+name, name+"/s", "changed", name)
 			s.want("present", name+"/s", private, v1.PullNever)
 		}
@@ -361,8 +364,8 @@ func TestParallelPullsAreRecordedForEach(t *testing.T) {
 	})
 }
 
-// Where nothing can be noted, nothing is pulled that would then pass for preloaded; with the other policies it is pulled, and
-// the pod pulls again next time.
+// If no note can be written, a policy with verification refuses to pull, because the image would then look preloaded. Other
+// policies pull, and the pod pulls again next time.
 func TestAFullDisk(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[kubelet.ImagePullCredentialsVerificationPolicy]string{
@@ -412,7 +415,7 @@ func TestWhatIsCounted(t *testing.T) {
 	})
 }
 
-// What verification adds to the start of a container whose image is present.
+// BenchmarkPresentImage measures what verification adds to the start of a container whose image is present.
 func BenchmarkPresentImage(b *testing.B) {
 	for _, record := range []bool{false, true} {
 		b.Run(fmt.Sprintf("record=%t", record), func(b *testing.B) {

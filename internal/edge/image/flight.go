@@ -15,9 +15,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// order is a pull to do: the image, and the credentials in the order to try.
+// order is a pull to perform: the image, and the credentials in the order to try them.
 type order struct {
-	image string // as the spec has it
+	image string // as the spec names it
 	spec  *runtimeapi.ImageSpec
 	creds []credential
 }
@@ -33,15 +33,15 @@ func (o *order) key() string {
 
 // flight is one pull that any number of Ensure calls wait for.
 type flight struct {
-	waiters int
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when the fields below are set and the pull has ended
-	img     *runtimeapi.Image
-	used    int   // index of the credential that succeeded
-	from    owner // whose that credential is, of those of the pod that began the flight
-	took    time.Duration
-	err     error // error of the pull
-	looked  error // error of ImageStatus after the pull
+	waiters   int
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when the fields below are set and the pull has ended
+	img       *runtimeapi.Image
+	used      int   // index of the credential that succeeded
+	from      owner // the owner of that credential, for the pod that began the flight
+	took      time.Duration
+	err       error // error of the pull
+	lookupErr error // error of ImageStatus after the pull
 }
 
 // pull joins the pull of this image that is in flight, or begins one.
@@ -67,8 +67,8 @@ func (m *Images) pull(ctx context.Context, req Request, spec *runtimeapi.ImageSp
 		}
 		return fail(e)
 	}
-	if f.looked != nil {
-		return fail(m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %v", req.Image, f.looked), f.looked))
+	if f.lookupErr != nil {
+		return fail(m.failure(ctx, ReasonInspect, fmt.Sprintf("Failed to inspect image %q after it was pulled: %v", req.Image, f.lookupErr), f.lookupErr))
 	}
 	m.noteOwn(o, f)
 	return Result{Ref: f.img.Id, Image: f.img, Pulled: true, Took: f.took, Waited: time.Since(began), Warnings: creds.warnings}, nil
@@ -84,7 +84,7 @@ func (m *Images) noteOwn(o order, f *flight) {
 		return
 	}
 	if err := m.cfg.Records.Pulled(o.image, f.img.Id, granted(own)); err != nil {
-		m.cfg.Log.Warn("who pulled an image is not recorded; the pod pulls it again when it next starts", "image", o.image, "err", err)
+		m.cfg.Log.Warn("credentials of an image pull not recorded; the pod pulls the image again at its next start", "image", o.image, "err", err)
 	}
 }
 
@@ -152,7 +152,7 @@ func (m *Images) fly(ctx context.Context, f *flight, o order) {
 		return err
 	})
 	if f.err == nil {
-		f.img, f.looked = m.arrived(ctx, o.spec, ref)
+		f.img, f.lookupErr = m.arrived(ctx, o.spec, ref)
 		if len(o.creds) > 0 {
 			f.from = o.creds[f.used].from
 		}
@@ -180,7 +180,7 @@ func (m *Images) note(image string) error {
 	if m.cfg.Access.NeedsIntents() {
 		return err
 	}
-	m.cfg.Log.Warn("an image is pulled without a note of it", "image", image, "err", err)
+	m.cfg.Log.Warn("note of an image pull not written; pulling without it", "image", image, "err", err)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (m *Images) record(f *flight, o order, ref string) {
 		id = f.img.Id
 	}
 	if err := m.cfg.Records.Pulled(o.image, id, granted(f.from)); err != nil {
-		m.cfg.Log.Warn("who pulled an image is not recorded; pods pull it again when they next start", "image", o.image, "err", err)
+		m.cfg.Log.Warn("credentials of an image pull not recorded; pods pull the image again at their next start", "image", o.image, "err", err)
 		m.cfg.Records.Leave(o.image)
 		return
 	}
@@ -270,11 +270,11 @@ func (m *Images) fetch(ctx context.Context, o order) (string, int, error) {
 // arrived returns the image that a pull has added.
 func (m *Images) arrived(ctx context.Context, spec *runtimeapi.ImageSpec, ref string) (*runtimeapi.Image, error) {
 	img, err := m.status(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
-	if err == nil && img == nil { // some runtimes do not know their own reference as a name
+	if err == nil && img == nil { // some runtimes do not find an image by the reference that they return
 		img, err = m.status(ctx, spec)
 	}
 	if err == nil && img == nil {
-		err = errors.New("it is gone again")
+		err = errors.New("the runtime no longer has it")
 	}
 	return img, err
 }

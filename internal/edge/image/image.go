@@ -39,15 +39,15 @@ type Config struct {
 	Timeout time.Duration
 	// Secrets returns a secret that the pod refers to. Required for pods with imagePullSecrets.
 	Secrets func(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
-	// NodeCredentials are docker configuration files of the node (config.json; the old format in a file named .dockercfg), tried after
-	// the pod's secrets. Each is read at every pull, and may be absent.
+	// NodeCredentials are docker configuration files of the node (config.json; the old format in a file named .dockercfg). They are
+	// tried after the pod's secrets. Each file is read at every pull, and may be missing.
 	NodeCredentials []string
 	// Plugins are asked for credentials after NodeCredentials. Nil: the node has none.
 	Plugins Plugins
 	// MaxParallel bounds how many pulls run at once; 0: no bound, 1: serializeImagePulls.
 	MaxParallel int
-	// Access says which present images every pod may use. For any other present image a pod needs credentials that pulled
-	// it before, or pulls it again. The zero value: every pod may use all images.
+	// Access decides which present images every pod may use. For any other present image a pod needs credentials that have
+	// pulled it before, or must pull it again. The zero value: every pod may use all images.
 	Access pullaccess.Policy
 	// Records remembers which credentials pulled which image. Nil: nothing is recorded, and every pod may use every image.
 	Records Records
@@ -99,13 +99,13 @@ func (noMeter) ImageVerified(string)                       {}
 // Request names an image and the pod that needs it.
 type Request struct {
 	Pod *v1.Pod
-	// Image is the name as the spec has it, of a container or an image volume.
+	// Image is the name in the spec of a container or of an image volume.
 	Image string
 	// Policy is the pull policy; empty means crispec.DefaultPullPolicy(Image).
 	Policy v1.PullPolicy
 	// RuntimeHandler is the handler of the pod's runtime class.
 	RuntimeHandler string
-	// Pulling, when set, is called once before a pull begins (or is joined), not when the image is present.
+	// Pulling, if set, is called once before a pull begins or is joined. It is not called if the image is present.
 	Pulling func()
 }
 
@@ -125,7 +125,7 @@ type Result struct {
 	Warnings []string
 }
 
-// Error is why an image is not present.
+// Error says why an image is not present or may not be used.
 type Error struct {
 	Reason   string
 	Message  string
@@ -227,13 +227,13 @@ func (m *Images) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*runti
 
 // pullFailure returns the Error of a failed pull, with the reason that upstream's kubelet would give.
 func (m *Images) pullFailure(ctx context.Context, image string, err error) *Error {
-	msg := PullWords(err)
+	msg := PullMessage(err)
 	for reason, what := range map[string]string{
 		ReasonRegistryUnavailable: "the registry is unavailable",
 		ReasonSignature:           "the signature validation failed",
 	} {
 		said := msg
-		if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // with whatever code
+		if s, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // an error with any gRPC code
 			said = s.GRPCStatus().Message()
 		}
 		if rest, ok := strings.CutPrefix(said, reason); ok {
@@ -247,13 +247,13 @@ func (m *Images) failure(ctx context.Context, reason, message string, err error)
 	return &Error{Reason: reason, Message: message, Err: err, Canceled: ctx.Err() != nil}
 }
 
-// PullWords returns the message for a failed pull in the form of upstream's kubelet: with the gRPC code unless it is Unknown, and
+// PullMessage returns the message for a failed pull in the form of upstream's kubelet: with the gRPC code unless it is Unknown, and
 // equal errors of several credentials only once.
-func PullWords(err error) string {
+func PullMessage(err error) string {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var parts []string
 		for _, e := range many.Unwrap() {
-			if part := PullWords(e); !slices.Contains(parts, part) {
+			if part := PullMessage(e); !slices.Contains(parts, part) {
 				parts = append(parts, part)
 			}
 		}

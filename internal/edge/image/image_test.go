@@ -24,17 +24,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// store is an image service: images present by name, pulls that take a second.
+// store is an image service with images by name. A pull takes a second.
 type store struct {
 	runtimeapi.ImageServiceClient
 	mu       sync.Mutex
-	present  map[string]string   // name or ID -> ID
-	tags     map[string][]string // by name: what the image is called besides
-	pulls    []string            // "name user"
+	present  map[string]string   // name or ID to ID
+	tags     map[string][]string // the other names of an image, by name
+	pulls    []string            // each as "name user"
 	now      int
 	most     int
 	canceled int
-	hang     bool // no answer about images
+	hang     bool // the service does not answer questions about images
 	err      func(name, user string) error
 }
 
@@ -124,7 +124,7 @@ func TestPolicies(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(s.pulls) != c.pulls || pulling != c.pulls || res.Pulled != (c.pulls > 0) {
-					t.Errorf("pulled %q, announced %d, says %t; want %d pulls", s.pulls, pulling, res.Pulled, c.pulls)
+					t.Errorf("pulled %q, announced %d, reported as pulled: %t; want %d pulls", s.pulls, pulling, res.Pulled, c.pulls)
 				}
 				if res.Ref != res.Image.Id || res.Image.Username != "web" || res.Image.Size != 42 {
 					t.Errorf("result %+v", res)
@@ -137,7 +137,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// A runtime that does not answer whether it has an image holds a container up for Timeout and no longer: it is asked again.
+// A runtime that does not answer about an image delays a container for Timeout only. Then Ensure fails and is tried again.
 func TestSilentRuntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestOnePullForAllWaiters(t *testing.T) {
 		for i := range 10 {
 			wg.Go(func() {
 				ctx := t.Context()
-				if i == 0 { // the one that began it leaves
+				if i == 0 { // the waiter that began the pull leaves
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
 					defer cancel()
@@ -297,7 +297,7 @@ func TestCredentialsAreTriedInOrder(t *testing.T) {
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
-		places string // of docker config, user = place
+		places string // the registries of docker configurations, as user = registry
 		image  string
 		want   []string
 	}{
@@ -339,8 +339,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// What people and tools read of a pull that failed is what upstream's kubelet writes.
-func TestPullWords(t *testing.T) {
+// The messages of failed pulls are those of upstream's kubelet, for people and tools.
+func TestPullMessage(t *testing.T) {
 	t.Parallel()
 	gone, odd, own := status.Error(codes.NotFound, "no such image"), status.Error(codes.Unknown, "failed to resolve"), errors.New("secret s is broken")
 	for _, c := range []struct {
@@ -353,7 +353,7 @@ func TestPullWords(t *testing.T) {
 		{errors.Join(gone, odd, gone), "[rpc error: code = NotFound desc = no such image, failed to resolve]"},
 		{errors.Join(odd, odd), "failed to resolve"},
 	} {
-		if got := PullWords(c.err); got != c.want {
+		if got := PullMessage(c.err); got != c.want {
 			t.Errorf("%v:\n got %q\nwant %q", c.err, got, c.want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An error about a pull secret names the secret and quotes nothing of it: errors become events and log lines.
+// An error about a pull secret names the secret and quotes none of its content, because errors become events and log lines.
 func TestCVE20208564PullSecretsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	const hidden = "hunter2"
@@ -25,6 +25,6 @@ func TestCVE20208564PullSecretsAreNotQuoted(t *testing.T) {
 		}
 	}
 	if err := new(keyring).addSecret(&v1.Secret{Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(hidden)}}); err == nil {
-		t.Error("what is no JSON is no error")
+		t.Error("invalid JSON gave no error")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// compress replaces a file of a log directory by its compressed form, whole or not at all.
+// compress replaces a file of a log directory by its compressed form. After a failure the file is unchanged.
 func compress(ctx context.Context, dir *hostfs.UntrustedDir, name string) (err error) {
 	in, err := dir.Open(name)
 	if err != nil {
@@ -42,7 +42,7 @@ func compress(ctx context.Context, dir *hostfs.UntrustedDir, name string) (err e
 	}
 	at := unix.NsecToTimeval(info.ModTime().UnixNano())
 	if err := unix.Futimes(int(out.Fd()), []unix.Timeval{at, at}); err != nil {
-		return fmt.Errorf("keep time of log: %w", err)
+		return fmt.Errorf("set the time of the compressed log: %w", err)
 	}
 	if err := out.Close(); err != nil {
 		return fmt.Errorf("compress log: %w", err)
@@ -59,7 +59,7 @@ type patient struct {
 	r   io.Reader
 }
 
-// Read ends with the context.
+// Read returns an error when the context has ended.
 func (p *patient) Read(b []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// What is no file is never rotated, opened or waited for, also among the rotated files.
+// A log that is not a regular file is never rotated, opened or waited for. The same holds for rotated files.
 func TestRotateWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {
@@ -26,11 +26,11 @@ func TestRotateWhatIsNoFile(t *testing.T) {
 			r.write(strings.Repeat("x", 20))
 			plant.Returns(t, func() { r.rotator().Round(t.Context()) })
 			if r.reopened != 2 {
-				t.Errorf("the log beside it was begun %d times, want 2", r.reopened)
+				t.Errorf("the log beside it was started %d times, want 2", r.reopened)
 			}
 			before, err := os.Lstat(old)
 			if err != nil || before.Mode().IsRegular() {
-				t.Errorf("it was touched: %v, %v", before, err)
+				t.Errorf("it was changed: %v, %v", before, err)
 			}
 
 			if err := os.Remove(r.path); err != nil {
@@ -45,7 +45,7 @@ func TestRotateWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A link in the place of a log directory leads the agent to no other pod's logs.
+// A link in the place of a log directory gives no access to other pods' logs.
 func TestRotateBehindALink(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ at, target string }{
@@ -66,7 +66,7 @@ func TestRotateBehindALink(t *testing.T) {
 			t.Errorf("%s: another pod's logs are now %v, %v", c.at, entries, err)
 		}
 		if !strings.Contains(told.String(), "symbolic link") {
-			t.Errorf("%s: the log does not say why: %s", c.at, told.String())
+			t.Errorf("%s: the log lacks the reason: %s", c.at, told.String())
 		}
 	}
 }
@@ -78,14 +78,14 @@ func TestRotateBesideALinkFarm(t *testing.T) {
 	r.write(strings.Repeat("x", 20))
 	r.rotator().Round(t.Context())
 	if r.reopened != 2 {
-		t.Errorf("the log was begun %d times, want 2", r.reopened)
+		t.Errorf("the log was started %d times, want 2", r.reopened)
 	}
 	if data, err := os.ReadFile(secret); err != nil || string(data) != plant.Secret {
-		t.Errorf("what the links lead to: %q, %v", data, err)
+		t.Errorf("the target of the links: %q, %v", data, err)
 	}
 }
 
-// A collector tells by the time of a file which it has read: compression keeps it.
+// Compression keeps the modification time of a file, by which a log collector knows which files it has read.
 func TestCompressionKeepsTheTime(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t)

@@ -23,19 +23,19 @@ type Container struct {
 	Path string
 }
 
-// Config is what a Rotator works with.
+// Config configures a Rotator.
 type Config struct {
-	// MaxSize is how many bytes a log may have before it is rotated.
+	// MaxSize is the size in bytes above which a log is rotated.
 	MaxSize int64
-	// MaxFiles is how many files a container's log may have, the one that is written to among them; at least 2.
+	// MaxFiles is the maximum number of files of a container's log, including the current one; at least 2.
 	MaxFiles int
-	// Workers is how many logs are rotated at once.
+	// Workers is how many logs are rotated at the same time.
 	Workers int
-	// Interval is the time between two looks at all logs.
+	// Interval is the time between two rounds.
 	Interval time.Duration
-	// Running lists the running containers. It is called once a round.
+	// Running returns the running containers. It is called once per round.
 	Running func() []Container
-	// Reopen makes the runtime begin a container's log anew at its path. It may be called concurrently.
+	// Reopen makes the runtime start a new log file at the path of a container's log. It may be called concurrently.
 	Reopen func(ctx context.Context, id string) error
 	Log    *slog.Logger
 }
@@ -55,7 +55,7 @@ func New(cfg Config) *Rotator {
 	return &Rotator{cfg: cfg, now: time.Now}
 }
 
-// Run looks at all logs now, then once in every interval, until ctx ends.
+// Run checks all logs now, and then once per interval, until ctx ends.
 func (r *Rotator) Run(ctx context.Context) error {
 	t := time.NewTicker(r.cfg.Interval)
 	defer t.Stop()
@@ -69,7 +69,7 @@ func (r *Rotator) Run(ctx context.Context) error {
 	}
 }
 
-// Round looks at all logs once and rotates those that are due.
+// Round checks all logs once and rotates those that are due.
 func (r *Rotator) Round(ctx context.Context) {
 	var due []Container
 	for _, c := range r.cfg.Running() {
@@ -113,7 +113,7 @@ func (r *Rotator) tend(ctx context.Context, c Container) error {
 		return fmt.Errorf("open log directory: %w", err)
 	}
 	defer dir.Close()
-	// Where nothing can be compressed (the disk is full), the bound still holds: the number of files is kept to.
+	// The number of files stays bounded even if nothing can be compressed, for example because the disk is full.
 	tidied := r.tidy(ctx, dir, filepath.Base(c.Path))
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -121,7 +121,7 @@ func (r *Rotator) tend(ctx context.Context, c Container) error {
 	return errors.Join(tidied, r.rotate(ctx, dir, c))
 }
 
-// mend begins a log anew that was renamed by a rotation that then failed or was killed.
+// mend makes the runtime reopen a log that is missing, because a rotation failed or was interrupted after the rename.
 func (r *Rotator) mend(ctx context.Context, c Container) error {
 	if _, err := os.Lstat(filepath.Dir(c.Path)); err != nil {
 		return nil // the pod is being removed
@@ -129,18 +129,18 @@ func (r *Rotator) mend(ctx context.Context, c Container) error {
 	if err := r.cfg.Reopen(ctx, c.ID); err != nil {
 		return err
 	}
-	r.cfg.Log.Info("container log was missing and is written again", "container", c.ID, "log", c.Path)
+	r.cfg.Log.Info("missing container log reopened", "container", c.ID, "log", c.Path)
 	return nil
 }
 
-// tidy makes room for one more rotated file: it clears what cut-short compressions left, removes the oldest and compresses
-// what was rotated before.
+// tidy makes room for one more rotated file. It removes the remains of interrupted compressions and the oldest files, and
+// compresses the files of earlier rotations.
 func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string) error {
 	old, err := rotated(dir, log)
 	if err != nil {
 		return err
 	}
-	if n := len(old) - (r.cfg.MaxFiles - 2); n > 0 { // beside the current file and the one that it becomes
+	if n := len(old) - (r.cfg.MaxFiles - 2); n > 0 { // besides the current file and the rotated file that it becomes
 		for _, f := range old[:n] {
 			if err := remove(dir, f); err != nil {
 				return err
@@ -160,13 +160,13 @@ func (r *Rotator) tidy(ctx context.Context, dir *hostfs.UntrustedDir, log string
 const (
 	compressed = ".gz"
 	unfinished = ".tmp"
-	// stamp names the time of a rotation, as Kubernetes does.
+	// stamp is the format of a rotation's time, as in Kubernetes.
 	stamp = "20060102-150405"
-	// maxRotated bounds the names of rotated files in memory; containerLogMaxFiles is far below it.
+	// maxRotated bounds the names of rotated files in memory. containerLogMaxFiles is far below it.
 	maxRotated = 10_000
 )
 
-// rotated lists the rotated files of a log, oldest first, each once, and removes what is left over beside them.
+// rotated returns the rotated files of a log, oldest first and without duplicates, and removes leftover files.
 func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
 	var found []string
 	err := dir.Each(func(e fs.DirEntry) error {
@@ -182,7 +182,7 @@ func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
 			found = append(found, name)
 		}
 		if len(found) > maxRotated {
-			return fmt.Errorf("more than %d files look like rotated ones of %s: remove them", maxRotated, log)
+			return fmt.Errorf("more than %d files look like rotated files of %s: remove them", maxRotated, log)
 		}
 		return nil
 	})
@@ -194,26 +194,26 @@ func rotated(dir *hostfs.UntrustedDir, log string) ([]string, error) {
 		if !slices.Contains(found, f+compressed) {
 			return false
 		}
-		err := remove(dir, f) // it was compressed, and the crash came before it was removed
+		err := remove(dir, f) // it is compressed, but a crash came before its removal
 		return err == nil
 	}), nil
 }
 
-// rotate renames a log and has the runtime begin a new one.
+// rotate renames a log and makes the runtime start a new one.
 func (r *Rotator) rotate(ctx context.Context, dir *hostfs.UntrustedDir, c Container) error {
 	log := filepath.Base(c.Path)
 	to := log + "." + r.now().Format(stamp)
 	for _, taken := range []string{to, to + compressed} {
 		if _, err := dir.Lstat(taken); err == nil {
-			return nil // twice in one second, or the clock was set back: the next round has another name
+			return nil // the name exists: a second rotation within a second, or the clock was set back; the next round has another name
 		}
 	}
 	if err := dir.Rename(log, to); err != nil {
 		return fmt.Errorf("rename log: %w", err)
 	}
 	if err := r.cfg.Reopen(ctx, c.ID); err != nil {
-		// The runtime goes on writing to the renamed file: give it its name back, unless there is a new one after all.
-		// A hard link, unlike a rename, replaces nothing.
+		// The runtime continues to write to the renamed file. Restore its name, unless there is a new file. A hard link, unlike
+		// a rename, replaces no file.
 		if lerr := dir.Link(to, log); lerr == nil {
 			return errors.Join(err, remove(dir, to))
 		}

@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// runtime is what writes a log: it keeps its file open over a rename, as runtimes do.
+// runtime writes a log. It keeps its file open over a rename, as runtimes do.
 type runtime struct {
 	t    *testing.T
 	path string
 	file *os.File
-	err  error // what Reopen answers
-	// reopened counts.
+	err  error // the error of Reopen
+	// reopened counts calls of Reopen.
 	mu       sync.Mutex
 	reopened int
 }
@@ -74,7 +74,7 @@ func (r *runtime) rotator(change ...func(*Config)) *Rotator {
 	return New(cfg)
 }
 
-// files are the log's files with their content, by name.
+// files returns the content of the log's files, by name.
 func (r *runtime) files() map[string]string {
 	r.t.Helper()
 	out := map[string]string{}
@@ -159,13 +159,13 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// What a crash leaves at each step is mended by the next round.
+// The next round repairs the result of a crash at each step.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const old, older = "0.log.20260102-030405", "0.log.20260102-030400"
 	for _, c := range []struct {
 		name       string
-		gone       bool // the log itself is missing
+		gone       bool // the current log is missing
 		have, want map[string]string
 		reopened   int
 	}{
@@ -200,7 +200,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// A runtime that cannot reopen goes on writing to a file of the right name.
+// If the runtime cannot reopen a log, it continues to write to a file with the right name.
 func TestReopenFails(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t)
@@ -217,7 +217,7 @@ func TestReopenFails(t *testing.T) {
 	r.expect(map[string]string{"0.log": "new\n", "0.log.20260203-040506": "full to the brim\nmore\n"})
 }
 
-// A second rotation within a second, or after the clock was set back, must not replace what is there.
+// A second rotation within a second, or after the clock was set back, must not replace an existing file.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t)
@@ -230,7 +230,7 @@ func TestSameName(t *testing.T) {
 	r.expect(map[string]string{"0.log": "second, long enough\n", "0.log.20260203-040506.gz": "first, long enough\n"})
 }
 
-// The log of a pod that is being removed is not made again.
+// The log of a pod that is being removed is not created again.
 func TestDirectoryGone(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// EventType is a life-cycle event's kind, in the field's words.
+// EventType is the kind of a life-cycle event, as upstream's kubelet names it.
 type EventType string
 
 // The kinds of life-cycle events.

@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// vanishing is a runtime that ends the removal of a pod, which a killed agent had asked for, right after it was listed.
+// vanishing is a runtime that removes a pod right after listing it. An agent that was killed had started the removal.
 type vanishing struct {
 	*world
 	failsFirst bool
@@ -31,9 +31,9 @@ func (v *vanishing) List(ctx context.Context) ([]pod.Observed, error) {
 	return out, err
 }
 
-// Whoever asked before a pod's first inspection could be told nothing, so he is told when it is over, also when there is
-// nothing left to see. (A worker that waits for a pod's first inspection, to remove what is left of it, waited for ever.)
-func TestFirstInspectionIsToldWhateverItFinds(t *testing.T) {
+// The generator calls Notify after a pod's first inspection, whatever it finds. A worker may wait for that inspection in order
+// to remove the rest of a pod; without the call it would wait for ever.
+func TestFirstInspectionNotifiesWhateverItFinds(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			v := &vanishing{world: &world{}, failsFirst: fails}
@@ -53,10 +53,10 @@ func TestFirstInspectionIsToldWhateverItFinds(t *testing.T) {
 				all = append(all, uid)
 			}
 			if !slices.Contains(all, "a") {
-				t.Errorf("the inspection fails: %v: told of %q, want also the pod that has gone", fails, all)
+				t.Errorf("the inspection fails: %v: notified %q, want also the pod that is gone", fails, all)
 			}
 			if _, stamp := g.Get("a"); stamp.IsZero() {
-				t.Errorf("the inspection fails: %v: the pod that has gone has no stamp", fails)
+				t.Errorf("the inspection fails: %v: the pod that is gone has no stamp", fails)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ func (w *world) slow(d time.Duration) {
 	w.delay = d
 }
 
-// startKnown starts a generator with a runtime that hints, and lets it get to know the pod a, which runs. expected may be nil.
+// startKnown starts a generator whose runtime sends events, and lets it inspect the running pod a. expected may be nil.
 func startKnown(t *testing.T, expected func(pod.Hint) bool) *harness {
 	t.Helper()
 	h := start(t, &world{events: make(chan pod.Hint), expected: expected})
@@ -34,7 +34,7 @@ func startKnown(t *testing.T, expected func(pod.Hint) bool) *harness {
 	return h
 }
 
-// A hint of what the cache shows already causes no inspection; one of news does, at once.
+// A hint about a state that the cache shows causes no inspection. A hint about another state causes one at once.
 func TestHintOfNewsIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startKnown(t, nil)
@@ -63,7 +63,7 @@ func TestHintOfNewsIsFollowed(t *testing.T) {
 	})
 }
 
-// A hint of what an action under way does waits for its outcome, and a second for one that never comes.
+// A hint about the result of an action in flight waits for the action's outcome. If no outcome comes, it waits for one second.
 func TestExpectedHintWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expects atomic.Bool
@@ -92,7 +92,7 @@ func TestExpectedHintWaits(t *testing.T) {
 	})
 }
 
-// A hint that comes during an inspection is compared with what that one finds.
+// A hint that comes during an inspection is compared with the result of that inspection.
 func TestHintDuringAnInspection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := startKnown(t, nil)
@@ -102,14 +102,14 @@ func TestHintDuringAnInspection(t *testing.T) {
 		h.w.events <- pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedRunning}
 		time.Sleep(5 * time.Second)
 		if got := h.w.inspections(); got != 1 {
-			t.Errorf("%d inspections, want 1: what the hint tells of was found by the one under way", got)
+			t.Errorf("%d inspections, want 1: the inspection in flight found what the hint announces", got)
 		}
 		h.Inspect("a")
 		time.Sleep(time.Millisecond)
 		h.w.events <- pod.Hint{UID: "a", ID: "c-a", Reached: pod.ReachedEnd}
 		time.Sleep(5 * time.Second)
 		if got := h.w.inspections(); got != 2 {
-			t.Errorf("%d inspections, want 2: the end may have come after the one under way began", got)
+			t.Errorf("%d inspections, want 2: the container may have ended after the inspection in flight began", got)
 		}
 	})
 }

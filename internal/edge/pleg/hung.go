@@ -54,8 +54,8 @@ func (g *Generator) Trouble(uid types.UID) (t Trouble) {
 	return t
 }
 
-// tellHung calls OnHung if the set of hung pods has changed. Only the relist goroutine calls it.
-func (g *Generator) tellHung() {
+// reportHung calls OnHung if the set of hung pods has changed. Only the relist goroutine calls it.
+func (g *Generator) reportHung() {
 	now := g.Hung(HungFor)
 	if g.cfg.OnHung == nil || slices.EqualFunc(now, g.hung, func(a, b pod.Ref) bool { return a.UID == b.UID }) {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A hundred pods whose inspections hang, as those of a broken runtime class do, keep no other pod waiting: for a few seconds
-// when they hang for the first time, and never after that. They are named, and said when it is over.
+// With a broken runtime class the inspections of a hundred pods may hang. They delay other pods for a few seconds when they
+// hang for the first time, and never after that. OnHung names them, and is called again when they answer.
 func TestAHundredHungPodsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
@@ -68,7 +68,7 @@ func TestAHundredHungPodsHoldUpNobody(t *testing.T) {
 		}
 		mu.Lock()
 		if n := len(told); n == 0 || n > pods/16+1 || len(told[n-1]) != pods {
-			t.Errorf("told %d times; the last time not of all %d pods", n, pods)
+			t.Errorf("OnHung was called %d times, and the last call did not have all %d pods", n, pods)
 		}
 		mu.Unlock()
 		if trouble := h.Trouble("bad-000"); trouble.Error == "" && trouble.Hangs == 0 || h.Trouble("good") != (Trouble{}) {
@@ -83,7 +83,7 @@ func TestAHundredHungPodsHoldUpNobody(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(told[len(told)-1]) != 0 || h.Trouble("bad-000") != (Trouble{}) || len(h.places.healthy.calls)+len(h.places.suspect.calls) != 0 {
-			t.Errorf("it is over: still named %v, trouble %+v", told[len(told)-1], h.Trouble("bad-000"))
+			t.Errorf("all pods answer again, but OnHung has %v, trouble %+v", told[len(told)-1], h.Trouble("bad-000"))
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()

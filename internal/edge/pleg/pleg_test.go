@@ -16,20 +16,20 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// world is a runtime that a test moves by hand.
+// world is a runtime whose state the test changes.
 type world struct {
 	mu      sync.Mutex
 	pods    map[types.UID]pod.Observed
 	hang    map[types.UID]bool
-	events  chan pod.Hint // nil: the runtime has none
+	events  chan pod.Hint // nil: the runtime has no events
 	lists   int
-	asked   int // inspections
+	asked   int // number of inspections
 	listErr error
 
 	inspectErr error
 	hangList   bool
 	expected   func(pod.Hint) bool
-	delay      time.Duration // of an inspection
+	delay      time.Duration // duration of an inspection
 	hung       func([]pod.Ref)
 }
 
@@ -75,7 +75,7 @@ func (w *world) Inspect(ctx context.Context, uid types.UID, _ *pod.Observed) (po
 		return pod.Observed{}, err
 	}
 	if hang {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // as the client of the runtime does
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // as cri.Client does
 		defer cancel()
 		<-ctx.Done()
 		return pod.Observed{}, ctx.Err()
@@ -115,7 +115,7 @@ type harness struct {
 	events []string
 }
 
-// seen returns what was told and which events there were so far.
+// seen returns the pods for which Notify was called, and the events so far.
 func (h *harness) seen() (told []types.UID, events []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,7 +175,7 @@ func TestAnEventIsAHintAndRelistsAreRare(t *testing.T) {
 	})
 }
 
-// "An entry is stamped with when its inspection began", and asking always ends in a newer stamp.
+// "An entry is stamped with when its inspection began", and a call of Inspect always leads to a newer stamp.
 func TestAskingAdvancesTheStamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{events: make(chan pod.Hint)})
@@ -213,7 +213,7 @@ func TestAHungPodIsNamedAndHoldsUpNobody(t *testing.T) {
 			t.Error("good was not inspected")
 		}
 		if _, s := h.Get("bad"); s.After(badStamp.Add(2 * time.Second)) {
-			t.Errorf("the stamp of a pod that could not be inspected went on from %v to %v", badStamp, s)
+			t.Errorf("the stamp of a pod that could not be inspected changed from %v to %v", badStamp, s)
 		}
 		if hung := h.Hung(5 * time.Second); len(hung) != 1 || hung[0].UID != "bad" {
 			t.Errorf("hung = %v", hung)
@@ -224,7 +224,7 @@ func TestAHungPodIsNamedAndHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// A worker that asked waits for the answer, also when the first try failed and nothing has changed in the end.
+// A worker that calls Inspect is notified, even if the first inspection fails and nothing has changed in the end.
 func TestAskingIsAnsweredAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{events: make(chan pod.Hint)})
@@ -269,8 +269,8 @@ func TestARuntimeThatCannotListIsUnhealthy(t *testing.T) {
 	})
 }
 
-// A call that hangs since before the runtime was restarted is never answered: it is given up once others are.
-func TestARuntimeThatAnswersAgainIsAskedAnew(t *testing.T) {
+// A call that hangs since before a restart of the runtime gets no answer. It is canceled once other calls succeed.
+func TestCallsAreRepeatedWhenTheRuntimeAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})
 		h.w.set("a", true, pod.StateRunning)
@@ -298,7 +298,7 @@ func TestARuntimeThatAnswersAgainIsAskedAnew(t *testing.T) {
 	})
 }
 
-func TestAPodThatVanishesIsTold(t *testing.T) {
+func TestAPodThatVanishesIsNotified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})
 		h.w.set("a", true, pod.StateRunning)
@@ -320,16 +320,16 @@ func TestAPodThatVanishesIsTold(t *testing.T) {
 	})
 }
 
-// The clock may be coarse, and in a bubble it stands still: an inspection that began in the very instant in which it was
-// asked for is newer than that, and none that began before is, whatever the clock shows.
-func TestStampsTellWithoutAClock(t *testing.T) {
+// The clock may be coarse, and in a synctest bubble it stands still. An inspection that begins at the same instant as the call
+// of Inspect has a later stamp than the call. An inspection that began before the call does not.
+func TestStampsAreOrderedWithoutAClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, &world{})
 		h.w.set("a", true, pod.StateRunning)
 		synctest.Wait()
 		first := h.Inspect("a")
-		synctest.Wait() // the inspection has begun and ended, in no time
+		synctest.Wait() // the inspection begins and ends at the same instant
 		_, stamp := h.Get("a")
 		if !stamp.After(first) {
 			t.Errorf("stamp %s is not after the call at %s", stamp, first)

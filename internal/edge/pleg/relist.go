@@ -15,7 +15,7 @@ import (
 func (g *Generator) relistLoop(ctx context.Context) {
 	for {
 		g.relistOnce(ctx)
-		g.tellHung()
+		g.reportHung()
 		g.mu.Lock()
 		wait := g.period()
 		if g.lastErr != nil {

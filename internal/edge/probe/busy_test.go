@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// crowded is a machine that bears two commands at once, which is told what was late.
+// crowded runs f with Probes on a machine that runs two commands at a time, and collects the reports of late probes.
 func crowded(t *testing.T, f func(t *testing.T, r *rig, late *[]Lateness, behind *[]Behind)) {
 	var mu sync.Mutex
 	var late []Lateness
@@ -34,8 +34,8 @@ func (r *rig) setPods(n int, spec *v1.Container) {
 	}
 }
 
-// Forty pods want a command of a second and a half each second, of a machine that does two at a time: all are late by far, and
-// none has failed. It is told of each once a minute, and of the node once.
+// Each of forty pods runs a command of 1.5 seconds every second, on a machine that runs two at a time. All probes are very
+// late, and none counts as failed. Late is called once a minute per container, and Behind once.
 func TestLateIsNotFailed(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, late *[]Lateness, behind *[]Behind) {
 		r.took = 1500 * time.Millisecond
@@ -51,21 +51,21 @@ func TestLateIsNotFailed(t *testing.T) {
 		}
 		r.expect(t, "events", r.events, nil)
 		if n := len(*late); n < 40 || n > 40*5 {
-			t.Errorf("lateness was told %d times", n)
+			t.Errorf("Late was called %d times", n)
 		}
 		if worst := (*late)[len(*late)-1]; worst.Late < 5*time.Second || worst.Kind != Liveness {
 			t.Errorf("the last: %+v", worst)
 		}
 		if len(*behind) != 1 || (*behind)[0].Late*2 < (*behind)[0].Runs {
-			t.Errorf("the node was told of %+v, want once", *behind)
+			t.Errorf("Behind was called with %+v, want one call", *behind)
 		}
-		if r.top > 2*4 { // what takes longer than its hold gives its place up
+		if r.top > 2*4 { // a command that takes longer than its place is held gives the place back
 			t.Errorf("%d at once", r.top)
 		}
 	})
 }
 
-// Beside pods that are ready and probed without end, one that is new is asked soon.
+// A new pod is probed soon, although the machine is busy with probes of pods that are ready.
 func TestFirstProbesGoFirst(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, _ *[]Lateness, _ *[]Behind) {
 		r.took = 200 * time.Millisecond
@@ -79,7 +79,7 @@ func TestFirstProbesGoFirst(t *testing.T) {
 	})
 }
 
-// What waits for its turn when its pod goes is not run, and neither when the agent ends.
+// A command that waits for its turn is not run when its pod is forgotten, nor when the agent ends.
 func TestForgottenWhileWaiting(t *testing.T) {
 	crowded(t, func(t *testing.T, r *rig, _ *[]Lateness, _ *[]Behind) {
 		r.took = 900 * time.Millisecond
@@ -99,7 +99,7 @@ func TestForgottenWhileWaiting(t *testing.T) {
 	})
 }
 
-// Two probes of one container that do the same at the same time are one run, and each takes from it what it needs.
+// Two equal probes of one container at the same time are one run, and each probe uses its result.
 func TestIdenticalProbesRunOnce(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.took = 100 * time.Millisecond
@@ -124,7 +124,7 @@ func TestIdenticalProbesRunOnce(t *testing.T) {
 		if len(r.results) != 7 {
 			t.Errorf("%q: each probe is counted", r.results)
 		}
-		// Another command, and another time limit, are another probe.
+		// a different command or a different timeout makes another probe
 		other := execProbe("same", 10, 0, 1)
 		other.TimeoutSeconds = 5
 		r.execs = nil
@@ -136,7 +136,7 @@ func TestIdenticalProbesRunOnce(t *testing.T) {
 	})
 }
 
-// The one that has the command run stops being asked, as a liveness probe does in a pod that ends; the other is asked again.
+// When the probe that started a shared command is halted, as a liveness probe is in a pod that ends, the other probe continues.
 func TestTheTwinGoesOn(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.took = 500 * time.Millisecond

@@ -24,17 +24,17 @@ import (
 	"github.com/wherry-node/wherry/internal/core/crispec"
 )
 
-// maxOutput is how much of a command's output or a response is kept.
+// maxOutput is how many bytes of a command's output or of a response are kept.
 const maxOutput = 10 << 10
 
-// Outcome is how one run of a probe went.
+// Outcome is the outcome of one run of a probe.
 type Outcome uint8
 
-// The outcomes. Unknown says nothing about the container.
+// The outcomes. Unknown gives no information about the container.
 const (
 	Unknown Outcome = iota
 	Success
-	Warning // success, with something to tell
+	Warning // success, with a message for the user
 	Failure
 )
 
@@ -50,7 +50,7 @@ func (o Outcome) label() string {
 	return "unknown"
 }
 
-// check runs the action of a probe once, within ctx. The text is for people.
+// check runs the action of a probe once, within ctx. The text explains the outcome to people.
 func (p *Probes) check(ctx context.Context, t Target, spec *v1.Probe, limit time.Duration) (Outcome, string) {
 	switch {
 	case spec.Exec != nil:
@@ -96,11 +96,11 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 	stdout, stderr, code, err := p.cfg.Exec.ExecSync(ctx, t.ContainerID, cmd, limit)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return Unknown, fmt.Sprintf("the container runtime did not answer within %s after the command's time was up: %s", runtimeSilence, words(err))
+		return Unknown, fmt.Sprintf("the container runtime did not answer within %s after the timeout of the command: %s", runtimeSilence, statusText(err))
 	case errors.Is(err, context.DeadlineExceeded), err != nil && status.Code(err) == codes.DeadlineExceeded:
 		return Failure, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), limit)
 	case err != nil:
-		return Unknown, words(err)
+		return Unknown, statusText(err)
 	}
 	out := append([]byte(nil), stdout[:min(len(stdout), maxOutput)]...)
 	out = append(out, stderr[:min(len(stderr), maxOutput-len(out))]...)
@@ -111,9 +111,9 @@ func (p *Probes) checkExec(ctx context.Context, t Target, command []string, limi
 	return Success, text
 }
 
-// words is the runtime's error as gRPC writes it, without what was put around it on its way: an ID there makes of each event
-// another.
-func words(err error) string {
+// statusText returns the runtime's error as gRPC prints it, without the context that the agent added. That context has an ID,
+// which would make each event different.
+func statusText(err error) string {
 	var s interface {
 		error
 		GRPCStatus() *status.Status
@@ -150,8 +150,7 @@ func address(host, fallback string, port int) string {
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// HTTPRequest is the request of an httpGet action, of a probe or of a hook. host is where it goes when the action
-// names none.
+// HTTPRequest builds the request of an httpGet action, of a probe or of a hook. host is its target if the action names none.
 func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host, userAgent string) (*http.Request, error) {
 	port, err := Port(a.Port, c)
 	if err != nil {
@@ -180,12 +179,13 @@ func HTTPRequest(ctx context.Context, a *v1.HTTPGetAction, c *v1.Container, host
 	if accept, ok := req.Header["Accept"]; !ok {
 		req.Header.Set("Accept", "*/*")
 	} else if accept[0] == "" {
-		req.Header.Del("Accept") // how a user asks for none
+		req.Header.Del("Accept") // an empty Accept header means: send none
 	}
 	return req, nil
 }
 
-// newTransport makes a connection per probe: what a kept connection says is not what a client would see.
+// newTransport returns a transport that opens a connection for each probe. The answer on an old connection may differ from what
+// a new client would get.
 func (p *Probes) newTransport() *http.Transport {
 	return &http.Transport{
 		// "If scheme is set to HTTPS, the kubelet sends an HTTPS request skipping the certificate verification."
@@ -194,7 +194,7 @@ func (p *Probes) newTransport() *http.Transport {
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if asked, ok := ctx.Value(askedBy{}).(context.Context); ok {
+			if asked, ok := ctx.Value(probeContext{}).(context.Context); ok {
 				ctx = asked
 			}
 			return p.dial(ctx, network, addr)
@@ -202,11 +202,12 @@ func (p *Probes) newTransport() *http.Transport {
 	}
 }
 
-// askedBy carries the context of a probe to the dial. The transport cuts dials off from their requests, for the
-// sake of a later request; here it would leave one dial hanging per probe of a host that does not answer.
-type askedBy struct{}
+// probeContext is the key under which a request carries the context of its probe to dial. The transport detaches dials from
+// their requests, so that a later request can use the connection. Here that would leave a hanging dial for each probe of a host
+// that does not answer.
+type probeContext struct{}
 
-// dial opens a connection that leaves nothing behind: probes are many, and a socket in TIME_WAIT keeps a port.
+// dial opens a connection that leaves no socket in TIME_WAIT, which would keep a port. There are many probes.
 func (p *Probes) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := p.cfg.Dialer.DialContext(ctx, network, addr)
 	if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
@@ -215,7 +216,7 @@ func (p *Probes) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
-// checkHTTP: "Any code greater than or equal to 200 and less than 400 indicates success."
+// checkHTTP sends the request. "Any code greater than or equal to 200 and less than 400 indicates success."
 func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 	client := &http.Client{Transport: p.transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		if next.URL.Hostname() != via[0].URL.Hostname() {
@@ -226,7 +227,7 @@ func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 		}
 		return nil
 	}}
-	resp, err := client.Do(req.WithContext(context.WithValue(req.Context(), askedBy{}, req.Context())))
+	resp, err := client.Do(req.WithContext(context.WithValue(req.Context(), probeContext{}, req.Context())))
 	if err != nil {
 		return Failure, err.Error()
 	}
@@ -234,7 +235,7 @@ func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput))
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode >= 400:
-		// The body is the application's, and events are read by others: it stays out.
+		// The body is left out: it is the application's data, and other people can read events.
 		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
 	case err != nil:
 		return Failure, fmt.Sprintf("read response of %s: %v", req.URL, err)
@@ -244,7 +245,7 @@ func (p *Probes) checkHTTP(req *http.Request) (Outcome, string) {
 	return Success, string(body)
 }
 
-// checkTCP: "If the connection is established, the probe is successful."
+// checkTCP opens a connection. "If the connection is established, the probe is successful."
 func (p *Probes) checkTCP(ctx context.Context, addr string) (Outcome, string) {
 	conn, err := p.dial(ctx, "tcp", addr)
 	if err != nil {
@@ -254,7 +255,7 @@ func (p *Probes) checkTCP(ctx context.Context, addr string) (Outcome, string) {
 	return Success, ""
 }
 
-// checkGRPC asks the gRPC health service.
+// checkGRPC calls the gRPC health service.
 func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time.Duration) (Outcome, string) {
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -1,23 +1,23 @@
-// Package probe runs the startup, liveness and readiness probes of containers and remembers what they said.
+// Package probe runs the startup, liveness and readiness probes of containers and keeps their results.
 //
-// Contract: the caller says which containers of a pod run (Set), as often as it likes; Result gives the state at
-// once; Notify is called when a state has changed. A container that is left out of Set, or whose ID has changed,
-// is probed no more.
+// Contract: Set names the running containers of a pod and may be called as often as needed. Result returns the state of a
+// container at once. Notify is called when a state has changed. Set ends the probes of containers that it no longer names, or
+// whose ID has changed.
 //
 // Invariants:
 //
-//   - One heap of times for all probes. A goroutine exists only while a probe runs, at most MaxParallel of them.
+//   - All probes share one heap of times. A goroutine exists only while a probe runs, and at most MaxParallel probes run.
 //   - Liveness and readiness probes do not run before the startup probe has succeeded.
-//   - A container is not ready until its readiness probe said so; it is healthy until a probe said otherwise. When
-//     the agent was restarted, what the API said of the same container holds until a probe says otherwise.
-//   - After a failed liveness or startup probe (failureThreshold reached) neither of them runs again in this container,
-//     which is to be stopped. Its readiness probe goes on until it has ended.
-//   - In a pod that ends, no liveness or startup probe runs, sidecars' neither: nothing would be restarted for it.
-//     Readiness probes go on until their containers have ended.
-//   - A command waits for its turn where the node has more to do than it bears (package work). Its time limit counts from when
-//     it begins: a late probe is not a failed one, and its lateness is told.
-//   - Probes of one container that are due at once and do the same are one run.
-//   - What could not be probed (the runtime did not answer, a port has no such name) is an event, not a result.
+//   - A container is not ready until its readiness probe succeeds, and healthy until a probe fails. After a restart of the agent, the
+//     state that the API has of the same container counts until a probe has a result.
+//   - After a liveness or startup probe has failed failureThreshold times, neither of them runs again in this container, which the agent
+//     will stop. Its readiness probe continues until the container has ended.
+//   - In a pod that ends, no liveness or startup probe runs, not even in sidecars, because no container would be restarted. Readiness
+//     probes continue until their containers have ended.
+//   - A command waits for its turn while the node is overloaded (package work). Its timeout starts when it begins: a late probe is not
+//     a failed one, but its lateness is reported.
+//   - Equal probes of one container that are due at the same time are one run.
+//   - A probe that could not be run (the runtime did not answer, or no port has the name) causes an event and has no result.
 //
 // Before the first regular probe of a container that is not started, or not ready, there are quick ones: "While a
 // container is not Ready, the ReadinessProbe may be executed at times other than the configured periodSeconds

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A pod with a hundred containers whose commands hang takes eight places, and the probes of another pod run on time.
+// A pod has a hundred containers with exec probes that hang. It takes eight places, and the probes of another pod run on time.
 func TestExecProbesAreBoundedPerPod(t *testing.T) {
 	inBubble(t, Config{MaxParallel: 16}, func(t *testing.T, r *rig) {
 		r.took = 900 * time.Millisecond
@@ -37,7 +37,7 @@ func TestExecProbesAreBoundedPerPod(t *testing.T) {
 			t.Errorf("%d commands at once, %d probes of the other pod in two minutes", r.top, good)
 		}
 		if hostile := len(r.execs) - good; hostile < 100 {
-			t.Errorf("%d of the pod's own commands have run: each has its turn", hostile)
+			t.Errorf("only %d of the pod's own commands have run; each must get its turn", hostile)
 		}
 	})
 }

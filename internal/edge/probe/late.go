@@ -6,9 +6,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A probe that begins late is not a failed one: its time limit counts from when it begins. That it is late is told all the same.
+// A probe that begins late is not a failed one: its timeout starts when it begins. But the lateness is reported.
 
-// Lateness is of one probe that began late.
+// Lateness describes one probe that began late.
 type Lateness struct {
 	Pod       pod.Ref
 	Container string
@@ -17,52 +17,52 @@ type Lateness struct {
 	Late      time.Duration
 }
 
-// Behind is of all probes of the node in one window.
+// Behind describes the late probes of the node in one window.
 type Behind struct {
-	Late, Runs int // that began late, of so many
+	Late, Runs int // Late of Runs probes began late
 	Most       time.Duration
 	Within     time.Duration
 }
 
 const (
-	// lateAgain is how often at most a container's lateness is told.
+	// lateAgain is the minimum time between two reports of lateness for one container.
 	lateAgain = time.Minute
-	// behindWindow is what is judged at once: a crowd of pods that starts is over by then, or is not.
+	// behindWindow is the length of a window. A node that starts many pods at once needs less time for that.
 	behindWindow = 30 * time.Second
-	// behindAgain is how often at most a node's is.
+	// behindAgain is the minimum time between two reports for the node.
 	behindAgain = 10 * time.Minute
 )
 
-// behind counts probes in windows.
+// behind counts late probes in windows.
 type behind struct {
 	since      time.Time
 	runs, late int
 	most       time.Duration
-	before     bool // the last window was bad, too
-	toldAt     time.Time
+	before     bool // the last window was bad
+	reportedAt time.Time
 }
 
-// isLate: half a period, and long enough for somebody to notice.
+// isLate reports whether a delay is worth a report: at least half a period, and at least a second.
 func isLate(late, period time.Duration) bool { return late >= time.Second && late >= period/2 }
 
-// lateness notes how late a probe began, and returns what is to be told. Called with the lock held.
+// lateness notes how late a probe began, and returns what to report. It is called with the lock held.
 func (p *Probes) lateness(r *runner, late time.Duration, began time.Time) (*Lateness, *Behind) {
 	node := p.behind.ran(late, period(r.spec), began)
 	c := r.c
-	if !isLate(late, period(r.spec)) || !c.toldAt.IsZero() && began.Sub(c.toldAt) < lateAgain {
+	if !isLate(late, period(r.spec)) || !c.reportedAt.IsZero() && began.Sub(c.reportedAt) < lateAgain {
 		return nil, node
 	}
-	c.toldAt = began
+	c.reportedAt = began
 	return &Lateness{Pod: c.ref, Container: c.target.Spec.Name, Kind: r.kind, At: began, Late: late}, node
 }
 
-// ran counts one run. A node is behind when a tenth of the probes were late in each of two windows that follow each other.
-func (b *behind) ran(late, period time.Duration, now time.Time) (told *Behind) {
+// ran counts one run. A node is behind when at least a tenth of its probes were late in each of two consecutive windows.
+func (b *behind) ran(late, period time.Duration, now time.Time) (report *Behind) {
 	if now.Sub(b.since) >= behindWindow {
 		bad := b.late > 0 && 10*b.late >= b.runs
-		if bad && b.before && (b.toldAt.IsZero() || now.Sub(b.toldAt) >= behindAgain) {
-			b.toldAt = now
-			told = &Behind{Late: b.late, Runs: b.runs, Most: b.most, Within: now.Sub(b.since)}
+		if bad && b.before && (b.reportedAt.IsZero() || now.Sub(b.reportedAt) >= behindAgain) {
+			b.reportedAt = now
+			report = &Behind{Late: b.late, Runs: b.runs, Most: b.most, Within: now.Sub(b.since)}
 		}
 		b.since, b.runs, b.late, b.most, b.before = now, 0, 0, 0, bad
 	}
@@ -71,5 +71,5 @@ func (b *behind) ran(late, period time.Duration, now time.Time) (told *Behind) {
 		b.late++
 		b.most = max(b.most, late)
 	}
-	return told
+	return report
 }

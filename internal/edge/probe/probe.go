@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// Kind is what a probe is for.
+// Kind is the purpose of a probe.
 type Kind uint8
 
 // The kinds of probes.
@@ -29,7 +29,7 @@ const (
 	kinds
 )
 
-// String is the word used in events and metrics.
+// String returns the name of the kind in events and metrics.
 func (k Kind) String() string {
 	switch k {
 	case Startup:
@@ -55,11 +55,11 @@ type Dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Event is something to tell the user about a container.
+// Event is an event about a container.
 type Event struct {
 	Pod       pod.Ref
 	Container string
-	List      pod.Kind // the list of the pod's spec that the container stands in
+	List      pod.Kind // the list of the pod's spec that has the container
 	// Reason is Unhealthy or ProbeWarning; both are of type Warning.
 	Reason  string
 	Message string
@@ -73,75 +73,75 @@ type Measurement struct {
 	// Result is successful, failed or unknown: the values of label result of prober_probe_total.
 	Result string
 	Took   time.Duration
-	// Late is how long after its time the run began; runs that come before their time are never late.
+	// Late is how long after its due time the run began; 0 for a run before its due time.
 	Late time.Duration
 }
 
-// Config is what Probes needs.
+// Config configures Probes.
 type Config struct {
-	// Exec runs exec probes. Required if there are any.
+	// Exec runs the commands of exec probes. It is required if a pod has any.
 	Exec Execer
 	// Dialer opens connections for the other probes. Default: a net.Dialer.
 	Dialer Dialer
-	// Notify is told that the state of a container of the pod has changed. Called without locks, concurrently.
+	// Notify is called when the state of one of the pod's containers has changed. It is called without locks, concurrently.
 	Notify func(types.UID)
-	// Event is told what users should see; it is called without locks, concurrently. Observe is told of every run, under the lock
-	// that Forget takes, so that no run of a pod is told of after it: it must not block, nor call back.
+	// Event is called with events for users, without locks and concurrently. Observe is called for every run, with the lock
+	// that Forget takes, so that no call for a pod comes after Forget. Observe must not block or call back.
 	Event   func(Event)
 	Observe func(Measurement)
-	// Late is told of probes that began late by half a period and a second or more, once a minute per container at most; called
-	// without locks, concurrently. Default: nobody is.
+	// Late is called for a probe that began late, by at least half a period and at least a second. It is called at most once a
+	// minute per container, without locks, concurrently. Default: no call.
 	Late func(Lateness)
-	// Behind is told once in behindAgain that probes do not keep their periods on this node; called like Late.
+	// Behind is called when many probes of this node begin late, at most once in behindAgain. It is called like Late.
 	Behind func(Behind)
-	// Work says when a command may run; connections do not ask. Default: every command may at once.
+	// Work decides when a command may run. Probes over connections do not use it. Default: every command runs at once.
 	Work *work.Scheduler
-	// UserAgent of HTTP probes. Default kube-probe/1.36.
+	// UserAgent is the User-Agent header of HTTP probes. Default: kube-probe/1.36.
 	UserAgent string
-	// MaxParallel bounds the probes that run at once. Default 128.
+	// MaxParallel bounds the probes that run at the same time. Default: 128.
 	MaxParallel int
-	// Seed of the jitter after an agent's restart; 0 takes a random one.
+	// Seed seeds the jitter after a restart of the agent; 0: a random seed.
 	Seed uint64
-	// Log gets one line per changed state. Default: nothing.
+	// Log gets one line per change of state. Default: no log.
 	Log *slog.Logger
 }
 
-// Target is a container that runs.
+// Target is a running container.
 type Target struct {
 	// ContainerID is the runtime's ID, without a scheme.
 	ContainerID string
-	// Spec is the container of the pod spec: its probes, ports and environment. It is not changed.
+	// Spec is the container in the pod spec: its probes, ports and environment. It is not modified.
 	Spec *v1.Container
-	// Host is where probes without a host go: the pod's first IP.
+	// Host is the target of probes that name no host: the pod's first IP.
 	Host string
-	// StartedAt is when the container started: initial delays run from here.
+	// StartedAt is when the container started. Initial delays count from here.
 	StartedAt time.Time
-	// Initial is what the API says of this very container when the agent has just started; nil otherwise. It may become
-	// known later, and counts then as long as no probe has said anything.
+	// Initial is the state that the API has of exactly this container, if the agent has just started; otherwise nil. It may
+	// become known later, and then it counts until a probe has a result.
 	Initial *Initial
-	// Terminating stops liveness and startup probes: the pod is on its way out anyway.
+	// Terminating ends liveness and startup probes, because the pod ends anyway.
 	Terminating bool
-	// Critical: the node needs the pod, and its liveness probes go before those of others.
+	// Critical means that the pod is critical for the node. Its liveness probes come before those of other pods.
 	Critical bool
-	// List is the list of the pod's spec that Spec stands in.
+	// List is the list of the pod's spec that has the container.
 	List pod.Kind
 }
 
-// Initial is what was known of a container before this agent started.
+// Initial is the state of a container before this agent started.
 type Initial struct{ Started, Ready bool }
 
-// State is what the probes of a container have said.
+// State is the state of a container according to its probes.
 type State struct {
 	// Started: there is no startup probe, or it has succeeded.
 	Started bool
-	// Ready: started, and there is no readiness probe or it says so.
+	// Ready: Started is true, and the container has no readiness probe or its readiness probe succeeded.
 	Ready bool
-	// Unhealthy: the liveness or startup probe (Kind) failed; the container has to be restarted.
+	// Unhealthy: the liveness or startup probe (Kind) failed, and the container must be restarted.
 	Unhealthy bool
 	Kind      Kind
 	// Message is the output of the probe that made the container unhealthy.
 	Message string
-	// Grace is terminationGracePeriodSeconds of the failed probe; nil when it has none.
+	// Grace is terminationGracePeriodSeconds of the failed probe; nil: the probe has none.
 	Grace *int64
 }
 
@@ -155,7 +155,7 @@ type Probes struct {
 	pods    map[types.UID]*podEntry
 	timers  due.Heap[*runner]
 	running int
-	execs   map[types.UID]int // that run or wait for their turn, by pod; nothing of a pod without
+	execs   map[types.UID]int // number of commands that run or wait for their turn, by pod; a pod without any has no entry
 	behind  behind
 	ran     bool
 	wake    chan struct{} // capacity 1
@@ -168,15 +168,15 @@ type podEntry struct {
 
 // container is one instance of a container.
 type container struct {
-	ref     pod.Ref
-	target  Target
-	state   State
-	ready   bool // what the readiness probe says
-	runners [kinds]*runner
-	toldAt  time.Time // of being late
+	ref        pod.Ref
+	target     Target
+	state      State
+	ready      bool // the last result of the readiness probe
+	runners    [kinds]*runner
+	reportedAt time.Time // when its lateness was last reported
 }
 
-// New returns Probes that run nothing until Run.
+// New returns Probes. No probe runs before Run.
 func New(cfg Config) *Probes {
 	if cfg.Dialer == nil {
 		cfg.Dialer = &net.Dialer{KeepAlive: -1}
@@ -220,7 +220,7 @@ func New(cfg Config) *Probes {
 	return p
 }
 
-// Set says which containers of a pod run. Calling it again with the same targets costs a comparison.
+// Set names the running containers of a pod. A repeated call with the same targets only compares them.
 func (p *Probes) Set(ref pod.Ref, targets []Target) {
 	now := time.Now()
 	p.mu.Lock()
@@ -251,7 +251,7 @@ func (p *Probes) Set(ref pod.Ref, targets []Target) {
 	}
 }
 
-// Result returns the state of a container; false when it is not in the pod's set.
+// Result returns the state of a container; false: the container is not in the pod's set.
 func (p *Probes) Result(uid types.UID, containerID string) (State, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +263,7 @@ func (p *Probes) Result(uid types.UID, containerID string) (State, bool) {
 	return State{}, false
 }
 
-// Forget ends the probes of a pod.
+// Forget ends all probes of a pod.
 func (p *Probes) Forget(uid types.UID) { p.Set(pod.Ref{UID: uid}, nil) }
 
 // Run runs probes until ctx ends, then waits for those that run. It may be called once.
@@ -271,7 +271,7 @@ func (p *Probes) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.ran {
 		p.mu.Unlock()
-		return errors.New("run probes: they have run already")
+		return errors.New("run probes: Run was called twice")
 	}
 	p.ran = true
 	p.mu.Unlock()
@@ -307,7 +307,7 @@ func (e *podEntry) find(id string) *container {
 	return nil
 }
 
-// same reports whether the targets are those that are already set. Initial counts for new containers only.
+// same reports whether the targets are already set. It compares Initial for new containers only.
 func (e *podEntry) same(targets []Target) bool {
 	if len(targets) != len(e.containers) {
 		return false

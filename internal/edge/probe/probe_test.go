@@ -27,7 +27,7 @@ import (
 
 var ref = pod.Ref{Namespace: "ns", Name: "web", UID: "u"}
 
-// rig is Probes inside the bubble of one test; exec probes answer what answer says.
+// rig runs Probes inside the synctest bubble of one test. The function answer returns the results of exec probes.
 type rig struct {
 	*Probes
 	began time.Time
@@ -35,15 +35,15 @@ type rig struct {
 	mu       sync.Mutex
 	answer   func(at time.Duration, id string, cmd []string) (int32, error)
 	took     time.Duration
-	hangs    bool     // the runtime: it does not even keep a command's limit
-	execs    []string // "2.1s c1 alive"
+	hangs    bool     // the runtime hangs: it does not even enforce the timeout of a command
+	execs    []string // for example "2.1s c1 alive"
 	events   []string
 	changes  []string
 	results  []string
 	now, top int
 }
 
-// ExecSync takes rig.took and answers, or what a runtime answers when a command's time is up.
+// ExecSync sleeps for rig.took and returns the answer. If a command exceeds its timeout, it returns the error of a runtime.
 func (r *rig) ExecSync(ctx context.Context, id string, cmd []string, limit time.Duration) ([]byte, []byte, int32, error) {
 	r.mu.Lock()
 	at := time.Since(r.began)
@@ -110,7 +110,7 @@ func execProbe(cmd string, period, delay, failures int32) *v1.Probe {
 	}
 }
 
-// pass lets time pass and everything come to rest.
+// pass advances the clock and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -140,7 +140,7 @@ func TestNoProbesMeansStartedAndReady(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
-		// It serves from 1 s on, except between 25 s and 55 s.
+		// The container serves from 1 s on, except between 25 s and 55 s.
 		r.answer = func(at time.Duration, _ string, _ []string) (int32, error) {
 			if at < time.Second || (at > 25*time.Second && at < 55*time.Second) {
 				return 1, nil
@@ -153,9 +153,10 @@ func TestReadiness(t *testing.T) {
 		set()
 		for range 65 {
 			pass(time.Second)
-			set() // a turn says the same again
+			set() // the next turn sets the same targets
 		}
-		// Quick ones until it is ready, then every period; 2 failures make it unready, 1 success ready.
+		// Quick probes run until the container is ready, then one probe per period. Two failures make it unready, one success
+		// makes it ready.
 		r.expect(t, "execs", r.execs, []string{
 			"0s c1 x", "500ms c1 x", "1.5s c1 x", "10s c1 x", "20s c1 x", "30s c1 x", "40s c1 x", "50s c1 x", "1m0s c1 x"})
 		r.expect(t, "changes", r.changes, []string{"1.5s", "40s", "1m0s"})
@@ -183,7 +184,7 @@ func TestLivenessEndsWithUnhealthy(t *testing.T) {
 		if diff := cmp.Diff(State{Started: true, Ready: true, Unhealthy: true, Kind: Liveness, Message: "outerr", Grace: &grace}, s); diff != "" {
 			t.Error(diff)
 		}
-		// Its successor begins anew.
+		// The next instance of the container starts with a fresh state.
 		r.Set(ref, []Target{{ContainerID: "c2", StartedAt: time.Now(), Spec: spec}})
 		pass(16 * time.Second)
 		if s, _ := r.Result("u", "c2"); s.Unhealthy {
@@ -217,7 +218,7 @@ func TestStartupGatesTheOthers(t *testing.T) {
 	})
 }
 
-// The clock was set back since the container started: it is probed as one that has started now.
+// The clock was set back after the container started. Its probes run as if it had started now.
 func TestStartInTheFuture(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.Set(ref, []Target{{ContainerID: "c1", StartedAt: time.Now().Add(24 * time.Hour), Spec: &v1.Container{
@@ -280,7 +281,7 @@ func TestTimeoutAndErrors(t *testing.T) {
 		if s, _ := r.Result("u", "c1"); !s.Unhealthy || s.Message != `command timed out: "x" timed out after 3s` {
 			t.Errorf("%+v", s)
 		}
-		// What could not be run says nothing about the container.
+		// A command that could not be run gives no information about the container.
 		r.mu.Lock()
 		r.took, r.answer = 0, func(time.Duration, string, []string) (int32, error) {
 			return 0, fmt.Errorf("exec in container c2: %w", status.Error(codes.Unknown, "container has exited"))
@@ -300,7 +301,7 @@ func TestTimeoutAndErrors(t *testing.T) {
 	})
 }
 
-// A runtime that hangs must not cost the containers in it their readiness or their life.
+// A runtime that hangs must not make containers unready or restart them.
 func TestRuntimeHangs(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.hangs, r.took = true, time.Hour
@@ -310,14 +311,14 @@ func TestRuntimeHangs(t *testing.T) {
 		if s, _ := r.Result("u", "c1"); s != (State{Started: true, Ready: true}) {
 			t.Errorf("%+v", s)
 		}
-		if len(r.events) == 0 || !strings.Contains(r.events[0], "probe errored and resulted in unknown state: the container runtime did not answer within 30s after the command's time was up") {
+		if len(r.events) == 0 || !strings.Contains(r.events[0], "probe errored and resulted in unknown state: the container runtime did not answer within 30s after the timeout of the command") {
 			t.Errorf("events %q", r.events)
 		}
 	})
 }
 
-// A container that is stopped for its liveness probe may take its whole grace period to end. Until then its endpoints follow
-// its readiness probe; no liveness probe runs in it.
+// A container that is stopped because of its liveness probe may take its whole grace period to end. Until then its endpoints
+// follow its readiness probe, and no liveness probe runs.
 func TestReadinessGoesOnAfterALivenessFailure(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.answer = func(at time.Duration, _ string, cmd []string) (int32, error) {
@@ -401,7 +402,7 @@ func TestExecExpandsLiteralEnv(t *testing.T) {
 	})
 }
 
-// pipes is a network in memory: addresses that listen.
+// pipes is a network in memory, with addresses that listen.
 type pipes struct {
 	mu     sync.Mutex
 	listen map[string]chan net.Conn
@@ -420,7 +421,7 @@ func (n *pipes) DialContext(ctx context.Context, _, addr string) (net.Conn, erro
 	select {
 	case l <- b:
 		return a, nil
-	case <-ctx.Done(): // nobody accepts
+	case <-ctx.Done(): // nothing accepts connections at this address
 		return nil, ctx.Err()
 	}
 }
@@ -452,7 +453,7 @@ func (n *pipes) open(addr string) *pipeListener {
 func TestNetworkProbes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := &pipes{listen: map[string]chan net.Conn{"10.0.0.1:6": make(chan net.Conn)}} // 6 never accepts
+		n := &pipes{listen: map[string]chan net.Conn{"10.0.0.1:6": make(chan net.Conn)}} // the address with port 6 never accepts
 		var seen http.Header
 		var host string
 		mux := http.NewServeMux()
@@ -537,22 +538,21 @@ func TestNetworkProbes(t *testing.T) {
 	})
 }
 
-// Whoever counts the runs of probes forgets a pod after Probes does: no run is told of afterwards, for each is told under the
-// lock that Forget takes.
-func TestNoRunIsToldAfterForget(t *testing.T) {
+// A metric forgets a pod after Probes does. So Observe is called under the lock that Forget takes, and never after Forget.
+func TestNoRunIsObservedAfterForget(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, r *rig) {
 		told := 0
 		r.cfg.Observe = func(Measurement) {
 			told++
 			if r.Probes.mu.TryLock() {
 				r.Probes.mu.Unlock()
-				t.Error("a run is told of without the lock: its pod may be forgotten already")
+				t.Error("Observe is called without the lock: the pod may already be forgotten")
 			}
 		}
 		r.Set(ref, []Target{{ContainerID: "c1", StartedAt: r.began, Spec: &v1.Container{LivenessProbe: execProbe("x", 1, 0, 2)}}})
 		pass(10 * time.Second)
 		if told == 0 {
-			t.Error("no run is told of")
+			t.Error("Observe was never called")
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// runtimeSilence is how long after a command's time is up a runtime may be silent before it counts as hanging. A runtime
-// that hangs says nothing about the containers in it.
+// runtimeSilence is how long the runtime may take to answer after a command's timeout, before it counts as hanging. A runtime
+// that hangs gives no information about its containers.
 const runtimeSilence = 30 * time.Second
 
 // batch is one run of a probe, and all probes that share its result: the first one, and the other probes of the same container
@@ -18,7 +18,7 @@ type batch struct {
 	runners []*runner
 	target  Target
 	began   time.Time
-	job     *work.Job // of a command
+	job     *work.Job // set for a command
 }
 
 // run runs one probe and takes its result into account.
@@ -28,11 +28,11 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	limit := timeout(r.spec)
 	within := limit
 	if r.spec.Exec != nil {
-		within += runtimeSilence // the runtime keeps the limit
+		within += runtimeSilence // because the runtime enforces the timeout
 	}
 	probeCtx, cancel := context.WithTimeout(ctx, within)
 	outcome, output := p.check(probeCtx, b.target, r.spec, limit)
-	output = pod.Text(output) // it is logged, becomes an event, and the reason that a container is stopped for
+	output = pod.Text(output) // the output goes to the log, to an event, and to the reason of a restart
 	cancel()
 	now := time.Now()
 	if b.job != nil {
@@ -48,7 +48,7 @@ func (p *Probes) run(ctx context.Context, b batch) {
 	if r.spec.Exec != nil {
 		p.execEnded(r)
 	}
-	void := ctx.Err() != nil // the agent ends, or the first one's container is gone: nothing was learned
+	void := ctx.Err() != nil // the agent ends, or the container of the first probe is gone: there is no result
 	r.cancel()
 	var news []report
 	for _, one := range b.runners {
@@ -61,14 +61,14 @@ func (p *Probes) run(ctx context.Context, b batch) {
 			news = append(news, p.takes(one, &b, outcome, output, now))
 		}
 	}
-	p.nudge() // there is room for another
+	p.nudge() // a place is free for another probe
 	p.mu.Unlock()
 	for i := range news {
-		p.tell(&news[i], b.target.Spec.Name, output)
+		p.announce(&news[i], b.target.Spec.Name, output)
 	}
 }
 
-// report is what is to be told of a result, without the lock.
+// report holds the calls to make for a result after the lock is released.
 type report struct {
 	r       *runner
 	state   State
@@ -78,7 +78,7 @@ type report struct {
 	behind  *Behind
 }
 
-// takes takes a result into account for one probe. Called with the lock held.
+// takes applies a result to one probe. It is called with the lock held.
 func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now time.Time) report {
 	counted, before := !b.began.Before(r.regular), r.c.state
 	n := report{r: r}
@@ -93,12 +93,12 @@ func (p *Probes) takes(r *runner, b *batch, outcome Outcome, output string, now 
 	r.c.take(r, outcome, output, counted)
 	p.next(r, counted, now)
 	n.state, n.changed = r.c.state, r.c.state != before
-	// Under the lock: whoever counts must not hear of a pod after Forget.
+	// This is under the lock, so that no call for a pod comes after Forget.
 	p.cfg.Observe(Measurement{Pod: r.c.ref, Container: b.target.Spec.Name, Kind: r.kind, Result: outcome.label(), Took: now.Sub(b.began), Late: late})
 	return n
 }
 
-func (p *Probes) tell(n *report, name, output string) {
+func (p *Probes) announce(n *report, name, output string) {
 	c := n.r.c
 	if n.changed {
 		p.cfg.Log.Info("probe changed the state of a container", "pod", c.ref.String(), "container", name,
@@ -118,11 +118,11 @@ func (p *Probes) tell(n *report, name, output string) {
 	}
 }
 
-// next says when the probe runs again, if it does, and what else may run now. Called with the lock held.
+// next decides when the probe runs again, if at all, and which other probes may start now. It is called with the lock held.
 func (p *Probes) next(r *runner, counted bool, now time.Time) {
 	c := r.c
 	switch {
-	case c.state.Unhealthy && r.kind != Readiness: // an exec in a container that is being stopped for it tells nothing new
+	case c.state.Unhealthy && r.kind != Readiness: // the container will be stopped, so another result of these probes changes nothing
 		p.halt(c, Liveness)
 		p.halt(c, Startup)
 	case r.kind == Startup && c.state.Started:
@@ -134,16 +134,16 @@ func (p *Probes) next(r *runner, counted bool, now time.Time) {
 	}
 }
 
-// take changes the state of the container by one result. Called with the lock held.
+// take updates the state of the container with one result. It is called with the lock held.
 func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 	if o == Unknown {
-		return // nothing was learned
+		return // there is no new information
 	}
 	if o == Warning {
 		o = Success
 	}
 	if o == Failure && !counted {
-		r.times = 0 // it breaks a row of successes, and is no failure
+		r.times = 0 // a quick probe that fails ends a row of successes, but does not count as a failure
 		return
 	}
 	if o != r.last || r.times == 0 {
@@ -169,7 +169,7 @@ func (c *container) take(r *runner, o Outcome, output string, counted bool) {
 	c.state.Ready = c.state.Started && c.ready
 }
 
-// events says what users are told about a result.
+// events returns the events for users about a result.
 func (c *container) events(k Kind, o Outcome, output string) []Event {
 	e := Event{Pod: c.ref, Container: c.target.Spec.Name, List: c.target.List, Reason: "Unhealthy"}
 	switch o {

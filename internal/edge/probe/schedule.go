@@ -13,8 +13,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The first quick probe comes as soon as the container runs, the second so long after it; each next wait is twice as long. An
-// exec probe costs more than a connection.
+// quickFirst and the like are the waits before quick probes. The first quick probe runs as soon as the container runs; each
+// next wait is twice as long. An exec probe costs more than a connection, so it waits longer.
 const (
 	quickNetwork = 100 * time.Millisecond
 	quickExec    = 500 * time.Millisecond
@@ -25,21 +25,21 @@ const (
 //	gated ──► in the heap ──► waits for its turn ──► running ──┬─► in the heap
 //	(startup)                 (a command, under load)          └─► done (startup succeeded, or liveness or startup failed for good)
 type runner struct {
-	due.Place // in the heap: when it runs next
+	due.Place // its place in the heap: when it runs next
 
 	c    *container
 	kind Kind
 	spec *v1.Probe
 
-	regular time.Time     // when the next probe that counts is due
-	quick   time.Duration // wait before the next quick probe; 0: no more of them
-	job     *work.Job     // that waits for its turn, or runs
-	pace    work.Pace     // what its command usually takes
+	regular time.Time     // when the next regular probe is due; only regular probes count as failures
+	quick   time.Duration // wait before the next quick probe; 0: no more quick probes
+	job     *work.Job     // the command that waits for its turn or runs
+	pace    work.Pace     // the usual duration of its command
 	cancel  context.CancelFunc
 	dropped bool
 
 	last  Outcome
-	times int // how often in a row last was seen
+	times int // how many times in a row the outcome was last
 }
 
 // specOf returns the probe of a kind, or nil.
@@ -56,15 +56,14 @@ func specOf(c *v1.Container, k Kind) *v1.Probe {
 	return nil
 }
 
-// adopt returns the container for a target: the one that is known already, with what its probes said, or a new
-// one. Called with the lock held.
+// adopt returns the container for a target: the known one with its results, or a new one. It is called with the lock held.
 func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *container {
 	for _, c := range old {
 		if c.target.ContainerID != t.ContainerID || !sameProbes(c.target.Spec, t.Spec) {
 			continue
 		}
 		if t.Initial != nil && c.target.Initial == nil && c.learns(t.Initial) {
-			break // begin anew with what became known late
+			break // start anew with the state that became known late
 		}
 		t.StartedAt, t.Initial = c.target.StartedAt, cmp.Or(c.target.Initial, t.Initial)
 		c.target = t
@@ -74,8 +73,8 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 		}
 		return c
 	}
-	// The runtime's time is the wall clock's, which may have been set back since: a start that lies in the future would put
-	// all probes off until then. From here on the times are measured, and no jump of the clock moves them.
+	// The runtime's times come from the wall clock, which may have been set back since. A start in the future would delay all
+	// probes until then. From here on, the times are monotonic and no clock change moves them.
 	t.StartedAt = now.Add(-max(0, now.Sub(t.StartedAt)))
 	c := &container{ref: ref, target: t}
 	c.state.Started = t.Spec.StartupProbe == nil || (t.Initial != nil && t.Initial.Started)
@@ -90,7 +89,7 @@ func (p *Probes) adopt(ref pod.Ref, old []*container, t Target, now time.Time) *
 	return c
 }
 
-// learns reports whether an earlier agent knew more of the container than the probes of this one have found out yet.
+// learns reports whether Initial has information that the probes of this agent do not have yet.
 func (c *container) learns(i *Initial) bool {
 	if c.state.Unhealthy {
 		return false
@@ -103,7 +102,7 @@ func (c *container) learns(i *Initial) bool {
 	return i.Started && !c.state.Started || i.Ready && !c.state.Ready
 }
 
-// sameProbes reports whether two specs of a container are probed alike.
+// sameProbes reports whether two specs of a container have equal probes.
 func sameProbes(a, b *v1.Container) bool {
 	return a == b || (equality.Semantic.DeepEqual(a.StartupProbe, b.StartupProbe) &&
 		equality.Semantic.DeepEqual(a.LivenessProbe, b.LivenessProbe) &&
@@ -111,8 +110,8 @@ func sameProbes(a, b *v1.Container) bool {
 		equality.Semantic.DeepEqual(a.Ports, b.Ports))
 }
 
-// begin puts a probe in the heap for the first time. since is the moment from which probing makes sense: the start
-// of the container, or the success of its startup probe.
+// begin puts a probe in the heap for the first time. since is the earliest time for a probe: the start of the container, or the
+// success of its startup probe.
 func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	spec := specOf(c.target.Spec, k)
 	if spec == nil || (c.target.Terminating && k != Readiness) {
@@ -123,9 +122,9 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	period, delay := period(spec), seconds(spec.InitialDelaySeconds)
 	switch {
 	case now.Sub(c.target.StartedAt) > delay+period && since.Equal(c.target.StartedAt):
-		// It has run for a while: the agent was restarted, with many other containers to probe.
+		// The container has run for a while, so the agent was restarted and has many containers to probe. Spread the probes.
 		r.regular = now.Add(time.Duration(p.rand.Int64N(int64(period))))
-		for _, twin := range c.runners { // one run is enough for both
+		for _, twin := range c.runners { // take the time of an equal probe, so that one run serves both
 			if twin != nil && twin != r && identical(twin, r) && twin.regular.Before(now.Add(period)) {
 				r.regular = twin.regular
 			}
@@ -150,7 +149,7 @@ func (p *Probes) begin(c *container, k Kind, since, now time.Time) {
 	p.nudge()
 }
 
-// wantsQuick: a result that is waited for comes sooner with quick probes.
+// wantsQuick reports whether quick probes help: the container waits for the success of this probe.
 func wantsQuick(r *runner) bool {
 	switch r.kind {
 	case Startup:
@@ -162,7 +161,7 @@ func wantsQuick(r *runner) bool {
 	return false
 }
 
-// again puts a probe that has run back in the heap.
+// again puts a probe back in the heap after a run.
 func (p *Probes) again(r *runner, counted bool, now time.Time) {
 	period := period(r.spec)
 	if counted {
@@ -205,7 +204,7 @@ func (p *Probes) drop(c *container) {
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-// period is how often to probe: "Default to 10 seconds. The minimum value is 1."
+// period returns the time between two probes: "Default to 10 seconds. The minimum value is 1."
 func period(p *v1.Probe) time.Duration {
 	if p.PeriodSeconds <= 0 {
 		return 10 * time.Second
@@ -213,10 +212,10 @@ func period(p *v1.Probe) time.Duration {
 	return seconds(p.PeriodSeconds)
 }
 
-// timeout: "Defaults to 1 second. Minimum value is 1."
+// timeout returns the time limit of a run: "Defaults to 1 second. Minimum value is 1."
 func timeout(p *v1.Probe) time.Duration { return seconds(max(p.TimeoutSeconds, 1)) }
 
-// thresholds: success defaults to 1, failure to 3.
+// thresholds returns successThreshold (default 1) and failureThreshold (default 3).
 func thresholds(p *v1.Probe) (success, failure int) {
 	success, failure = int(max(p.SuccessThreshold, 1)), int(p.FailureThreshold)
 	if failure <= 0 {

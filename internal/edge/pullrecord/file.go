@@ -18,26 +18,27 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// maxFile bounds a file that is read or written: a record of two thousand secrets.
+// maxFile bounds the size of a file in bytes. It is enough for a record of two thousand secrets.
 const maxFile = 1 << 20
 
 const filePrefix = "sha256-"
 
-// isUnfinished: what an agent had not finished when it ended; other agents' end in .tmp.
+// isUnfinished reports whether a file is a temporary one of a write that an agent did not finish. Other kubelets' temporary
+// files end in .tmp.
 func isUnfinished(name string) bool {
 	return strings.HasSuffix(name, hostfs.Unfinished) || strings.HasSuffix(name, ".tmp")
 }
 
-// fileName is where an image's intent (by name) or record (by ID) lies.
+// fileName returns the file name of an intent (by image name) or a record (by image ID).
 func fileName(of string) string { return fmt.Sprintf("%s%x", filePrefix, sha256.Sum256([]byte(of))) }
 
-// isFile: other names in the directories are not ours.
+// isFile reports whether a file of the directory is one of ours.
 func isFile(name string) bool {
 	return strings.HasPrefix(name, filePrefix) && !isUnfinished(name)
 }
 
-// read returns the file's bytes, or nil where there is none. It follows no link, waits for no FIFO and reads no more than
-// maxFile.
+// read returns the content of a file, or nil if there is none. It follows no link, does not block on a FIFO and reads at most
+// maxFile bytes.
 func read(path string) ([]byte, error) {
 	raw, err := hostfs.ReadUntrusted(path, 1, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +47,7 @@ func read(path string) ([]byte, error) {
 	return raw, err
 }
 
-// write replaces a file whole. With sync it is on the disk, under its name, before write returns.
+// write replaces a whole file. With sync, the file is on the disk under its name before write returns.
 func write(path string, v any, sync bool) error {
 	raw, err := encode(v)
 	if err != nil {
@@ -61,7 +62,7 @@ func write(path string, v any, sync bool) error {
 	return hostfs.ReplaceFile(path, raw, 0o600)
 }
 
-// encode is what write writes.
+// encode returns the content that write writes.
 func encode(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -69,12 +70,12 @@ func encode(v any) ([]byte, error) {
 	}
 	raw = append(raw, '\n')
 	if len(raw) > maxFile {
-		return nil, fmt.Errorf("it would grow beyond %d bytes", maxFile)
+		return nil, fmt.Errorf("the record would grow beyond %d bytes", maxFile)
 	}
 	return raw, nil
 }
 
-// remove removes a file; one that is not there is removed.
+// remove removes a file. A missing file is no error.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -82,10 +83,10 @@ func remove(path string) error {
 	return nil
 }
 
-// list returns the names of our files in a directory, which may be absent.
+// list returns the names of our files in a directory, which may be missing.
 func list(dir string) ([]string, error) { return names(dir, isFile) }
 
-// sweep removes the half-written files of an agent that crashed.
+// sweep removes the temporary files of an agent that crashed.
 func sweep(dir string) error {
 	torn, err := names(dir, isUnfinished)
 	errs := []error{err}
@@ -115,7 +116,7 @@ func decodeIntent(raw []byte) (*kubelet.ImagePullIntent, error) {
 		return nil, err
 	}
 	if intent.Image == "" {
-		return nil, errors.New("it names no image")
+		return nil, errors.New("the intent names no image")
 	}
 	return intent, nil
 }
@@ -129,7 +130,7 @@ func decodeRecord(raw []byte) (*kubelet.ImagePulledRecord, error) {
 	return record, nil
 }
 
-// decode is strict: what a newer kubelet wrote into a field that is not known here must not be lost by writing it back.
+// decode is strict: if it ignored fields of a newer kubelet, writing the file back would lose them.
 func decode(raw []byte, kind string, into runtime.Object) error {
 	strict, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
@@ -140,7 +141,7 @@ func decode(raw []byte, kind string, into runtime.Object) error {
 	}
 	gvk := into.GetObjectKind().GroupVersionKind()
 	if gvk.Kind != kind || gvk.Group != kubelet.GroupName || gvk.Version != "v1beta1" && gvk.Version != "v1alpha1" {
-		return fmt.Errorf("it is %s, not a %s of %s", gvk, kind, kubelet.GroupName)
+		return fmt.Errorf("the file is %s, not a %s of %s", gvk, kind, kubelet.GroupName)
 	}
 	return nil
 }

@@ -2,7 +2,7 @@ package pullrecord
 
 import "sync"
 
-// locks is a lock per name; a name that nobody holds takes no room.
+// locks is a set of locks by name. A name whose lock nobody holds uses no memory.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*lock
@@ -13,7 +13,7 @@ type lock struct {
 	users int
 }
 
-// take returns with the lock of a name, and how to give it back.
+// take waits for the lock of a name and returns the function that releases it.
 func (l *locks) take(name string) (release func()) {
 	l.mu.Lock()
 	if l.held == nil {

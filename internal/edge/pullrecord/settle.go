@@ -10,12 +10,12 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 )
 
-// forgetAfter is how long a pull that nobody waits for any more may still bring its image.
+// forgetAfter is how long a pull that the agent no longer waits for may still add its image.
 const forgetAfter = 10 * time.Minute
 
-// Settle compares intents and records with the images that the runtime has: a list that was asked for at began. An intent
-// whose image is there becomes a record that knows nobody; one whose image did not come is dropped. So is the record of an
-// image that is gone. A list without any image is not believed.
+// Settle compares intents and records with the images of the runtime. The request for the list was sent at began. An intent
+// whose image is present becomes a record without credentials. An intent whose image has not come is removed after forgetAfter.
+// The record of an image that is gone is removed. An empty list changes nothing, because it may be an error of the runtime.
 func (s *Store) Settle(began time.Time, images []*runtimeapi.Image) error {
 	if len(images) == 0 {
 		return nil
@@ -30,13 +30,13 @@ func (s *Store) settleIntents(began time.Time, images []*runtimeapi.Image) error
 	var errs []error
 	for name, it := range s.left() {
 		if err := s.settle(name, it, began, images); err != nil {
-			errs = append(errs, fmt.Errorf("find out how the pull of image %q ended: %w", it.image, err))
+			errs = append(errs, fmt.Errorf("settle the pull of image %q: %w", it.image, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// left are the intents that no pull of this agent works on.
+// left returns the intents for which this agent has no pull in flight.
 func (s *Store) left() map[string]intent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Store) settle(name string, it intent, began time.Time, images []*runtim
 			return err
 		}
 	}
-	// The file of an unreadable intent is all that is known of it: it stays until its image comes, or is pulled.
+	// An intent that cannot be read names no image. It stays until its image is present or pulled.
 	if found || it.image != "" && began.Sub(it.ended) > forgetAfter {
 		s.close(name)
 	}

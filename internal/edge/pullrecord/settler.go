@@ -8,18 +8,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageList is what images the runtime had, at the earliest when it was asked.
+// imageList is a list of the runtime's images, and the time when the request for it was sent.
 type imageList struct {
 	began  time.Time
 	images []*runtimeapi.Image
 }
 
-// Settler compares what is recorded of pulls with each list of the runtime's images, in a goroutine of its own: a disk
-// that hangs must not hold up what the runtime is asked.
+// Settler calls Settle with each list of the runtime's images, in a goroutine of its own: a disk that hangs must not delay the
+// calls to the runtime.
 type Settler struct {
 	store *Store
 	log   *slog.Logger
-	lists chan imageList // of one
+	lists chan imageList // capacity 1
 }
 
 // NewSettler returns a Settler of a store. It starts nothing.
@@ -27,7 +27,7 @@ func NewSettler(store *Store, log *slog.Logger) *Settler {
 	return &Settler{store: store, log: log, lists: make(chan imageList, 1)}
 }
 
-// Listed takes a list; while the one before is not looked at, it is dropped: another follows.
+// Listed passes a list to Run. It drops the list if Run is still busy with the last one, because another list follows.
 func (s *Settler) Listed(began time.Time, images []*runtimeapi.Image) {
 	select {
 	case s.lists <- imageList{began, images}:
@@ -35,7 +35,7 @@ func (s *Settler) Listed(began time.Time, images []*runtimeapi.Image) {
 	}
 }
 
-// Run settles until ctx ends.
+// Run calls Settle with each list until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	for {
 		select {
@@ -43,7 +43,7 @@ func (s *Settler) Run(ctx context.Context) error {
 			return nil
 		case l := <-s.lists:
 			if err := s.store.Settle(l.began, l.images); err != nil {
-				s.log.Warn("records of image pulls are not brought up to date; it is tried again with the next list of images", "err", err)
+				s.log.Warn("records of image pulls not updated; trying again with the next list of images", "err", err)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
-// maxOpen bounds the pulls that are remembered because nobody knows how they ended.
+// maxOpen bounds the pulls with an unknown result that the Store remembers.
 const maxOpen = 1000
 
 // Store keeps intents and records below a root directory. Its methods may be called concurrently.
@@ -31,14 +31,14 @@ type Store struct {
 	open   map[string]*intent // by file name
 }
 
-// intent is a pull that has begun and of which nobody knows that it ended.
+// intent is a pull that has begun and whose result is unknown.
 type intent struct {
-	image string    // "": the file cannot be read; its name is the hash of the image's
-	pulls int       // of this agent, that go on
-	ended time.Time // when the last of them did
+	image string    // "": the file cannot be read; its name is the hash of the image's name
+	pulls int       // pulls of this agent in flight
+	ended time.Time // when the last of these pulls ended
 }
 
-// New returns the Store of <root>/image_manager; it touches nothing.
+// New returns the Store of <root>/image_manager. It does no IO.
 func New(root string, log *slog.Logger) *Store {
 	dir := filepath.Join(root, "image_manager")
 	return &Store{pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"), log: log, open: map[string]*intent{}}
@@ -48,7 +48,7 @@ func meta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: kubelet.SchemeGroupVersion.String()}
 }
 
-// Begin notes that an image (as the spec names it) is about to be pulled. Each Begin is followed by one End or Leave.
+// Begin writes the intent for a pull of the image, by its name in the spec. One End or Leave follows each Begin.
 func (s *Store) Begin(image string) error {
 	if err := s.load(); err != nil {
 		return err
@@ -74,10 +74,10 @@ func (s *Store) Begin(image string) error {
 	return nil
 }
 
-// End says that a pull has ended and that nothing of it is left to note: it failed, or Pulled has noted it.
+// End ends a pull whose result is known: it failed, or Pulled has recorded it.
 func (s *Store) End(image string) { s.finish(image, false) }
 
-// Leave says that a pull has ended in a way that leaves open whether the image came: the runtime may still have it.
+// Leave ends a pull whose result is unknown: the runtime may still have added the image.
 func (s *Store) Leave(image string) { s.finish(image, true) }
 
 func (s *Store) finish(image string, leave bool) {
@@ -99,10 +99,10 @@ func (s *Store) finish(image string, leave bool) {
 	}
 }
 
-// close removes an intent. One whose file stays is tried again by Settle. Called with the file's lock held.
+// close removes an intent. If that fails, Settle tries again. It is called with the file's lock held.
 func (s *Store) close(name string) {
 	if err := remove(filepath.Join(s.pulling, name)); err != nil {
-		s.log.Warn("the note of an image pull that ended is not removed; the image is verified until it is", "err", err)
+		s.log.Warn("intent of an ended image pull not removed; pods need their own credentials for the image until then", "err", err)
 		return
 	}
 	s.mu.Lock()
@@ -110,7 +110,7 @@ func (s *Store) close(name string) {
 	delete(s.open, name)
 }
 
-// load finds the intents that earlier agents left, once.
+// load reads the intents that earlier agents left. It does so once.
 func (s *Store) load() error {
 	s.mu.Lock()
 	loaded := s.loaded
@@ -126,7 +126,7 @@ func (s *Store) load() error {
 		return nil
 	}
 	if err := errors.Join(sweep(s.pulling), sweep(s.pulled)); err != nil {
-		return fmt.Errorf("remove half-written records of image pulls: %w", err)
+		return fmt.Errorf("remove unfinished files of image pulls: %w", err)
 	}
 	names, err := list(s.pulling)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Store) load() error {
 			}
 		}
 		if err != nil {
-			s.log.Warn("the note of an image pull cannot be read: the image of that name is verified until it is pulled again",
+			s.log.Warn("intent of an image pull not readable; pods need their own credentials for the image until it is pulled again",
 				"file", filepath.Join(s.pulling, name), "err", err)
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Store) load() error {
 	return nil
 }
 
-// Claimed reports whether an open intent names the image that the runtime describes, however it is named now.
+// Claimed reports whether an open intent names the image that the runtime describes, by any of its names.
 func (s *Store) Claimed(image string, img *runtimeapi.Image) (bool, error) {
 	if err := s.load(); err != nil {
 		return true, err
@@ -175,7 +175,7 @@ func (s *Store) Claimed(image string, img *runtimeapi.Image) (bool, error) {
 	return false, nil
 }
 
-// names reports whether the runtime knows an image by the intent's name.
+// names reports whether the intent's name is one of the runtime's names for an image.
 func (it *intent) names(file string, img *runtimeapi.Image) bool {
 	for _, names := range [][]string{img.GetRepoTags(), img.GetRepoDigests()} {
 		for _, n := range names {
@@ -187,8 +187,8 @@ func (it *intent) names(file string, img *runtimeapi.Image) bool {
 	return false
 }
 
-// Record returns who pulled the image with this ID. pulled is false where there is no record; a record that cannot be read
-// is one that knows nobody.
+// Record returns the record of the image with this ID. pulled is false if there is none. A record that cannot be read counts as
+// one without credentials.
 func (s *Store) Record(id string) (record *kubelet.ImagePulledRecord, pulled bool) {
 	path := filepath.Join(s.pulled, fileName(id))
 	raw, err := read(path)
@@ -199,28 +199,28 @@ func (s *Store) Record(id string) (record *kubelet.ImagePulledRecord, pulled boo
 		record, err = decodeRecord(raw)
 	}
 	if err == nil && record.ImageRef != id {
-		err = fmt.Errorf("it is of image %q", record.ImageRef)
+		err = fmt.Errorf("the record is of image %q", record.ImageRef)
 	}
 	if err != nil {
-		s.log.Warn("the record of a pulled image cannot be read: pods need their own credentials until it is pulled again", "image", id, "file", path, "err", err)
+		s.log.Warn("record of a pulled image not readable; pods need their own credentials until it is pulled again", "image", id, "file", path, "err", err)
 		return &kubelet.ImagePulledRecord{ImageRef: id}, true
 	}
 	return record, true
 }
 
-// Pulled notes a pull: the image, as the spec names it, is the runtime's with this ID now, and these credentials brought it.
-// Empty ones say that nobody knows whose did.
+// Pulled records a pull: the image (its name in the spec), the runtime's ID of it, and the credentials of the pull. Empty
+// credentials mean that they are unknown.
 func (s *Store) Pulled(image, id string, by kubelet.ImagePullCredentials) error {
 	return s.merge(image, id, by, true)
 }
 
-// Matched notes credentials that gave access without a pull.
+// Matched records credentials that gave access without a pull.
 func (s *Store) Matched(image, id string, by kubelet.ImagePullCredentials) error {
 	return s.merge(image, id, by, false)
 }
 
-// merge adds credentials to a record. With renew it is written even where it says them already: the time in it keeps a record
-// that was just made from a list of images that is older.
+// merge adds credentials to a record. With renew it writes the record even if nothing changes: the new time in it protects the
+// record from a list of images that is older than the pull.
 func (s *Store) merge(image, id string, by kubelet.ImagePullCredentials, renew bool) error {
 	if err := s.load(); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (s *Store) merge(image, id string, by kubelet.ImagePullCredentials, renew b
 	return nil
 }
 
-// known reports whether anybody is said to have access.
+// known reports whether the credentials give access to anyone.
 func known(c kubelet.ImagePullCredentials) bool {
 	return c.NodePodsAccessible || len(c.KubernetesSecrets) > 0 || len(c.KubernetesServiceAccounts) > 0
 }
@@ -264,7 +264,7 @@ func (s *Store) Count() (intents, records int) {
 	return len(pulling), len(pulled)
 }
 
-// age is since when a file has been as it is; zero where that cannot be said.
+// age returns the modification time of a file; zero: unknown.
 func age(path string) time.Time {
 	st, err := os.Lstat(path)
 	if err != nil {

@@ -22,12 +22,12 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// node is a root directory and what the Store said about it.
+// node is a root directory with a Store and its log.
 type node struct {
 	testing.TB
 	*Store
 	root string
-	said *bytes.Buffer
+	log  *bytes.Buffer
 }
 
 func newNode(t testing.TB) *node {
@@ -36,13 +36,13 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// restart is another agent on the same directory.
+// restart replaces the Store by a new one on the same directory.
 func (n *node) restart() {
-	n.said = &bytes.Buffer{}
-	n.Store = New(n.root, slog.New(slog.NewTextHandler(n.said, nil)))
+	n.log = &bytes.Buffer{}
+	n.Store = New(n.root, slog.New(slog.NewTextHandler(n.log, nil)))
 }
 
-// place puts a file where the Store looks for it.
+// place writes a file where the Store looks for it.
 func (n *node) place(dir, name, content string) string {
 	n.Helper()
 	path := filepath.Join(n.root, "image_manager", dir, name)
@@ -55,7 +55,7 @@ func (n *node) place(dir, name, content string) string {
 	return path
 }
 
-// files are the names in both directories.
+// files returns the names in both directories.
 func (n *node) files() []string {
 	n.Helper()
 	var out []string
@@ -85,7 +85,7 @@ const (
 	id      = "sha256:aaaa"
 )
 
-// present is the image as the runtime describes it.
+// present returns the image as the runtime describes it.
 func present() *runtimeapi.Image {
 	return &runtimeapi.Image{Id: id, RepoTags: []string{private}, RepoDigests: []string{"reg.example.com/team/app@sha256:" + strings.Repeat("d", 64)}}
 }
@@ -94,11 +94,11 @@ func bySecret(uid, hash string) kubelet.ImagePullCredentials {
 	return kubelet.ImagePullCredentials{KubernetesSecrets: []kubelet.ImagePullSecret{{UID: uid, Namespace: "ns", Name: "s", CredentialHash: hash}}}
 }
 
-// The files have the places, names and bytes that Kubernetes' kubelet gives them. The names are those of
-// `printf %s NAME | sha256sum`.
+// The files have the directories, names and content that upstream's kubelet uses. A name is the output of `printf %s NAME |
+// sha256sum`.
 func TestFilesAreThoseOfKubernetes(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // 2000-01-01 00:00:00 UTC
+	synctest.Test(t, func(t *testing.T) { // the bubble's clock starts at 2000-01-01 00:00:00 UTC
 		n := newNode(t)
 		if err := n.Begin(private); err != nil {
 			t.Fatal(err)
@@ -139,7 +139,7 @@ func TestFilesAreThoseOfKubernetes(t *testing.T) {
 	})
 }
 
-// Records that Kubernetes' kubelet wrote, in either version, are read, and what this agent does not use stays in them.
+// The Store reads records that upstream's kubelet wrote, in either version, and keeps the fields that this agent does not use.
 func TestRecordsOfKubernetesAreReadAndKept(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
@@ -148,7 +148,7 @@ func TestRecordsOfKubernetesAreReadAndKept(t *testing.T) {
 			`","credentialMapping":{"docker.io/open":{"nodePodsAccessible":true},"reg.example.com/team/app":{"kubernetesServiceAccounts":[{"uid":"sa","namespace":"ns","name":"robot"}]}}}`)
 		r, pulled := n.Record(id)
 		if !pulled || !r.CredentialMapping["docker.io/open"].NodePodsAccessible {
-			t.Fatalf("%s: read %+v, %t: %s", version, r, pulled, n.said)
+			t.Fatalf("%s: read %+v, %t: %s", version, r, pulled, n.log)
 		}
 		if err := n.Matched(private, id, bySecret("u1", "h1")); err != nil {
 			t.Fatal(err)
@@ -165,12 +165,12 @@ func TestRecordsOfKubernetesAreReadAndKept(t *testing.T) {
 		n.place("pulling", fileName(private), `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/`+version+`","image":"`+private+`"}`)
 		n.restart()
 		if !n.claimed("other", present()) {
-			t.Errorf("%s: the intent is not read: %s", version, n.said)
+			t.Errorf("%s: the intent is not read: %s", version, n.log)
 		}
 	}
 }
 
-// An image that this agent pulled is known as such after a crash between any two steps, under any of its names.
+// An image that this agent pulled counts as pulled after a crash between any two steps, under any of its names.
 func TestAKillAtAnyStepLeavesTheImageClosed(t *testing.T) {
 	t.Parallel()
 	byDigest := present().RepoDigests[0]
@@ -180,7 +180,7 @@ func TestAKillAtAnyStepLeavesTheImageClosed(t *testing.T) {
 				n.Fatal(err)
 			}
 		},
-		func(n *node) { // the image comes
+		func(n *node) { // the pull adds the image
 		},
 		func(n *node) {
 			if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
@@ -214,7 +214,7 @@ func TestAKillAtAnyStepLeavesTheImageClosed(t *testing.T) {
 	}
 }
 
-// An intent goes when the last pull of its image has ended, and not before.
+// The intent is removed when the last pull of its image has ended, and not before.
 func TestIntentsAreCounted(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -228,16 +228,16 @@ func TestIntentsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if intents, _ := n.Count(); intents != 1 || !n.claimed(private, present()) {
-		t.Error("the intent went with the first of two pulls")
+		t.Error("the intent was removed after the first of two pulls")
 	}
 	n.End(private)
 	if intents, _ := n.Count(); intents != 0 || n.claimed(private, present()) || len(n.open) != 0 {
-		t.Error("the intent stays after the last")
+		t.Error("the intent stays after the last pull")
 	}
 	n.End("never begun")
 }
 
-// A pull that was not waited for stays noted until the runtime's images say what came of it.
+// The intent of a pull with an unknown result stays until a list of the runtime's images shows the result.
 func TestAPullThatWasLeftIsSettled(t *testing.T) {
 	t.Parallel()
 	others := []*runtimeapi.Image{{Id: "other"}}
@@ -247,7 +247,7 @@ func TestAPullThatWasLeftIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Leave(private)
-		for range 3 { // it did not come yet; an empty list says nothing
+		for range 3 { // the image has not come yet; an empty list shows nothing
 			time.Sleep(3 * time.Minute)
 			for _, images := range [][]*runtimeapi.Image{others, nil} {
 				if err := n.Settle(time.Now(), images); err != nil {
@@ -255,20 +255,20 @@ func TestAPullThatWasLeftIsSettled(t *testing.T) {
 				}
 			}
 			if !n.claimed(private, present()) {
-				t.Fatal("it was dropped while it may come")
+				t.Fatal("the intent was removed while the image may still come")
 			}
 		}
 		time.Sleep(3 * time.Minute)
 		if err := n.Settle(time.Now(), nil); err != nil || !n.claimed(private, present()) {
-			t.Error("a list without images was believed")
+			t.Error("an empty list was trusted")
 		}
 		if err := n.Settle(time.Now(), others); err != nil || n.claimed(private, present()) || len(n.files()) > 0 {
-			t.Errorf("it stays: %v, %q", err, n.files())
+			t.Errorf("the intent stays: %v, %q", err, n.files())
 		}
 	})
 }
 
-// However many pulls are left, what is remembered of them is bounded.
+// The number of remembered pulls is bounded.
 func TestLeftPullsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -284,7 +284,7 @@ func TestLeftPullsAreBounded(t *testing.T) {
 	}
 }
 
-// A record goes with its image, a damaged one too; one that was written since the list of images was asked for stays.
+// A record, even a damaged one, is removed with its image. A record that is newer than the list of images stays.
 func TestRecordsGoWithTheirImages(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -300,7 +300,7 @@ func TestRecordsGoWithTheirImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, records := n.Count(); records != 3 {
-		t.Errorf("%d records: some went that are not older than the list", records)
+		t.Errorf("%d records: some were removed that are not older than the list", records)
 	}
 	if err := n.Settle(time.Now().Add(2*time.Second), images); err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestRecordsGoWithTheirImages(t *testing.T) {
 	if diff := cmp.Diff([]string{"pulled/README", "pulled/" + fileName(id)}, n.files()); diff != "" {
 		t.Error(diff)
 	}
-	// A pull renews what it finds, so that a list from before it does not take the record away.
+	// A pull renews an existing record, so that an older list does not remove it.
 	began := time.Now().Add(time.Hour)
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(began))
@@ -319,12 +319,12 @@ func TestRecordsGoWithTheirImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, pulled := n.Record(id); !pulled {
-			t.Error("the record of a pull went for a list that is older")
+			t.Error("an older list removed the record of a pull")
 		}
 	})
 }
 
-// What cannot be read closes an image, is said, blocks nobody, and is replaced by the next pull.
+// A file that cannot be read denies access to its image, is logged, blocks no other image, and is replaced by the next pull.
 func TestDamageClosesAnImage(t *testing.T) {
 	t.Parallel()
 	good := `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":null,"imageRef":"` + id +
@@ -341,15 +341,15 @@ func TestDamageClosesAnImage(t *testing.T) {
 			n := newNode(t)
 			n.place("pulled", fileName(id), content)
 			r, pulled := n.Record(id)
-			if !pulled || len(r.CredentialMapping) > 0 || !strings.Contains(n.said.String(), "cannot be read") {
-				t.Errorf("read as %+v, %t; said %q", r, pulled, n.said)
+			if !pulled || len(r.CredentialMapping) > 0 || !strings.Contains(n.log.String(), "not readable") {
+				t.Errorf("read as %+v, %t; log %q", r, pulled, n.log)
 			}
 			if err := n.Pulled(private, id, bySecret("u1", "h1")); err != nil {
 				t.Fatal(err)
 			}
 			n.restart()
-			if r, pulled := n.Record(id); !pulled || len(r.CredentialMapping["reg.example.com/team/app"].KubernetesSecrets) != 1 || n.said.Len() > 0 {
-				t.Errorf("after a pull: %+v, %t; said %q", r, pulled, n.said)
+			if r, pulled := n.Record(id); !pulled || len(r.CredentialMapping["reg.example.com/team/app"].KubernetesSecrets) != 1 || n.log.Len() > 0 {
+				t.Errorf("after a pull: %+v, %t; log %q", r, pulled, n.log)
 			}
 			n.place("pulling", fileName(private), content)
 			n.restart()
@@ -357,20 +357,20 @@ func TestDamageClosesAnImage(t *testing.T) {
 				t.Error("an intent that cannot be read does not close the image of its name")
 			}
 			if err := n.Settle(time.Now().Add(time.Hour), []*runtimeapi.Image{{Id: "other"}}); err != nil || !n.claimed(private, present()) {
-				t.Errorf("it went for its age alone: %v", err)
+				t.Errorf("the intent was removed because of its age alone: %v", err)
 			}
 			if err := n.Begin(private); err != nil {
 				t.Fatal(err)
 			}
 			n.End(private)
 			if n.claimed(private, present()) {
-				t.Error("it stays after a pull")
+				t.Error("the intent stays after a pull")
 			}
 		})
 	}
 }
 
-// What somebody puts in the place of a file is not followed and not waited for.
+// The Store follows no link in the place of a file and does not block on a FIFO.
 func TestNoLinkIsFollowedAndNoFIFOWaitedFor(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -398,7 +398,7 @@ func TestNoLinkIsFollowedAndNoFIFOWaitedFor(t *testing.T) {
 	}
 }
 
-// A record does not grow beyond what is read again: who does not fit pulls again.
+// A record does not grow beyond the size that can be read. Pods whose credentials do not fit pull again.
 func TestARecordIsBounded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -413,11 +413,11 @@ func TestARecordIsBounded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if r, pulled := n.Record(id); !pulled || len(r.CredentialMapping["reg.example.com/team/app"].KubernetesSecrets) != 1 {
-		t.Error("what was there is lost")
+		t.Error("the old record is lost")
 	}
 }
 
-// Half-written files of a crash are nobody's records, and go.
+// Temporary files of a crash count as no record and are removed.
 func TestTornFilesGo(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -432,7 +432,7 @@ func TestTornFilesGo(t *testing.T) {
 	}
 }
 
-// Many pods pull one image with credentials of their own at the same time: each is in the record, and no intent is left.
+// Many pods pull one image at the same time with their own credentials. The record has all of them, and no intent is left.
 func TestParallelPullsOfOneImage(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -458,7 +458,7 @@ func TestParallelPullsOfOneImage(t *testing.T) {
 	}
 }
 
-// A directory that cannot be read or written is an error of the pull, and closes what is not known.
+// If a directory cannot be read or written, the pull fails, and images without a readable record are denied.
 func TestAFailingDiskIsAnError(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -466,13 +466,13 @@ func TestAFailingDiskIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := n.Begin(private); err == nil {
-		t.Error("an intent was noted nowhere")
+		t.Error("Begin succeeded without writing an intent")
 	}
 	if claimed, err := n.Claimed(private, present()); !claimed || err == nil {
 		t.Errorf("claimed %t, %v", claimed, err)
 	}
 	if err := n.Pulled(private, id, bySecret("u1", "h1")); err == nil {
-		t.Error("a record was written nowhere")
+		t.Error("Pulled succeeded without writing a record")
 	}
 	if err := os.Remove(filepath.Join(n.root, "image_manager")); err != nil {
 		t.Fatal(err)
@@ -483,7 +483,7 @@ func TestAFailingDiskIsAnError(t *testing.T) {
 	n.End(private)
 }
 
-// No bytes crash the decoder, and what it takes is written back as the same.
+// No input crashes the decoder, and a decoded file is encoded to an equal one.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"x","credentialMapping":{"a":{"kubernetesSecrets":[{"uid":"u","namespace":"n","name":"s","credentialHash":""}]},"b":{"nodePodsAccessible":true}}}`))
 	f.Add([]byte(`{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"app"}`))
@@ -498,7 +498,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		back, err := encode(record)
 		if err != nil {
-			return // a year beyond 9999 cannot be written
+			return // a year beyond 9999 cannot be encoded
 		}
 		again, err := decodeRecord(back)
 		if err != nil {
@@ -510,7 +510,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// An image's name, whatever it is, leads to no other place.
+// No name of an image leads to a file outside the directories.
 func TestNamesOnDiskAreHashes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

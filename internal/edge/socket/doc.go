@@ -1,6 +1,6 @@
-// Package socket opens a node's control socket: a Unix socket that only the agent's user may open, which belongs to one agent at a
-// time.
+// Package socket opens a node's control socket: a Unix socket that only the agent's user may open, and that belongs to one
+// agent at a time.
 //
-// Contract: Listen takes over the socket of an agent that was killed, and fails with ErrInUse where one lives. The socket has its
-// mode from the first moment. Close removes it.
+// Contract: Listen replaces the socket of an agent that was killed, and fails with ErrInUse if another agent listens. The
+// socket has its mode from the beginning. Close removes it.
 package socket

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlListener is the control socket. A lock beside it, which ends with its process, tells a socket that somebody
-// listens on from one that was left behind.
+// controlListener is the control socket. A lock on a file beside it ends with its process. So the lock tells whether an agent
+// listens on the socket or whether a killed agent left it.
 type controlListener struct {
 	net.Listener
 	lock *os.File
@@ -22,7 +22,7 @@ type controlListener struct {
 	err  error
 }
 
-// Close ends listening and removes the socket.
+// Close stops listening and removes the socket.
 func (l *controlListener) Close() error {
 	l.once.Do(func() {
 		l.err = l.Listener.Close()
@@ -34,11 +34,11 @@ func (l *controlListener) Close() error {
 
 const lockSuffix = ".lock"
 
-// ErrInUse says that another agent has the socket.
-var ErrInUse = errors.New("another agent listens there")
+// ErrInUse means that another agent has the socket.
+var ErrInUse = errors.New("another agent listens on this socket")
 
-// Listen makes a socket that only its owner may open. Its directory is made where it is missing; private is one that must belong to
-// this user alone, and is closed to others.
+// Listen creates a socket that only its owner may open. It creates the directory if it is missing. private is the directory
+// that must belong to this user and be closed to others.
 func Listen(path, private string) (net.Listener, error) {
 	if err := socketDir(filepath.Dir(path), private); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func Listen(path, private string) (net.Listener, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("remove the control socket that an earlier agent left: %w", err)
 	}
-	// The mode is right from the beginning: whoever could open the socket for a moment could keep it open. The file takes over
-	// that of the socket; a umask would be the whole process's.
+	// Set the mode before the socket exists: a process that could open it for a moment could keep it open. The socket's file
+	// gets the mode of its descriptor. A umask would change the whole process.
 	own := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
 		var refused error
 		err := conn.Control(func(fd uintptr) { refused = unix.Fchmod(int(fd), 0o600) })
@@ -61,12 +61,13 @@ func Listen(path, private string) (net.Listener, error) {
 	l, err := own.Listen(context.Background(), "unix", path)
 	if err != nil {
 		_ = lock.Close()
-		return nil, fmt.Errorf("listen on the control socket %s (paths have 107 bytes at most): %w", path, err)
+		return nil, fmt.Errorf("listen on the control socket %s (a path has at most 107 bytes): %w", path, err)
 	}
 	return &controlListener{Listener: l, lock: lock}, nil
 }
 
-// socketDir makes the directory of a control socket. The private one must be ours alone; one that somebody named is as it is.
+// socketDir creates the directory of a control socket. The private directory must belong to us alone. A directory that the user
+// configured is not checked.
 func socketDir(dir, private string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the control socket: %w", err)
@@ -76,10 +77,10 @@ func socketDir(dir, private string) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
-		return fmt.Errorf("look at the directory of the control socket: %w", err)
+		return fmt.Errorf("check the directory of the control socket: %w", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s must be a directory of user %d: remove what is there", dir, os.Geteuid())
+		return fmt.Errorf("%s must be a directory that belongs to user %d: remove the file or directory at this path", dir, os.Geteuid())
 	}
 	if st.Mode&0o077 != 0 {
 		if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory
@@ -89,7 +90,7 @@ func socketDir(dir, private string) error {
 	return nil
 }
 
-// lockFile makes and locks a file, or returns ErrInUse.
+// lockFile creates and locks a file, or returns ErrInUse.
 func lockFile(path string) (*os.File, error) {
 	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -99,12 +100,12 @@ func lockFile(path string) (*os.File, error) {
 		_ = lock.Close()
 		return nil, ErrInUse
 	}
-	// The one who had it may have removed it since it was opened here.
+	// The last holder may have removed the file since it was opened here.
 	mine, err1 := lock.Stat()
 	there, err2 := os.Stat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(mine, there) {
 		_ = lock.Close()
-		return nil, errors.New("another agent has just ended there: try again")
+		return nil, errors.New("another agent has just released this socket: try again")
 	}
 	return lock, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/socket"
 )
 
-// The control socket is for its owner only, belongs to one agent at a time, and is taken over from one that was killed.
+// The control socket is open to its owner only, belongs to one agent at a time, and is replaced if its agent was killed.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "dir", "wherry.sock")
@@ -46,7 +46,7 @@ func TestListen(t *testing.T) {
 	_ = l.Close()
 }
 
-// The private directory is closed to others, and is nobody else's.
+// The private directory is closed to others and belongs to this user.
 func TestPrivateDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -69,6 +69,6 @@ func TestPrivateDirectory(t *testing.T) {
 	}
 	if l, err := socket.Listen(filepath.Join(link, "wherry.sock"), link); err == nil {
 		_ = l.Close()
-		t.Error("a link stands for the private directory")
+		t.Error("a link was accepted as the private directory")
 	}
 }

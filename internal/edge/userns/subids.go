@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// owner is the user whose subordinate IDs are the pods'.
+// owner is the user whose subordinate IDs the pods get.
 const owner = "kubelet"
 
-// Subordinate finds the subordinate IDs of user kubelet, as getsubids knows them. No such user, or no getsubids, is the
-// empty Pool: the default. A user without IDs is an error, because getsubids may ask a service that is not reachable, and
-// that must not make pods share IDs with somebody else's.
+// Subordinate returns the subordinate IDs of user kubelet, as getsubids prints them. If there is no such user or no getsubids,
+// it returns the empty Pool, which means the default. A user without IDs is an error: getsubids may use a service that is not
+// reachable, and the default could then overlap with IDs of other users.
 func Subordinate() (Pool, error) {
 	if _, err := user.Lookup(owner); err != nil {
 		var unknown user.UnknownUserError
@@ -42,15 +42,15 @@ func Subordinate() (Pool, error) {
 	return parse(string(users), string(groups))
 }
 
-// parse reads what getsubids prints: "0: kubelet 65536 7208960".
+// parse parses the output of getsubids: "0: kubelet 65536 7208960".
 func parse(users, groups string) (Pool, error) {
 	if users != groups {
-		return Pool{}, fmt.Errorf("user %s has other subordinate users (%q) than groups (%q): make /etc/subuid and /etc/subgid the same for it", owner, users, groups)
+		return Pool{}, fmt.Errorf("user %s has different subordinate user IDs (%q) and group IDs (%q): make its lines in /etc/subuid and /etc/subgid the same", owner, users, groups)
 	}
 	lines := strings.Split(strings.TrimSpace(users), "\n")
 	fields := strings.Fields(lines[0])
 	if len(lines) != 1 || len(fields) != 4 {
-		return Pool{}, fmt.Errorf("user %s must have exactly one range of subordinate IDs; getsubids says %q", owner, users)
+		return Pool{}, fmt.Errorf("user %s must have exactly one range of subordinate IDs; getsubids prints %q", owner, users)
 	}
 	first, err := strconv.ParseUint(fields[2], 10, 32)
 	if err != nil {
@@ -58,7 +58,7 @@ func parse(users, groups string) (Pool, error) {
 	}
 	count, err := strconv.ParseUint(fields[3], 10, 33)
 	if err != nil || count == 0 {
-		return Pool{}, fmt.Errorf("read number of subordinate IDs of user %s: getsubids says %q", owner, users)
+		return Pool{}, fmt.Errorf("read number of subordinate IDs of user %s: getsubids prints %q", owner, users)
 	}
 	return Pool{First: uint32(first), Count: count}, nil
 }

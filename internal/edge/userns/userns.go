@@ -16,30 +16,30 @@ import (
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
-// fileName is the file in a pod's directory.
+// fileName is the name of the file in a pod's directory.
 const fileName = "userns"
 
 // DefaultLength is how many IDs a pod gets ("idsPerPod ... default 65536").
 const DefaultLength = 65536
 
-// Config is what Ranges work with.
+// Config configures Ranges.
 type Config struct {
-	// RootDir is the agent's directory; "": nothing is written, for machines that do not exist.
+	// RootDir is the agent's directory; "": nothing is written, for simulated machines.
 	RootDir string
-	// Length is userNamespaces.idsPerPod; DefaultLength when 0.
+	// Length is userNamespaces.idsPerPod; 0: DefaultLength.
 	Length uint32
-	// Pool finds the IDs that the node may give to pods; nil: all but the first Length. It is called by Load, and again while
-	// that fails.
+	// Pool returns the IDs that the node may give to pods; nil: all except the first Length. Load calls it, and repeats the
+	// call while it fails.
 	Pool func() (Pool, error)
 }
 
-// Pool are the IDs that pods may have: Count of them, beginning with First.
+// Pool is the range of IDs for pods: Count IDs from First on.
 type Pool struct {
 	First uint32
 	Count uint64
 }
 
-// Ranges are the ranges of one node's pods.
+// Ranges keeps the ID ranges of one node's pods.
 type Ranges struct {
 	cfg Config
 
@@ -50,10 +50,10 @@ type Ranges struct {
 	err   error // why there is no pool
 	taken map[types.UID]span
 	bad   map[types.UID]error // files that could not be read
-	next  uint64              // where to look first: a range that was just released rests
+	next  uint64              // where to search first, so that a range that was just released is not used again at once
 }
 
-// span is the IDs [from, to).
+// span is the range of IDs [from, to).
 type span struct{ from, to uint64 }
 
 func (s span) overlaps(o span) bool { return s.from < o.to && o.from < s.to }
@@ -66,15 +66,15 @@ func New(cfg Config) *Ranges {
 	return &Ranges{cfg: cfg, err: errors.New("user ID ranges are not loaded yet"), taken: map[types.UID]span{}, bad: map[types.UID]error{}}
 }
 
-// Load finds the node's IDs and the ranges that pods on disk have. An error does not keep the agent from running: pods
-// that need a range are told, and each time one asks, Range looks again.
+// Load reads the node's IDs and the ranges of pods on disk. The agent continues after an error: then Range calls Load again,
+// and returns the error to pods that need a range.
 func (r *Ranges) Load() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.load()
 }
 
-// Failing is why no range can be given; nil when they can. It never waits for the disk.
+// Failing returns why no range can be given, or nil. It never waits for the disk.
 func (r *Ranges) Failing() error {
 	if err := r.failing.Load(); err != nil {
 		return *err
@@ -82,7 +82,7 @@ func (r *Ranges) Failing() error {
 	return nil
 }
 
-// load is Load with the lock held: a range that is given meanwhile must not be lost.
+// load is Load with the lock held, so that no range is given meanwhile.
 func (r *Ranges) load() error {
 	pool, err := r.findPool()
 	found, bad, lerr := r.find()
@@ -145,7 +145,7 @@ func (r *Ranges) find() (found map[types.UID]span, bad map[types.UID]error, err 
 	return found, bad, nil
 }
 
-// Range returns the pod's range, which it takes now if the pod has none yet. The pod's directory must exist.
+// Range returns the pod's range, and allocates one if the pod has none. The pod's directory must exist.
 func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	}
 	if r.cfg.RootDir != "" && (r.err != nil || len(r.bad) > 0) {
 		if err := r.load(); err != nil {
-			return 0, 0, fmt.Errorf("no user ID range is given while one is unknown: %w", err)
+			return 0, 0, fmt.Errorf("no user ID range is given while the range of another pod is unknown: %w", err)
 		}
 	}
 	if r.err != nil {
@@ -166,7 +166,7 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	}
 	if r.cfg.RootDir != "" {
 		if err := write(r.path(uid), s); err != nil {
-			return 0, 0, fmt.Errorf("keep user ID range: %w", err)
+			return 0, 0, fmt.Errorf("write user ID range: %w", err)
 		}
 	}
 	r.taken[uid] = s
@@ -174,7 +174,7 @@ func (r *Ranges) Range(uid types.UID) (first, length uint32, err error) {
 	return uint32(s.from), uint32(s.to - s.from), nil
 }
 
-// free finds a range that nobody has. The lock is held.
+// free returns a range that no pod has. It is called with the lock held.
 func (r *Ranges) free() (span, bool) {
 	length, first := uint64(r.cfg.Length), uint64(r.pool.First)
 	end := first + r.pool.Count
@@ -203,7 +203,7 @@ func (r *Ranges) overlaps(s span) bool {
 	return false
 }
 
-// Release gives the pod's range back; nothing of the pod may run any more. Idempotent.
+// Release frees the pod's range. No container of the pod may run any more. It is idempotent.
 func (r *Ranges) Release(uid types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *Ranges) Release(uid types.UID) error {
 	return nil
 }
 
-// Pods are those that have a range, sorted.
+// Pods returns the pods that have a range, sorted.
 func (r *Ranges) Pods() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +240,7 @@ func (r *Ranges) path(uid types.UID) string {
 	return filepath.Join(r.cfg.RootDir, "pods", string(uid), fileName)
 }
 
-// file is what Kubernetes' kubelet writes.
+// file is the format of upstream's kubelet.
 type file struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -262,13 +262,13 @@ func read(path string) (span, error) {
 		return span{}, err
 	}
 	if len(f.UIDs) != 1 || len(f.GIDs) != 1 || f.UIDs[0] != f.GIDs[0] || f.UIDs[0].Container != 0 || f.UIDs[0].Length == 0 || f.UIDs[0].Host == 0 {
-		return span{}, errors.New("it must map one range of users and the same of groups, beginning with the container's 0")
+		return span{}, errors.New("the file must map one range of user IDs and the same range of group IDs, from ID 0 of the container on")
 	}
 	m := f.UIDs[0]
 	return span{uint64(m.Host), uint64(m.Host) + uint64(m.Length)}, nil
 }
 
-// write makes the file as a whole, and durable: a range that was forgotten would be given twice.
+// write writes the whole file atomically and with fsync: a range that is lost could be given to two pods.
 func write(path string, s span) error {
 	m := []mapping{{Host: uint32(s.from), Length: uint32(s.to - s.from)}}
 	data, err := json.Marshal(file{m, m})

@@ -41,8 +41,8 @@ func first(t *testing.T, r *Ranges, uid types.UID) uint32 {
 	return f
 }
 
-// "The kubelet ... ensures that no two pods on the same node use the same mapping", and a pod keeps its own, also across
-// agents.
+// "The kubelet ... ensures that no two pods on the same node use the same mapping". A pod keeps its range over restarts of the
+// agent.
 func TestRanges(t *testing.T) {
 	t.Parallel()
 	dir := root(t, "a", "b", "c")
@@ -59,7 +59,7 @@ func TestRanges(t *testing.T) {
 		t.Errorf("the file of b is %s, %v; want %s", raw, err, want)
 	}
 
-	r = load(t, Config{RootDir: dir}) // another agent
+	r = load(t, Config{RootDir: dir}) // a new agent
 	if b, c := first(t, r, "b"), first(t, r, "c"); b != 131072 || c != 3*65536 {
 		t.Errorf("after a restart b has %d and c gets %d", b, c)
 	}
@@ -87,11 +87,11 @@ func TestExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := first(t, r, "d"); d != 1<<20+65536 {
-		t.Errorf("the released range is not given again: %d", d)
+		t.Errorf("the released range is not used again: %d", d)
 	}
 }
 
-// Many at once get ranges that do not overlap, to the last one of the pool.
+// Concurrent calls get ranges that do not overlap, until the pool is empty.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	r := load(t, Config{})
@@ -115,11 +115,11 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("the upper half: %d, %v", f, err)
 	}
 	if _, _, err := last.Range("b"); err == nil {
-		t.Error("there is no third half")
+		t.Error("a third range of half the pool was given")
 	}
 }
 
-// idsPerPod may change while pods run: their ranges are kept, and new ones do not overlap them.
+// idsPerPod may change while pods run. Their ranges stay, and new ranges do not overlap them.
 func TestLengthChanges(t *testing.T) {
 	t.Parallel()
 	dir := root(t, "a", "b", "c")
@@ -153,7 +153,7 @@ func TestUnreadable(t *testing.T) {
 				t.Errorf("load: %v", err)
 			}
 			if _, _, err := r.Range("b"); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("a range was given while one is unknown: %v", err)
+				t.Errorf("a range was given while another is unknown: %v", err)
 			}
 			if err := r.Release("a"); err != nil { // the pod is gone
 				t.Fatal(err)
@@ -202,8 +202,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A file that could not be read keeps pods from their ranges only until it can be: nobody has to start the agent anew. Until
-// then it is said why.
+// While a file cannot be read, pods get no range, and Failing returns the reason. When the file can be read again, they get
+// ranges without a restart of the agent.
 func TestAnUnreadableFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := root(t, "a", "b")
@@ -216,7 +216,7 @@ func TestAnUnreadableFileIsReadAgain(t *testing.T) {
 		t.Fatalf("loaded an empty file: %v, failing: %v", err, r.Failing())
 	}
 	if _, _, err := r.Range("b"); err == nil {
-		t.Error("a range was given while one is unknown")
+		t.Error("a range was given while another is unknown")
 	}
 	if err := write(path, span{65536, 131072}); err != nil {
 		t.Fatal(err)
@@ -225,6 +225,6 @@ func TestAnUnreadableFileIsReadAgain(t *testing.T) {
 		t.Errorf("b got the range from %d", b)
 	}
 	if err := r.Failing(); err != nil {
-		t.Errorf("mended, and it still says %v", err)
+		t.Errorf("the file is repaired, but Failing returns %v", err)
 	}
 }

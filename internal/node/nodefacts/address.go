@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultAddress is the host's global address on the interface of the default route; invalid when there is none. The
-// net package would have the kernel tell of every interface, and a node has one for each pod: this is asked every few
+// defaultAddress returns the host's global address on the interface of the default route, or an invalid address if there is
+// none. It does not use package net, which lists every interface: a node has one interface per pod, and this runs every few
 // seconds.
 func defaultAddress(procNet string, v6 bool) netip.Addr {
 	if v6 {
@@ -45,10 +45,10 @@ func defaultAddress(procNet string, v6 bool) netip.Addr {
 	return anyV4(name)
 }
 
-// addressesFor is how long the list of all addresses is good for: it is long on a node with many pods.
+// addressesFor is how long the list of all addresses stays valid. The list is long on a node with many pods.
 const addressesFor = time.Minute
 
-// addresses are all of the host, not older than a minute.
+// addresses returns all addresses of the host, at most a minute old.
 func (r *Real) addresses() []netip.Addr {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Real) addresses() []netip.Addr {
 	return r.listed
 }
 
-// defaultInterface finds the interface of the default route in the kernel's table, and reads no further.
+// defaultInterface returns the interface of the default route in the kernel's routing table. It stops reading there.
 func defaultInterface(table io.Reader, v6 bool) string {
 	for s := bufio.NewScanner(table); s.Scan(); {
 		f := strings.Fields(s.Text())
@@ -82,7 +82,7 @@ func defaultInterface(table io.Reader, v6 bool) string {
 	return ""
 }
 
-// primaryV4 is the first IPv4 address of an interface.
+// primaryV4 returns the first IPv4 address of an interface.
 func primaryV4(name string) netip.Addr {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -101,7 +101,7 @@ func primaryV4(name string) netip.Addr {
 	return a
 }
 
-// anyV4 is an interface's first global IPv4 address, where its first of all is none.
+// anyV4 returns the first global IPv4 address of an interface. It serves interfaces whose first address is not global.
 func anyV4(name string) netip.Addr {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
@@ -119,7 +119,8 @@ func anyV4(name string) netip.Addr {
 	return netip.Addr{}
 }
 
-// addressOfV6 is an interface's first global address in the kernel's table: 32 digits, four fields, the interface.
+// addressOfV6 returns the first global address of an interface in the kernel's table /proc/net/if_inet6. A line has the address
+// as 32 hex digits, four other fields, and the interface.
 func addressOfV6(table io.Reader, name string) netip.Addr {
 	if name == "" {
 		return netip.Addr{}

@@ -41,14 +41,14 @@ func TestAddressOfV6(t *testing.T) {
 	}
 }
 
-// The short way and the long way give the same address.
+// The ioctl and the table of addresses give the same address.
 func TestPrimaryAddress(t *testing.T) {
 	t.Parallel()
 	if got := primaryV4("lo"); got != netip.MustParseAddr("127.0.0.1") {
 		t.Errorf("address of lo is %v", got)
 	}
 	if got := primaryV4("no-such"); got.IsValid() {
-		t.Errorf("address of an interface that is not there is %v", got)
+		t.Errorf("address of a missing interface is %v", got)
 	}
 	routes, err := os.Open("/proc/net/route")
 	if err != nil {

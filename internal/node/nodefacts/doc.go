@@ -1,6 +1,7 @@
-// Package nodefacts measures the node: the machine, the runtime, the signals of pressure. It turns them into the Facts
-// from which package nodestatus makes the Node object, and so is the heartbeat's Source.
+// Package nodefacts measures the node: the machine, the runtime, and the signals of resource pressure. It returns the Facts
+// from which package nodestatus builds the Node object. It is the Source of package heartbeat.
 //
-// Contract: what does not change is read once; what changes is read when a status is computed, and kept for a moment
-// because a starting node computes ten times a second. What cannot be measured is said, never assumed.
+// Contract: facts that never change are read once. Other facts are read when a status is computed. They are kept for a moment,
+// because a starting node computes its status ten times a second. A measurement that fails is reported, never replaced by an
+// assumption.
 package nodefacts

@@ -8,26 +8,25 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// Fixed is a machine that does not exist, with the shape that somebody gave it. Its signals are what its simulated
-// users leave over.
+// Fixed is a simulated machine with a given size. Its signals are the size minus the usage of its simulated pods.
 type Fixed struct {
 	Machine nodestatus.Machine
 	Storage int64 // bytes
 	PIDs    int64
 	Address netip.Addr
-	// Used tells what the simulated pods use at the moment; nil: nothing.
+	// Used returns the current usage of the simulated pods; nil: they use nothing.
 	Used func() (memory, storage, pids int64)
 }
 
 var _ Machine = (*Fixed)(nil)
 
-// Facts returns the shape.
+// Facts returns the given facts.
 func (f *Fixed) Facts() (nodestatus.Machine, error) { return f.Machine, nil }
 
-// EphemeralStorage returns the shape's.
+// EphemeralStorage returns the given size.
 func (f *Fixed) EphemeralStorage() int64 { return f.Storage }
 
-// Network has the one address.
+// Network returns the given address.
 func (f *Fixed) Network() nodestatus.Network {
 	n := nodestatus.Network{Interfaces: []netip.Addr{f.Address}}
 	if f.Address.Is4() {
@@ -38,7 +37,7 @@ func (f *Fixed) Network() nodestatus.Network {
 	return n
 }
 
-// Signals are capacity less use.
+// Signals returns capacity minus usage.
 func (f *Fixed) Signals(context.Context) pressure.Signals {
 	var memory, storage, pids int64
 	if f.Used != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// loud is a runtime that says too much of itself.
+// loud is a runtime whose texts about itself are very long.
 type loud struct{ text string }
 
 func (l loud) Version(context.Context) (*runtimeapi.VersionResponse, error) {
@@ -34,8 +34,8 @@ func (l loud) Status(context.Context) (*runtimeapi.StatusResponse, error) {
 func (loud) ListImages(context.Context) ([]*runtimeapi.Image, error) { return nil, nil }
 func (loud) ImageDir(context.Context) (string, error)                { return "", nil }
 
-// What a runtime says of itself, and what fails of the node, is bounded in the Node, when it is made and whenever it is changed.
-// The conditions of others are left as they are.
+// The Node bounds texts of the runtime and of failing parts, both when it is made and when it is updated. Conditions of other
+// writers stay as they are.
 func TestNodeConditionsAreBounded(t *testing.T) {
 	t.Parallel()
 	other := v1.NodeCondition{Type: "NetworkUnavailable", Status: v1.ConditionFalse, Reason: "RouteCreated", Message: strings.Repeat("o", pod.TextBytes+1)}
@@ -56,7 +56,7 @@ func TestNodeConditionsAreBounded(t *testing.T) {
 			for _, c := range n.Status.Conditions {
 				if c.Type == other.Type {
 					if c.Message != other.Message {
-						t.Errorf("%s, %s: the condition of another was changed", name, when)
+						t.Errorf("%s, %s: the condition of another writer was changed", name, when)
 					}
 					continue
 				}

@@ -17,18 +17,18 @@ import (
 type Real struct {
 	Proc hostfs.Machine
 	Disk hostfs.Host
-	// RootDir is where pods write; ImageDir answers where the runtime keeps images ("" while it has not said).
+	// RootDir is where pods write. ImageDir returns where the runtime keeps images, or "" while that is unknown.
 	RootDir  string
 	ImageDir func() string
-	// Pods reads the working set of all pods together, in bytes; nil: the signal is not measured.
+	// Pods returns the working set of all pods together, in bytes; nil: the signal is not measured.
 	Pods func() (workingSet uint64, ok bool)
-	// PodsMemory is what all pods together may use, in bytes.
+	// PodsMemory returns how much memory all pods together may use, in bytes.
 	PodsMemory func() int64
 	Hostname   string
-	// AllAddresses has Network list every address of the host: there are node IPs to be checked against them.
+	// AllAddresses makes Network return every address of the host, because configured node IPs are checked against them.
 	AllAddresses bool
 
-	pidMax atomic.Int64 // found with the facts
+	pidMax atomic.Int64 // set by Facts
 
 	mu       sync.Mutex // guards the last list of addresses
 	listed   []netip.Addr
@@ -37,7 +37,7 @@ type Real struct {
 
 var _ Machine = (*Real)(nil)
 
-// Facts reads what does not change.
+// Facts reads the facts that do not change.
 func (r *Real) Facts() (nodestatus.Machine, error) {
 	f, err := r.Proc.Facts()
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *Real) Facts() (nodestatus.Machine, error) {
 	return m, nil
 }
 
-// EphemeralStorage is the size of RootDir's file system.
+// EphemeralStorage returns the size of RootDir's file system, in bytes.
 func (r *Real) EphemeralStorage() int64 {
 	capacity, _, _, _, err := r.Disk.DiskSpace(r.RootDir)
 	if err != nil {

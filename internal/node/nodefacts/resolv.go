@@ -13,18 +13,18 @@ import (
 
 // Resolver reads the node's resolver configuration (resolvConf). Its methods may be called concurrently.
 type Resolver struct {
-	// Path is the file; "": there is none. ClusterDomain stands before what it says.
+	// Path is the file; "": there is none. ClusterDomain comes first in the search list of pods, and counts against its limits.
 	Path, ClusterDomain string
 	// Event records an event on the node.
 	Event func(eventType, reason, message string)
 	Log   *slog.Logger
 
 	mu   sync.Mutex
-	said string // what was wrong at the last reading
+	last string // the problem of the last read
 }
 
-// Read returns what pods' DNS builds on: nil where there is none. What is wrong is told once, and again when it is something
-// else: "CheckLimitsForResolvConf".
+// Read returns the configuration that the DNS of pods builds on, or nil if there is none. It reports a problem once, and again
+// when the problem changes, with the event CheckLimitsForResolvConf.
 func (r *Resolver) Read() *runtimeapi.DNSConfig {
 	if r.Path == "" {
 		return nil
@@ -40,11 +40,11 @@ func (r *Resolver) Read() *runtimeapi.DNSConfig {
 		wrong = crispec.ResolvConfWarning(r.Path, c, r.ClusterDomain)
 	}
 	r.mu.Lock()
-	tell := wrong != "" && wrong != r.said
-	r.said = wrong
+	report := wrong != "" && wrong != r.last
+	r.last = wrong
 	r.mu.Unlock()
-	if tell {
-		r.Log.Warn("pods get what can be used of resolvConf", "path", r.Path, "wrong", wrong)
+	if report {
+		r.Log.Warn("resolvConf has a problem; pods get the valid part of it", "path", r.Path, "problem", wrong)
 		r.Event(v1.EventTypeWarning, "CheckLimitsForResolvConf", wrong)
 	}
 	return c

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What is wrong with the node's resolver configuration is an event of the node: at the first reading, and when it changes.
-func TestResolverTellsTheNode(t *testing.T) {
+// A problem of the node's resolver configuration is an event on the node, at the first read and when it changes.
+func TestResolverRecordsANodeEvent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	var events []string
@@ -18,7 +18,7 @@ func TestResolverTellsTheNode(t *testing.T) {
 	}}
 	domains := func(n int) string { return "nameserver 10.0.0.1\nsearch" + strings.Repeat(" example.com", n) + "\n" }
 	for _, step := range []struct {
-		name, text, want string // want: how the event ends; "": none
+		name, text, want string // want: the end of the event; "": no event
 		searches         int
 	}{
 		{"no file", "", "no such file or directory", 0},

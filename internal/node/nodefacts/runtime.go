@@ -11,31 +11,31 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 )
 
-// How often the runtime is asked for its conditions: usually, and while it is not ready or does not answer. A CNI
-// configuration that arrives is seen within the second.
+// How often the agent reads the runtime's conditions: normally, and while the runtime is not ready or does not answer. The
+// agent notices a new CNI configuration within a second.
 const (
 	askReady    = 5 * time.Second
 	askNotReady = 500 * time.Millisecond
 	askTimeout  = 10 * time.Second
 )
 
-// How long a list of images is good enough, and when it is asked for again after an answer that did not come.
+// How long a list of images stays valid, and when the agent asks again after a failure.
 const (
 	imagesFor   = 55 * time.Second
 	imagesAgain = 15 * time.Second
 )
 
-// RuntimeClient is what is asked of the container runtime.
+// RuntimeClient has the calls to the container runtime.
 type RuntimeClient interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
-	// ImageDir is where it keeps images.
+	// ImageDir returns the directory where the runtime keeps images.
 	ImageDir(ctx context.Context) (string, error)
 }
 
-// Runtime keeps what the container runtime last said of itself and of its images. All questions are asked in Run, so that
-// a runtime that hangs holds up nobody who only wants to know what is known.
+// Runtime keeps the last known status of the container runtime and its images. Only Run and Ask call the runtime, so a runtime
+// that hangs delays no reader.
 type Runtime struct {
 	client   RuntimeClient
 	onChange func()
@@ -45,47 +45,48 @@ type Runtime struct {
 	facts nodestatus.Runtime
 	store Store
 
-	storeDue time.Time // only Run and Ask touch it
+	storeDue time.Time // used by Run and Ask only
 	onImages func(began time.Time, images []*runtimeapi.Image)
 }
 
-// Store is what the runtime keeps images in.
+// Store describes the image store of the runtime.
 type Store struct {
 	Images []*runtimeapi.Image
 	Known  bool   // the images have been listed once
-	Dir    string // "": the runtime has not said
+	Dir    string // "": not known yet
 }
 
-// NewRuntime returns a Runtime; onChange is called when readiness, of the runtime or its network, has changed.
+// NewRuntime returns a Runtime. onChange is called when the readiness of the runtime or of its network changes.
 func NewRuntime(client RuntimeClient, onChange func(), log *slog.Logger) *Runtime {
 	return &Runtime{client: client, onChange: onChange, log: log}
 }
 
-// OnImages has f called, in Run and Ask, with each list of images and the time at which it was asked for. f must not block. It
-// is called before Run and Ask.
+// OnImages makes Run and Ask call f with each list of images and the time when the request began. f must not block. Call
+// OnImages before Run and Ask.
 func (r *Runtime) OnImages(f func(began time.Time, images []*runtimeapi.Image)) { r.onImages = f }
 
-// Facts is what is known now.
+// Facts returns the last known status. It does no IO.
 func (r *Runtime) Facts() nodestatus.Runtime {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.facts
 }
 
-// Store is what is known now.
+// Store returns the last known image store. It does no IO.
 func (r *Runtime) Store() Store {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.store
 }
 
-// Ask asks once, before Run, so that the first status of a node that restarts already knows the runtime.
+// Ask calls the runtime once. It is called before Run, so that the first status after a restart already has the runtime's
+// facts.
 func (r *Runtime) Ask(ctx context.Context) {
 	r.ask(ctx)
 	r.askStore(ctx)
 }
 
-// Run asks until ctx ends.
+// Run reads the runtime's status periodically until ctx ends.
 func (r *Runtime) Run(ctx context.Context) error {
 	for {
 		ready := r.ask(ctx)
@@ -104,14 +105,14 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
-// ask asks once and reports whether everything is ready.
+// ask reads the runtime's status once and reports whether everything is ready.
 func (r *Runtime) ask(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	old := r.Facts()
 	next := old
 	st, err := r.client.Status(ctx)
-	if err == nil && (next.Version == "" || old.Err != "") { // a runtime that came back may be another version
+	if err == nil && (next.Version == "" || old.Err != "") { // a runtime that was restarted may have another version
 		var v *runtimeapi.VersionResponse
 		if v, err = r.client.Version(ctx); err == nil {
 			next.Name, next.Version = v.GetRuntimeName(), v.GetRuntimeVersion()
@@ -129,11 +130,11 @@ func (r *Runtime) ask(ctx context.Context) bool {
 	r.mu.Lock()
 	r.facts = next
 	r.mu.Unlock()
-	ready := r.tell(old, next)
+	ready := r.changed(old, next)
 	return ready
 }
 
-// askStore asks what the runtime holds, now and then, while it answers.
+// askStore lists the images of the runtime when the last list is too old, provided that the runtime answers.
 func (r *Runtime) askStore(ctx context.Context) {
 	now := time.Now()
 	if f := r.Facts(); f.Err != "" || f.Status == nil || now.Before(r.storeDue) {
@@ -146,7 +147,7 @@ func (r *Runtime) askStore(ctx context.Context) {
 	if err != nil {
 		r.storeDue = now.Add(imagesAgain)
 		if ctx.Err() != context.Canceled {
-			r.log.Warn("images not listed; the node keeps the list it had", "err", err)
+			r.log.Warn("images not listed; the node keeps the last list", "err", err)
 		}
 		return
 	}
@@ -162,8 +163,8 @@ func (r *Runtime) askStore(ctx context.Context) {
 	}
 }
 
-// tell logs and passes on a change, and reports whether everything is ready.
-func (r *Runtime) tell(old, next nodestatus.Runtime) bool {
+// changed logs a change and calls onChange. It reports whether everything is ready.
+func (r *Runtime) changed(old, next nodestatus.Runtime) bool {
 	type view struct {
 		answers, ready, network bool
 		message                 string

@@ -15,25 +15,26 @@ import (
 type Machine interface {
 	Facts() (nodestatus.Machine, error)
 	Network() nodestatus.Network
-	// Signals reads what pressure is judged by; what cannot be read is absent.
+	// Signals reads the signals of resource pressure. A signal that cannot be read is absent.
 	Signals(ctx context.Context) pressure.Signals
-	// EphemeralStorage is the size in bytes of the file system that pods write to; 0: not known.
+	// EphemeralStorage returns the size in bytes of the file system that pods write to; 0: unknown.
 	EphemeralStorage() int64
 }
 
-// Config is what a Source measures with.
+// Config configures a Source.
 type Config struct {
 	Settings         nodestatus.Settings
 	TransitionPeriod time.Duration
 	Machine          Machine
 	Runtime          *Runtime
-	// Problems are further reasons for not being ready, asked at each computation.
+	// Problems returns further reasons why the node is not ready. It is called at each computation.
 	Problems func() []string
-	// Failing are parts that fail and are tried again, asked at each computation: they are named, and the node stays ready.
+	// Failing returns the parts that fail and are retried. The status names them, and the node stays ready. It is called at
+	// each computation.
 	Failing func() []string
 }
 
-// Source measures; it is the heartbeat's Source.
+// Source measures the node. It is the heartbeat's Source.
 type Source struct {
 	cfg Config
 
@@ -44,16 +45,16 @@ type Source struct {
 	last     pressure.Result
 	built    *v1.Node
 	builtAt  time.Time
-	building chan struct{} // closed when the building that is under way has ended; nil: none is
+	building chan struct{} // closed when the current build of the Node has ended; nil: no build runs
 }
 
-// builtFor is how long a Node that was built without the API is good enough.
+// builtFor is how long a Node that was built without the API stays valid.
 const builtFor = 10 * time.Second
 
 // New returns a Source; it does no IO.
 func New(cfg Config) *Source { return &Source{cfg: cfg} }
 
-// Initial makes the Node for registration.
+// Initial builds the Node for registration.
 func (s *Source) Initial(ctx context.Context) nodestatus.Result {
 	r := nodestatus.Build(s.cfg.Settings, s.facts(ctx))
 	s.mu.Lock()
@@ -62,13 +63,13 @@ func (s *Source) Initial(ctx context.Context) nodestatus.Result {
 	return r
 }
 
-// Update computes the Node's new state.
+// Update computes the new state of the Node.
 func (s *Source) Update(ctx context.Context, node *v1.Node) nodestatus.Result {
 	return nodestatus.Update(s.cfg.Settings, s.facts(ctx), node)
 }
 
-// Refresh builds the Node anew if the last one is older than builtFor. It measures, which may take a while: one caller does,
-// the others go on with the Node of before, and wait only where there is none.
+// Refresh builds the Node anew if the last one is older than builtFor. The build measures, which may take long. One caller does
+// it. The others continue with the last Node, and wait only if there is none.
 func (s *Source) Refresh(ctx context.Context) {
 	s.mu.Lock()
 	building, fresh := s.building, s.built != nil && time.Since(s.builtAt) < builtFor
@@ -90,15 +91,15 @@ func (s *Source) Refresh(ctx context.Context) {
 	close(building)
 }
 
-// Node is the Node as it was last built without the API: for a standalone node, and for admission before registration. It is
-// nil until Refresh or Initial has returned. It does no IO, and must not be written to.
+// Node returns the Node that was last built without the API. It serves standalone nodes, and admission before registration. It
+// is nil until Refresh or Initial has returned. Node does no IO. Callers must not modify the result.
 func (s *Source) Node() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.built
 }
 
-// ReadMachine reads what does not change of the machine, if that has not been done yet.
+// ReadMachine reads the facts of the machine that do not change, unless they are already read.
 func (s *Source) ReadMachine() (nodestatus.Machine, error) {
 	if m, known := s.Machine(); known {
 		return m, nil
@@ -113,7 +114,7 @@ func (s *Source) ReadMachine() (nodestatus.Machine, error) {
 	return m, nil
 }
 
-// Machine is what does not change of the machine; false until it has been read. It does no IO.
+// Machine returns the facts of the machine that do not change; false: they are not read yet. It does no IO.
 func (s *Source) Machine() (nodestatus.Machine, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,14 +124,14 @@ func (s *Source) Machine() (nodestatus.Machine, bool) {
 	return *s.machine, true
 }
 
-// Pressure is the newest judgement of the signals. It does no IO.
+// Pressure returns the newest result of the pressure signals. It does no IO.
 func (s *Source) Pressure() pressure.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// facts measures first and takes the lock then: what is asked in admission takes the same lock.
+// facts measures before it takes the lock, because admission takes the same lock.
 func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	f := nodestatus.Facts{Network: s.cfg.Machine.Network(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
 	if s.cfg.Problems != nil {
@@ -160,7 +161,7 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	return f
 }
 
-// ephemeralStorage is read until it is known.
+// ephemeralStorage returns the size of the storage, and reads it until it is known.
 func (s *Source) ephemeralStorage() int64 {
 	s.mu.Lock()
 	storage := s.storage

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
-// slow is a machine whose every answer takes a minute.
+// slow is a machine that takes a minute for every answer.
 type slow struct {
 	Fixed
 	network atomic.Int32
@@ -33,9 +33,9 @@ func (s *slow) Signals(ctx context.Context) pressure.Signals {
 	return s.Fixed.Signals(ctx)
 }
 
-// Admission asks for the Node, the machine and its pressure under a lock: it gets what is known, at once, while a disk or a
-// name server takes its time. In a bubble, one who waited for a lock would stop the clock.
-func TestWhatIsKnownIsToldWhileTheMachineIsMeasured(t *testing.T) {
+// Admission reads the Node, the machine and its pressure under a lock. It gets the last known values at once, while a disk or a
+// name server is slow. In a synctest bubble, waiting for a lock would stop the clock.
+func TestKnownFactsAreReadWhileTheMachineIsMeasured(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &slow{Fixed: Fixed{Machine: nodestatus.Machine{CPUs: 4, MemoryBytes: 1 << 30}, Address: netip.MustParseAddr("192.0.2.1")}}
@@ -58,13 +58,13 @@ func TestWhatIsKnownIsToldWhileTheMachineIsMeasured(t *testing.T) {
 			ask()
 		}
 		if s.Node() == nil || m.network.Load() != 1 {
-			t.Fatalf("node %v, measured %d times for three who asked at a time", s.Node(), m.network.Load())
+			t.Fatalf("node %v, measured %d times for three concurrent callers", s.Node(), m.network.Load())
 		}
 		old := s.Node()
 		go s.Refresh(t.Context())
 		synctest.Wait()
 		began := time.Now()
-		s.Refresh(t.Context()) // another measures: this one goes on with what was before
+		s.Refresh(t.Context()) // another goroutine measures, and this call returns with the last Node
 		if time.Since(began) != 0 || s.Node() != old {
 			t.Errorf("waited %v for another's measurement", time.Since(began))
 		}

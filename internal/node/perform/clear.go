@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// tearDown undoes setUp: volumes first, then the cgroup, then the user IDs. Nothing of the pod runs any more.
+// tearDown undoes setUp when no container of the pod runs any more: first the volumes, then the cgroup, then the user IDs.
 func (x *Performer) tearDown(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.Volumes.TearDown(ctx, job.Ref); err != nil {
 		return failed("FailedUnmount", err)
@@ -14,13 +14,13 @@ func (x *Performer) tearDown(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.Cgroups.RemovePod(ctx, job.Ref.UID); err != nil {
 		return failed("FailedRemoveCgroup", err)
 	}
-	if err := x.cfg.IDs.Release(job.Ref.UID); err != nil { // last: nothing of the pod has files or processes any more
+	if err := x.cfg.IDs.Release(job.Ref.UID); err != nil { // last, because until now files and processes of the pod used the IDs
 		return failed("FailedReleaseUserIDs", err)
 	}
 	return pod.Outcome{}
 }
 
-// forget removes the last traces: directories, logs, the watch on what the pod referred to.
+// forget removes the pod's directories and logs, and ends the watch on the objects that it refers to.
 func (x *Performer) forget(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.Logs.RemovePod(job.Ref); err != nil {
 		return failed("FailedRemovePod", err)

@@ -1,7 +1,7 @@
-// Package perform does what a plan says: one straight-line file per verb, IO and nothing else.
+// Package perform executes the actions of a plan: one straight-line file per verb, IO and nothing else.
 //
-// Contract: Do blocks until the action has ended and returns its outcome; it never retries and never decides.
-// Actions of different pods, and those of one pod that a plan lists together, run concurrently. Doing an action
-// twice is harmless: what exists already is adopted, what is gone already is fine. A failure carries the field's
-// word for it (Outcome.Reason), and the event that a user looks for is recorded where it happens.
+// Contract: Do blocks until the action has ended and returns its outcome. It never retries and never decides. Actions of
+// different pods run concurrently, and so do the actions that one plan lists together. Actions are idempotent: an object that
+// exists is adopted, and an object that is already gone is no error. A failure carries the reason that Kubernetes uses for it
+// (Outcome.Reason). The code that meets a failure also records its event.
 package perform

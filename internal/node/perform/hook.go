@@ -17,13 +17,13 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 )
 
-// HTTPDoer sends a hook's request.
+// HTTPDoer sends the request of a hook.
 type HTTPDoer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// postStart runs a container's postStart hook. "If either a PostStart or PreStop hook fails, it kills the
-// Container": the decision does that, here is only the outcome.
+// postStart runs a container's postStart hook. "If either a PostStart or PreStop hook fails, it kills the Container": the next
+// decision does that. postStart only returns the outcome.
 func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -41,11 +41,12 @@ func (x *Performer) postStart(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// hookOverrun is how long a preStop hook may go on after its grace, beside the StopContainer that ends its container: longer than
-// a runtime takes for that. The decision cuts it short when the container is gone.
+// hookOverrun is how long a preStop hook may continue after the grace period, while StopContainer ends its container. It is
+// longer than a runtime takes for StopContainer. The decision cancels the hook when the container has ended.
 const hookOverrun = 10 * time.Second
 
-// preStop runs a container's preStop hook. When the grace that the decision gives it is over, TERM follows and it goes on.
+// preStop runs a container's preStop hook. The hook may run longer than the grace period of the action: then StopContainer runs
+// beside it.
 func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -57,13 +58,13 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
 		return pod.Outcome{ID: job.Action.ID}
 	}
-	x.sayKilling(job)
-	x.said.add(job.Action.ID)
+	x.recordKilling(job)
+	x.announced.add(job.Action.ID)
 	limit := min(job.Action.Grace, math.MaxInt64-hookOverrun) + hookOverrun
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := x.hook(within, job, c, c.Lifecycle.PreStop, limit); err != nil {
-		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil { // a container that ends needs no more sleep
+		if c.Lifecycle.PreStop.Sleep == nil || ctx.Err() == nil { // the container has ended, so the rest of the sleep is not needed
 			x.event(job, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: %v", err)
 		}
 		o := failed("PreStopHookError", err)
@@ -73,7 +74,7 @@ func (x *Performer) preStop(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// remembered is what the container itself bears of its spec, for a pod whose object is gone.
+// remembered returns the part of a container's spec that its annotations hold. It serves pods whose object is gone.
 func (x *Performer) remembered(ctx context.Context, a pod.Action) (*v1.Container, error) {
 	st, err := x.cfg.CRI.ContainerStatus(ctx, a.ID)
 	if err != nil {
@@ -118,7 +119,7 @@ func (x *Performer) hook(ctx context.Context, job pod.Job, c *v1.Container, h *v
 			return fmt.Errorf("sleep %d s: %w", h.Sleep.Seconds, context.Cause(ctx))
 		}
 	}
-	return fmt.Errorf("the hook has no exec, httpGet or sleep")
+	return fmt.Errorf("the hook has no action: it needs exec, httpGet or sleep")
 }
 
 func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, g *v1.HTTPGetAction) error {
@@ -149,7 +150,7 @@ func (x *Performer) httpHook(ctx context.Context, job pod.Job, c *v1.Container, 
 	return resp.Body.Close()
 }
 
-// firstLine is the first line of a command's output, as far as it can be told.
+// firstLine returns the first line of a command's output, with a bounded length.
 func firstLine(b []byte) string {
 	b = bytes.TrimSpace(b)
 	b = b[:min(len(b), 2*pod.TextBytes)]

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// bearer is a runtime with one container that bears annotations.
+// bearer is a runtime with one container, which has annotations.
 type bearer struct {
 	runtimeapi.RuntimeServiceClient
 	annotations map[string]string
@@ -47,14 +47,14 @@ func TestPreStopOfAPodWhoseObjectIsGone(t *testing.T) {
 	}
 	b.annotations[pod.AnnotationPreStop] = "{"
 	if o := x.Do(t.Context(), job); o.Err == nil {
-		t.Error("an annotation that cannot be read is a hook that was run")
+		t.Error("the outcome has no error, although the annotation cannot be read")
 	}
 	if got := podIPs(&pod.Observed{Sandboxes: []pod.Sandbox{{HostNetwork: true}}}, []string{"10.0.0.1"}, nil); len(got) != 1 {
 		t.Errorf("addresses of a host-network pod without an object: %q", got)
 	}
 }
 
-// hanging is a runtime whose commands end with their container only.
+// hanging is a runtime whose commands end only when their container ends.
 type hanging struct {
 	bearer
 	limit int64
@@ -66,7 +66,7 @@ func (h *hanging) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, _
 	return nil, ctx.Err()
 }
 
-// The decision sends TERM when the grace is over, and cuts the hook short when its container is gone.
+// The decision sends TERM when the grace period is over, and cancels the hook when its container is gone.
 func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
 	t.Parallel()
 	for name, hook := range map[string]v1.LifecycleHandler{
@@ -74,7 +74,7 @@ func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
 		"sleep": {Sleep: &v1.SleepAction{Seconds: 3600}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h, run := &heard{}, &hanging{}
+			h, run := &recorder{}, &hanging{}
 			x := New(Config{CRI: cri.New(cri.Config{Runtime: run}), Recorder: h})
 			p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &hook}}}}}
 			job := pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: 30 * time.Second}}
@@ -91,16 +91,16 @@ func TestAPreStopHookGoesOnBesideTheStopAfterIt(t *testing.T) {
 			began = time.Now()
 			x.Do(t.Context(), job)
 			if took := time.Since(began); took != 40*time.Second {
-				t.Errorf("%s: a hook that nobody ends went on for %s", name, took)
+				t.Errorf("%s: a hook that nobody cancels continued for %s", name, took)
 			}
 			if name == "exec" && run.limit != 40 {
-				t.Errorf("the runtime was told of a limit of %d s", run.limit)
+				t.Errorf("the runtime got a limit of %d s", run.limit)
 			}
 		})
 	}
 }
 
-// A hook of scheme HTTPS reaches a server that speaks HTTP, without what was for the eyes of one with TLS; an event says so.
+// An HTTPS hook falls back to HTTP if its server speaks HTTP. The second request has no credentials, and an event reports it.
 func TestAnHTTPSHookFallsBackToHTTP(t *testing.T) {
 	t.Parallel()
 	var got http.Header
@@ -110,7 +110,7 @@ func TestAnHTTPSHookFallsBackToHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &heard{}
+	h := &recorder{}
 	x := New(Config{HTTP: srv.Client(), Recorder: h, Facts: func() Facts { return Facts{} }})
 	hook := v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Host: host, Port: intstr.Parse(port), Path: "/bye",
 		HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "Bearer secret"}, {Name: "X-Own", Value: "1"}}}}

@@ -33,7 +33,7 @@ func FuzzFirstLineOfAHook(f *testing.F) {
 	f.Fuzz(checkLine)
 }
 
-// loud is a runtime whose commands fail and say a lot.
+// loud is a runtime whose commands fail with a large output.
 type loud struct {
 	runtimeapi.RuntimeServiceClient
 	stderr []byte
@@ -43,16 +43,18 @@ func (l *loud) ExecSync(context.Context, *runtimeapi.ExecSyncRequest, ...grpc.Ca
 	return &runtimeapi.ExecSyncResponse{Stderr: l.stderr, ExitCode: 1}, nil
 }
 
-// told keeps the events.
-type told struct{ messages []string }
+// messages is a Recorder that keeps the messages of events.
+type messages struct{ messages []string }
 
-func (*told) NodeEvent(string, string, string) {}
+func (*messages) NodeEvent(string, string, string) {}
 
-func (r *told) Event(_ *v1.Pod, _, _, _, message string) { r.messages = append(r.messages, message) }
+func (r *messages) Event(_ *v1.Pod, _, _, _, message string) {
+	r.messages = append(r.messages, message)
+}
 
-// What a hook writes, up to all that a runtime lets through, costs the node one bounded line.
+// A hook may write as much as a runtime lets through. The node keeps one bounded line of it.
 //
-// It is not parallel: what is allocated is counted for the process.
+// The test is not parallel, because it counts the allocations of the process.
 func TestHugeOutputOfAHookIsOneLine(t *testing.T) {
 	const size = 16 << 20
 	random := make([]byte, size)
@@ -70,11 +72,11 @@ func TestHugeOutputOfAHookIsOneLine(t *testing.T) {
 		if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 			t.Errorf("%s: the first line of %d bytes costs %d", name, size, n)
 		}
-		events := &told{}
+		events := &messages{}
 		x := New(Config{CRI: cri.New(cri.Config{Runtime: &loud{stderr: stderr}}), Recorder: events})
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}}}}}
 		o := x.Do(t.Context(), pod.Job{Pod: p, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpPreStop, Container: "main", ID: "c", Grace: time.Second}})
-		const words = 200 // of ours around the line
+		const words = 200 // bytes that our own text adds around the line
 		if o.Err == nil || len(o.Err.Error()) > pod.TextBytes+words || len(o.Message) > pod.TextBytes+words || len(events.messages) == 0 || slices.ContainsFunc(events.messages, func(m string) bool { return len(m) > pod.TextBytes+words }) {
 			t.Errorf("%s: the outcome has an error of %.80v, a message of %d bytes and %d events", name, o.Err, len(o.Message), len(events.messages))
 		}

@@ -17,23 +17,23 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// LogDirs keeps the directories and links of container logs where node agents keep them. The log files
-// themselves are the runtime's. Root and LinkDir are trusted to be where they are; what is in them is not, since a pod may
-// have /var/log as a volume: no link is followed, and no listing is held in memory whole.
+// LogDirs keeps the directories and links of container logs in the places that node agents use. The runtime writes the log
+// files. The paths Root and LinkDir are trusted. Their content is not, since a pod may mount /var/log as a volume: LogDirs
+// follows no link and never holds a whole listing in memory.
 type LogDirs struct {
 	Root string // for example /var/log/pods
-	// LinkDir gets one link per container log, named as log collectors expect; "": none.
+	// LinkDir gets one link per container log, with the name that log collectors expect. "": no links are made.
 	LinkDir string
-	// RemoveTree removes a directory and never what is mounted below it.
+	// RemoveTree removes a directory, but nothing that is mounted below it.
 	RemoveTree func(dir string) error
 }
 
 var _ Logs = (*LogDirs)(nil)
 
-// maxOrphans bounds how many pods Orphans names at a time; the next call names others.
+// maxOrphans bounds how many pods one call of Orphans returns. The next call returns others.
 const maxOrphans = 1000
 
-// Make makes the log directories of all containers of a pod.
+// Make creates the log directories of all containers of a pod.
 func (d *LogDirs) Make(p *v1.Pod) error {
 	logs := crispec.LogDir(d.Root, p)
 	for c := range crispec.Containers(p) {
@@ -44,7 +44,7 @@ func (d *LogDirs) Make(p *v1.Pod) error {
 	return nil
 }
 
-// Link gives an attempt's log the name that log collectors look for.
+// Link creates the link by which log collectors find the log of one attempt.
 func (d *LogDirs) Link(p *v1.Pod, container, id string, attempt uint32) error {
 	if d.LinkDir == "" {
 		return nil
@@ -70,8 +70,9 @@ func (d *LogDirs) Remove(ref pod.Ref, container string, attempt uint32) error {
 	return d.removeLinks(ref, func(target string) bool { return target == log })
 }
 
-// removeLogs removes the files of one attempt. A directory or link in the place of dir is no log directory: whoever put it
-// there took the logs away. A directory in the place of a log goes with the pod's whole log directory.
+// removeLogs removes the log files of one attempt. If dir is not a real directory, for example a link, there is nothing to
+// remove: whoever replaced it has removed the logs. A directory with the name of a log file stays until the pod's log directory
+// is removed.
 func removeLogs(dir string, attempt uint32) error {
 	logs, err := hostfs.OpenUntrustedDir(dir, crispec.LogDepth-1)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, hostfs.ErrNotRegular) {
@@ -95,7 +96,7 @@ func removeLogs(dir string, attempt uint32) error {
 
 // RemovePod removes all logs of a pod.
 func (d *LogDirs) RemovePod(ref pod.Ref) error {
-	if ref.Name == "" { // found by its UID alone, by what it left
+	if ref.Name == "" { // only the UID is known: look for the pod's log directory
 		var err error
 		if ref, err = d.named(ref); err != nil || ref.Name == "" {
 			return err
@@ -108,7 +109,7 @@ func (d *LogDirs) RemovePod(ref pod.Ref) error {
 	return d.removeLinks(ref, func(target string) bool { return strings.HasPrefix(target, dir) })
 }
 
-// Orphans lists the pods that left logs and that known does not know, and removes links that lead to no pod's logs.
+// Orphans returns the pods that left logs and that known does not report. It also removes links to logs of no pod.
 func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	if err := d.sweepLinks(); err != nil {
 		return nil, err
@@ -130,7 +131,8 @@ func (d *LogDirs) Orphans(known func(types.UID) bool) ([]types.UID, error) {
 	return orphans, nil
 }
 
-// named finds the name of a pod in that of its log directory, <namespace>_<name>_<uid>; neither part has a '_'.
+// named finds the name of a pod by its UID, in the name of its log directory: <namespace>_<name>_<uid>. Namespaces and names
+// contain no '_'.
 func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
 	err := eachEntry(d.Root, func(_ *hostfs.UntrustedDir, e fs.DirEntry) error {
 		if parts := strings.SplitN(e.Name(), "_", 3); len(parts) == 3 && parts[2] == string(ref.UID) && e.IsDir() {
@@ -144,8 +146,8 @@ func (d *LogDirs) named(ref pod.Ref) (pod.Ref, error) {
 	return ref, nil
 }
 
-// removeLinks removes the pod's links in LinkDir to logs that are gone for good. That a log is missing is no sign: one that
-// is being rotated is, for a moment.
+// removeLinks removes the pod's links in LinkDir whose target is gone, as the callback reports. A missing target is not enough
+// to remove a link, because during a rotation the log is missing for a moment.
 func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error {
 	if d.LinkDir == "" || ref.Name == "" {
 		return nil
@@ -168,12 +170,13 @@ func (d *LogDirs) removeLinks(ref pod.Ref, gone func(target string) bool) error 
 	return nil
 }
 
-// sweepLinks removes links to logs of pods that left no log directory: their removal was cut short, or somebody else's.
+// sweepLinks removes links to logs of pods that have no log directory. Such links stay when a removal was interrupted, or when
+// another program removed the directory.
 func (d *LogDirs) sweepLinks() error {
 	if d.LinkDir == "" {
 		return nil
 	}
-	var first error // of links that cannot be removed: there may be very many
+	var first error // the first error only: very many links may fail
 	err := eachEntry(d.LinkDir, func(links *hostfs.UntrustedDir, e fs.DirEntry) error {
 		target, err := links.Readlink(e.Name())
 		if err != nil || !strings.HasPrefix(target, filepath.Clean(d.Root)+"/") {
@@ -190,8 +193,8 @@ func (d *LogDirs) sweepLinks() error {
 	return nil
 }
 
-// eachEntry calls f for each entry of a directory until f returns an error; fs.SkipAll ends it with none. A directory that is
-// missing has no entries.
+// eachEntry calls f for each entry of a directory until f returns an error. If that is fs.SkipAll, eachEntry returns nil. A
+// missing directory has no entries.
 func eachEntry(dir string, f func(*hostfs.UntrustedDir, fs.DirEntry) error) error {
 	root, err := hostfs.OpenUntrustedDir(dir, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +211,7 @@ func eachEntry(dir string, f func(*hostfs.UntrustedDir, fs.DirEntry) error) erro
 	return err
 }
 
-// NoLogs is for simulated nodes, whose containers write none.
+// NoLogs is the Logs of simulated nodes, whose containers write no logs.
 type NoLogs struct{}
 
 var _ Logs = NoLogs{}

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/plant"
 )
 
-// "Nothing of a deleted pod stays on disk": also where an agent that was killed left nothing but a UID to know it by.
+// "Nothing of a deleted pod stays on disk", also if a killed agent left only the UID of the pod.
 func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 	t.Parallel()
 	root, links := t.TempDir(), t.TempDir()
@@ -50,7 +50,7 @@ func TestLogsOfAPodKnownByItsUID(t *testing.T) {
 	}
 }
 
-// An agent that is killed while it forgets a pod, or before it has made the pod's other directories, leaves logs alone.
+// A killed agent may leave only the logs of a pod. Orphans finds them.
 func TestOrphanLogs(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -70,7 +70,7 @@ func TestOrphanLogs(t *testing.T) {
 	}
 }
 
-// A link goes with the log that it leads to, and only then: that a log is missing may be a rotation, and "main" is not "mainly".
+// A link is removed when its log is removed, and not before: a missing log may be a rotation. "main" does not match "mainly".
 func TestLogLinks(t *testing.T) {
 	t.Parallel()
 	root, links := t.TempDir(), t.TempDir()
@@ -115,7 +115,7 @@ func TestLogLinks(t *testing.T) {
 	there("the pod removed", map[string]bool{rotating: false, other: false, foreign: true})
 }
 
-// hostileLogs is a node whose pods u1 and u2 have logs, and where u1's pod can write to /var/log.
+// hostileLogs is a node where pods u1 and u2 have logs, and where u1 can write to /var/log.
 func hostileLogs(t *testing.T) (d *LogDirs, other string) {
 	t.Helper()
 	root := t.TempDir()
@@ -133,7 +133,7 @@ func hostileLogs(t *testing.T) (d *LogDirs, other string) {
 
 func web() pod.Ref { return pod.Ref{Namespace: "ns", Name: "web", UID: "u1"} }
 
-// Removing a container's logs removes nothing of another pod, whichever directory on the way there is a link.
+// Removing a container's logs removes nothing of another pod, whichever directory of the path is a link.
 func TestRemovedLogsBehindALink(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ at, target string }{
@@ -154,7 +154,7 @@ func TestRemovedLogsBehindALink(t *testing.T) {
 	}
 }
 
-// No directory is made behind a link: the runtime would write a log there.
+// No directory is created behind a link, because the runtime would write a log there.
 func TestLogDirectoriesBehindALink(t *testing.T) {
 	t.Parallel()
 	d, other := hostileLogs(t)
@@ -171,7 +171,8 @@ func TestLogDirectoriesBehindALink(t *testing.T) {
 	}
 }
 
-// What a container put in the place of its log goes with the log, and nothing is waited for; what a link leads to stays.
+// A container may put something else in the place of its log. That is removed with the log, without waiting for it. The target
+// of a link stays.
 func TestRemovedLogThatIsNoFile(t *testing.T) {
 	t.Parallel()
 	for _, thing := range plant.Things() {
@@ -186,12 +187,12 @@ func TestRemovedLogThatIsNoFile(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if _, err := os.Lstat(path); (err == nil) != (thing.Name == "directory") { // which goes with the pod's own
+			if _, err := os.Lstat(path); (err == nil) != (thing.Name == "directory") { // a directory is removed with the pod's own directory
 				t.Errorf("afterwards: %v", err)
 			}
 			if linked == nil {
 				if _, err := os.Lstat(target); err != nil {
-					t.Errorf("what the link leads to: %v", err)
+					t.Errorf("the target of the link: %v", err)
 				}
 			}
 			if err := d.RemovePod(web()); err != nil {
@@ -204,13 +205,13 @@ func TestRemovedLogThatIsNoFile(t *testing.T) {
 	}
 }
 
-// Links that a container planted by the hundred cost no memory, and lead nobody to another pod's files.
+// Hundreds of links that a container planted cost no memory and give no access to files of another pod.
 func TestLinkFarmAmongLogs(t *testing.T) {
 	t.Parallel()
 	d, other := hostileLogs(t)
 	dir := filepath.Join(d.Root, "ns_web_u1/main")
 	secret := plant.LinkFarm(t, dir, func(i int) string { return fmt.Sprintf("0.log.20060102-%06d", i) })
-	for i := range plant.Farm { // and in the directory of links, to no pod's log
+	for i := range plant.Farm { // and in the directory of links: links to no pod's logs
 		if err := os.Symlink(filepath.Join(d.Root, "ns_gone_u9/main/0.log"), filepath.Join(d.LinkDir, fmt.Sprint("web_ns_", i, ".log"))); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,7 @@ func TestLinkFarmAmongLogs(t *testing.T) {
 		t.Errorf("%d links are left, %v", len(left), err)
 	}
 	if _, err := os.Stat(secret); err != nil {
-		t.Error("the file that the links lead to was removed")
+		t.Error("the target of the links was removed")
 	}
 	if got, err := d.Orphans(func(uid types.UID) bool { return uid != "u1" }); err != nil || !slices.Equal(got, []types.UID{"u1"}) {
 		t.Errorf("orphans %v, %v", got, err)
@@ -236,7 +237,7 @@ func TestLinkFarmAmongLogs(t *testing.T) {
 	}
 }
 
-// However many directories somebody makes, a sweep names a bounded number of orphans; later ones name the rest.
+// A sweep returns a bounded number of orphans, however many directories there are. Later sweeps return the rest.
 func TestOrphanLogsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := &LogDirs{Root: t.TempDir(), RemoveTree: os.RemoveAll}

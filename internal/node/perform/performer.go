@@ -18,39 +18,39 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// Volumes are what containers mount, and the pod's own directory. Calls come one at a time per pod, but Mounts of
-// several containers; a fleet has volumes without a disk.
+// Volumes makes the volumes that containers mount, and the pod's own directory. Calls for one pod come one at a time, except
+// Mounts for several containers. The fleet simulator has volumes without a disk.
 type Volumes interface {
 	SetUp(ctx context.Context, p volume.Pod) error
 	Mounts(ctx context.Context, in volume.MountInput) ([]*runtimeapi.Mount, error)
 	TearDown(ctx context.Context, ref pod.Ref) error
 	// ReadFile reads a file of a volume, for fileKeyRef.
 	ReadFile(p *v1.Pod, volume, path string) ([]byte, error)
-	// Remove removes whatever TearDown left: nothing of the pod stays.
+	// Remove removes whatever TearDown left, so that nothing of the pod stays.
 	Remove(ctx context.Context, ref pod.Ref) error
 }
 
-// Logs keeps the places of container logs. Everything is idempotent.
+// Logs keeps the directories and links of container logs. All calls are idempotent.
 type Logs interface {
 	Make(p *v1.Pod) error
-	// Link gives the log of a started container the name that log collectors look for.
+	// Link creates the link by which log collectors find the log of a started container.
 	Link(p *v1.Pod, container, id string, attempt uint32) error
-	// Remove removes the log of one attempt, rotated parts included; RemovePod all of a pod's.
+	// Remove removes the log of one attempt with its rotated parts. RemovePod removes all logs of a pod.
 	Remove(ref pod.Ref, container string, attempt uint32) error
 	RemovePod(ref pod.Ref) error
 }
 
-// Cgroups holds the pod-level cgroups.
+// Cgroups keeps the cgroups of pods.
 type Cgroups interface {
-	// EnsurePod makes the pod's cgroup where there is none and gives it a size; Parent is what the runtime is told of it.
+	// EnsurePod creates the pod's cgroup if it is missing and sets its size. Parent is the cgroup name for the runtime.
 	EnsurePod(ctx context.Context, p *v1.Pod, size pod.Size) (parent string, err error)
 	Parent(p *v1.Pod) string
 	RemovePod(ctx context.Context, uid types.UID) error
 }
 
-// Objects are what a pod refers to by name.
+// Objects finds the objects that a pod refers to by name.
 type Objects interface {
-	// ConfigMap and Secret are those of the name that the pod means: where they come from may differ between pods.
+	// ConfigMap and Secret return the object that the pod means by the name. Different pods may get it from different sources.
 	ConfigMap(ctx context.Context, p *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Secret, error)
 	Services(namespace string) (services []*v1.Service, synced bool)
@@ -59,36 +59,38 @@ type Objects interface {
 	Forget(uid types.UID)
 }
 
-// IDs gives pods user IDs of their own (hostUsers: false). A range is the pod's until Release, whatever happens to the
-// agent; both calls are idempotent.
+// IDs gives pods user IDs of their own (hostUsers: false). A pod keeps its range until Release, also over restarts of the
+// agent. Both calls are idempotent.
 type IDs interface {
 	Range(uid types.UID) (first, length uint32, err error)
 	Release(uid types.UID) error
 }
 
-// Images makes sure of images.
+// Images makes images present on the node.
 type Images interface {
 	Ensure(ctx context.Context, r image.Request) (image.Result, *image.Error)
 }
 
-// Recorder records events on pods and on the node; container is "" or the name the event is about. It must not block.
+// Recorder records events on pods and on the node. container is the name of the container of the event, or "". It must not
+// block.
 type Recorder interface {
 	NodeEvent(eventType, reason, message string)
 	Event(p *v1.Pod, container, eventType, reason, message string)
 }
 
-// Meter counts what is started. Calls may be concurrent and must not block.
+// Meter counts what the Performer starts. Calls may be concurrent and must not block.
 type Meter interface {
-	// SandboxStarted is told of each RunPodSandbox; own: the pod has a user namespace.
+	// SandboxStarted is called after each RunPodSandbox. own: the pod has a user namespace.
 	SandboxStarted(handler string, own bool, took time.Duration, err error)
-	// ContainerStarted is told of each try to start a container of a kind (crispec.Kind); reason is why it failed, or "".
-	// own: it is a container's first in a pod with a user namespace, where what is wrong with that shows.
+	// ContainerStarted is called after each attempt to start a container. kind is crispec.Kind. reason says why it failed; "":
+	// it started. own: it is the first attempt of a container in a pod with a user namespace, which shows whether the namespace
+	// works.
 	ContainerStarted(kind string, own bool, reason string)
-	// ImagePulled is told of each pull that was waited for.
+	// ImagePulled is called after each pull that an action waited for.
 	ImagePulled(bytes uint64, took time.Duration)
 }
 
-// Facts is what messages to the runtime depend on besides the pod.
+// Facts are the facts besides the pod that requests to the runtime depend on.
 type Facts struct {
 	NodeName    string
 	HostIPs     []string
@@ -103,7 +105,7 @@ type Facts struct {
 	RecursiveReadOnly map[string]bool
 	// UserNamespaces are the runtime handlers that can give pods user namespaces.
 	UserNamespaces map[string]bool
-	// RuntimeName and RuntimeVersion tell what the runtime can do and does not say.
+	// RuntimeName and RuntimeVersion show which features the runtime has, where it does not report them.
 	RuntimeName, RuntimeVersion string
 }
 
@@ -117,7 +119,7 @@ type Config struct {
 	IDs      IDs
 	Objects  Objects
 	Recorder Recorder
-	// Meter may be nil: nobody counts.
+	// Meter may be nil: nothing is counted.
 	Meter Meter
 	Facts func() Facts
 	// HTTP sends httpGet hooks.
@@ -125,10 +127,10 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Performer does actions. It keeps no state between them, but of what it said of them.
+// Performer executes actions. Between them it keeps only which Killing events it has recorded.
 type Performer struct {
-	cfg  Config
-	said said
+	cfg       Config
+	announced announced
 }
 
 // noMeter counts nothing.
@@ -146,7 +148,7 @@ func New(cfg Config) *Performer {
 	return &Performer{cfg: cfg}
 }
 
-// Do performs one action.
+// Do executes one action.
 func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	if job.Pod == nil && job.Action.Op.Starts() {
 		return failed("InternalError", fmt.Errorf("%s: no source has this pod any more", job.Action.Op))
@@ -183,12 +185,12 @@ func (x *Performer) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	return failed("InternalError", fmt.Errorf("perform %s: unknown verb", job.Action.Op))
 }
 
-// failed is an outcome that carries the field's word for the failure.
+// failed returns an outcome with the reason that Kubernetes uses for the failure.
 func failed(reason string, err error) pod.Outcome {
 	return pod.Outcome{Err: err, Reason: reason, Message: cri.Message(err), Unknown: cri.IsUnknown(err)}
 }
 
-// event records an event on the job's pod. One whose object is gone has a name to which an event belongs all the same.
+// event records an event on the job's pod. If the pod's object is gone, the event names the pod by its reference.
 func (x *Performer) event(job pod.Job, eventType, reason, format string, args ...any) {
 	p := job.Pod
 	if p == nil && job.Ref.Name == "" {
@@ -200,16 +202,16 @@ func (x *Performer) event(job pod.Job, eventType, reason, format string, args ..
 	x.cfg.Recorder.Event(p, job.Action.Container, eventType, reason, byName(job.Action, fmt.Sprintf(format, args...)))
 }
 
-// byName puts the container's name where a runtime's error has its ID: events of one kind are to count as one.
+// byName replaces the container's ID by its name in the text of an error, so that equal events are counted together.
 func byName(a pod.Action, text string) string {
-	const shortest = 12 // less may be part of a word
+	const shortest = 12 // a shorter ID may be part of an ordinary word
 	if a.Container == "" || len(a.ID) < shortest {
 		return text
 	}
 	return strings.ReplaceAll(pod.Text(text), a.ID, a.Container)
 }
 
-// container finds the spec of the action's container, of any kind; ephemeral ones are converted.
+// container returns the spec of the pod's container with the name, of any kind. It converts ephemeral containers.
 func container(p *v1.Pod, name string) (*v1.Container, error) {
 	if c := pod.SpecOf(p, name); c != nil {
 		return c, nil
@@ -217,7 +219,7 @@ func container(p *v1.Pod, name string) (*v1.Container, error) {
 	return nil, fmt.Errorf("container %q is not in the pod's spec", name)
 }
 
-// podIPs are where the pod is reached; p may be nil.
+// podIPs returns the addresses of the pod; p may be nil.
 func podIPs(o *pod.Observed, hostIPs []string, p *v1.Pod) []string {
 	s := o.NewestSandbox()
 	switch {

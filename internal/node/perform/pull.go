@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/image"
 )
 
-// pullImage makes sure of a container's image and of those that it mounts as volumes. The outcome has the reference of
-// the container's own.
+// pullImage makes the image of a container present, and the images that it mounts as volumes. The outcome has the reference of
+// the container's own image.
 func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	c, err := container(job.Pod, job.Action.Container)
 	if err != nil {
@@ -42,7 +42,8 @@ func (x *Performer) pullImage(ctx context.Context, job pod.Job) pod.Outcome {
 	return out
 }
 
-// ensure makes sure of one image; container is the one that it is of, or "" for a volume's: events of that are the pod's.
+// ensure makes one image present. container is the container that runs it. It is "" for the image of a volume, whose events are
+// on the pod.
 func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, container string) pod.Outcome {
 	event := func(eventType, reason, format string, args ...any) {
 		x.cfg.Recorder.Event(job.Pod, container, eventType, reason, fmt.Sprintf(format, args...))
@@ -68,7 +69,7 @@ func (x *Performer) ensure(ctx context.Context, job pod.Job, r image.Request, co
 	return pod.Outcome{ID: res.Ref, Message: brought(r.Image, &res)}
 }
 
-// brought says for the timeline what a pull has brought, and where its time went.
+// brought describes for the timeline what a pull transferred, and how long it waited and ran.
 func brought(name string, res *image.Result) string {
 	if !res.Pulled {
 		return fmt.Sprintf("%s was present", name)
@@ -91,14 +92,14 @@ func (x *Performer) pullFailed(job pod.Job, name string, ierr *image.Error, even
 	case image.ReasonInvalidName, image.ReasonInspect:
 		event(v1.EventTypeWarning, "InspectFailed", "%s", ierr.Message)
 	default:
-		event(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %s", name, image.PullWords(ierr.Err))
+		event(v1.EventTypeWarning, "Failed", "Failed to pull image %q: %s", name, image.PullMessage(ierr.Err))
 	}
 	x.event(job, v1.EventTypeWarning, "Failed", "Error: %s", ierr.Reason)
 	return o
 }
 
-// imageVolumes are the image volumes that a container mounts, as far as the runtime can mount them: for others nothing is
-// pulled, and imageVolume says why.
+// imageVolumes returns the image volumes that a container mounts. It returns none if the runtime cannot mount images: then
+// nothing is pulled, and imageVolume returns the error.
 func (x *Performer) imageVolumes(p *v1.Pod, c *v1.Container) []*v1.Volume {
 	var out []*v1.Volume
 	for i := range p.Spec.Volumes {
@@ -122,14 +123,14 @@ func (x *Performer) imageVolumes(p *v1.Pod, c *v1.Container) []*v1.Volume {
 	return out
 }
 
-// imageVolume is the image that the runtime is to mount for a volume.
+// imageVolume returns the image that the runtime mounts for a volume.
 func (x *Performer) imageVolume(ctx context.Context, p *v1.Pod, vol *v1.Volume, sub, handler string) (*runtimeapi.ImageSpec, error) {
 	f := x.cfg.Facts()
 	switch can, canSub := crispec.ImageVolumes(f.RuntimeName, f.RuntimeVersion); {
 	case !can:
-		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount images: it takes containerd 2.1 or CRI-O 1.31", f.RuntimeName, f.RuntimeVersion)
-	case sub != "" && !canSub: // it would mount the whole image without a word
-		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount a subPath of an image: it takes containerd 2.2 or CRI-O 1.33", f.RuntimeName, f.RuntimeVersion)
+		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount images: use containerd 2.1 or CRI-O 1.31, or newer", f.RuntimeName, f.RuntimeVersion)
+	case sub != "" && !canSub: // it would silently mount the whole image
+		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount a subPath of an image: use containerd 2.2 or CRI-O 1.33, or newer", f.RuntimeName, f.RuntimeVersion)
 	}
 	if vol.Image.Reference == "" { // "This field is optional to allow higher level config management to default"
 		return nil, errors.New("image.reference is empty: name the image to mount")
@@ -143,7 +144,7 @@ func (x *Performer) imageVolume(ctx context.Context, p *v1.Pod, vol *v1.Volume, 
 		return nil, errors.New(cri.Message(err))
 	}
 	if img == nil {
-		return nil, errors.New("it is not present any more")
+		return nil, errors.New("the image was removed after its pull")
 	}
 	return &runtimeapi.ImageSpec{Image: img.Id, UserSpecifiedImage: vol.Image.Reference, RuntimeHandler: handler, Annotations: crispec.PodAnnotations(p)}, nil
 }

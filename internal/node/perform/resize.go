@@ -8,13 +8,13 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// resize gives a running container, or the pod's group, its new size. Doing it twice changes nothing.
+// resize gives a running container, or the pod's cgroup, its new size. It is idempotent.
 func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
 	if job.Action.Container == "" {
 		if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod, job.Action.Size); err != nil {
 			return failed("ResizeError", fmt.Errorf("resize the pod's cgroup: %w", err))
 		}
-		x.tellSandbox(ctx, job)
+		x.resizeSandbox(ctx, job)
 		return pod.Outcome{}
 	}
 	c, err := container(job.Pod, job.Action.Container)
@@ -31,9 +31,9 @@ func (x *Performer) resize(ctx context.Context, job pod.Job) pod.Outcome {
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// tellSandbox tells the runtime of the pod's new size, once the group has it: a runtime that keeps pods in virtual machines
-// follows. The group is what binds, so a refusal is said and changes nothing.
-func (x *Performer) tellSandbox(ctx context.Context, job pod.Job) {
+// resizeSandbox informs the runtime of the pod's new size after the cgroup has it, for runtimes that keep pods in virtual
+// machines. The cgroup enforces the size, so a refusal is only logged.
+func (x *Performer) resizeSandbox(ctx context.Context, job pod.Job) {
 	sandbox := job.Observed.NewestSandbox()
 	if sandbox == nil || !sandbox.Ready {
 		return
@@ -41,12 +41,12 @@ func (x *Performer) tellSandbox(ctx context.Context, job pod.Job) {
 	facts := x.cfg.Facts()
 	resources, overhead := crispec.SandboxResources(job.Pod, &facts.Spec)
 	if err := x.cfg.CRI.UpdateSandboxResources(ctx, sandbox.ID, resources, overhead); err != nil {
-		x.cfg.Log.Warn("the runtime was not told the new size of a pod", "pod", job.Ref, "err", err)
+		x.cfg.Log.Warn("the runtime did not accept the new size of a sandbox", "pod", job.Ref, "err", err)
 	}
 }
 
-// mayShrink refuses a memory limit below what the container uses: the kernel would end it rather than fail. It is a best
-// effort, since the container may grow between the look and the change, or the runtime not say what it uses.
+// mayShrink refuses a memory limit below the container's usage, because the kernel would kill the container rather than fail.
+// It is a best effort: the container may grow meanwhile, or the runtime may not report its usage.
 func (x *Performer) mayShrink(ctx context.Context, job pod.Job) error {
 	limit := job.Action.Size.MemoryLimit
 	inst := job.Observed.ByID(job.Action.ID)

@@ -20,29 +20,29 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// sized is a runtime, and the groups beside it, that note in which order they are told of sizes.
+// sized is a runtime and its cgroups. It notes the order of resize calls.
 type sized struct {
 	runtimeapi.RuntimeServiceClient
 	groupErr, err error
-	told          []string
-	asked         *runtimeapi.UpdatePodSandboxResourcesRequest
+	calls         []string
+	request       *runtimeapi.UpdatePodSandboxResourcesRequest
 }
 
 func (s *sized) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	s.told, s.asked = append(s.told, "sandbox "+r.PodSandboxId), r
+	s.calls, s.request = append(s.calls, "sandbox "+r.PodSandboxId), r
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, s.err
 }
 
 func (s *sized) EnsurePod(context.Context, *v1.Pod, pod.Size) (string, error) {
-	s.told = append(s.told, "group")
+	s.calls = append(s.calls, "group")
 	return "", s.groupErr
 }
 
 func (s *sized) Parent(*v1.Pod) string                      { return "" }
 func (s *sized) RemovePod(context.Context, types.UID) error { return nil }
 
-// The runtime is told of a pod's new size after its group has it; what it answers does not undo the resize.
-func TestResizeTellsTheSandbox(t *testing.T) {
+// The runtime gets a pod's new size after the cgroup has it. Its answer does not undo the resize.
+func TestResizeUpdatesTheSandbox(t *testing.T) {
 	t.Parallel()
 	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
 	p := &v1.Pod{Spec: v1.PodSpec{
@@ -53,15 +53,15 @@ func TestResizeTellsTheSandbox(t *testing.T) {
 	for name, c := range map[string]struct {
 		observed      *pod.Observed
 		groupErr, err error
-		told, log     string
+		calls, log    string
 		fails         bool
 	}{
-		"it follows":         {observed: up, told: "group, sandbox new"},
-		"it cannot":          {observed: up, err: status.Error(codes.Unimplemented, "unknown method"), told: "group, sandbox new"},
-		"containerd 2.2":     {observed: up, err: status.Error(codes.Unknown, "not implemented yet"), told: "group, sandbox new"},
-		"it refuses":         {observed: up, err: status.Error(codes.Internal, "no memory to plug"), told: "group, sandbox new", log: "no memory to plug"},
-		"the sandbox is off": {observed: &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "old"}}}, told: "group"},
-		"the group fails":    {observed: up, groupErr: errors.New("read-only"), told: "group", fails: true},
+		"it follows":         {observed: up, calls: "group, sandbox new"},
+		"it cannot":          {observed: up, err: status.Error(codes.Unimplemented, "unknown method"), calls: "group, sandbox new"},
+		"containerd 2.2":     {observed: up, err: status.Error(codes.Unknown, "not implemented yet"), calls: "group, sandbox new"},
+		"it refuses":         {observed: up, err: status.Error(codes.Internal, "no memory to plug"), calls: "group, sandbox new", log: "no memory to plug"},
+		"the sandbox is off": {observed: &pod.Observed{Sandboxes: []pod.Sandbox{{ID: "old"}}}, calls: "group"},
+		"the group fails":    {observed: up, groupErr: errors.New("read-only"), calls: "group", fails: true},
 	} {
 		s := &sized{groupErr: c.groupErr, err: c.err}
 		var log strings.Builder
@@ -70,11 +70,11 @@ func TestResizeTellsTheSandbox(t *testing.T) {
 			Facts: func() Facts { return Facts{Spec: crispec.DefaultPolicy()} },
 		})
 		o := x.Do(t.Context(), pod.Job{Pod: p, Observed: c.observed, Action: pod.Action{Op: pod.OpResize}})
-		if told := strings.Join(s.told, ", "); (o.Err != nil) != c.fails || told != c.told || (log.Len() > 0) != (c.log != "") || !strings.Contains(log.String(), c.log) {
-			t.Errorf("%s: outcome %+v, told %q, log %q", name, o, told, log.String())
+		if calls := strings.Join(s.calls, ", "); (o.Err != nil) != c.fails || calls != c.calls || (log.Len() > 0) != (c.log != "") || !strings.Contains(log.String(), c.log) {
+			t.Errorf("%s: outcome %+v, calls %q, log %q", name, o, calls, log.String())
 		}
-		if s.asked != nil && (s.asked.Resources.CpuShares != 3072 || s.asked.Overhead.CpuShares != 256) {
-			t.Errorf("%s: %v", name, s.asked)
+		if s.request != nil && (s.request.Resources.CpuShares != 3072 || s.request.Overhead.CpuShares != 256) {
+			t.Errorf("%s: %v", name, s.request)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// sandboxConfig is the same for the sandbox and for each container in it: it depends on the pod and on facts that
-// do not change while the agent runs.
+// sandboxConfig returns the sandbox configuration, which is the same for the sandbox and for each container in it. It depends
+// on the pod and on facts that do not change while the agent runs.
 func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, []crispec.Warning, error) {
 	facts := x.cfg.Facts()
 	users, err := x.userns(job.Pod, handler, &facts)
@@ -33,7 +33,7 @@ func (x *Performer) sandboxConfig(job pod.Job, attempt uint32, handler string) (
 	return cfg, warnings, err
 }
 
-// userns is the user namespace of a pod that asks for one of its own; nil for others.
+// userns returns the user namespace of a pod that asks for one of its own, and nil for other pods.
 func (x *Performer) userns(p *v1.Pod, handler string, facts *Facts) (*runtimeapi.UserNamespace, error) {
 	if !crispec.NeedsUserns(p) {
 		return nil, nil
@@ -88,13 +88,13 @@ func (x *Performer) runSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 		}
 	}
 	o := failed(reason, err)
-	x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %s", cri.Words(err))
+	x.event(job, v1.EventTypeWarning, reason, "Failed to create pod sandbox: %s", cri.StatusText(err))
 	return o
 }
 
 func (x *Performer) stopSandbox(ctx context.Context, job pod.Job) pod.Outcome {
 	if err := x.cfg.CRI.StopSandbox(ctx, job.Action.ID); err != nil {
-		x.sayNotKilled(job, "KillPodSandbox", string(job.Ref.UID), "KillPodSandboxError", err)
+		x.recordNotKilled(job, "KillPodSandbox", string(job.Ref.UID), "KillPodSandboxError", err)
 		return failed("KillPodSandboxError", err)
 	}
 	return pod.Outcome{ID: job.Action.ID}

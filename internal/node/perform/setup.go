@@ -10,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// setUp makes all that must exist before a sandbox may run: cgroup, directories, volumes. It is also how volumes
-// are refreshed, so it must be cheap when nothing has changed.
+// setUp makes what a sandbox needs: the cgroup, directories and volumes. The agent also refreshes volumes with it, so it must
+// be cheap if nothing has changed.
 func (x *Performer) setUp(ctx context.Context, job pod.Job) pod.Outcome {
 	facts := x.cfg.Facts()
 	if _, err := x.cfg.Cgroups.EnsurePod(ctx, job.Pod, job.Action.Size); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
-// startContainer creates a container in the pod's sandbox and starts it; with an ID it starts one that an earlier
-// agent, or a call whose answer was lost, has created.
+// startContainer creates a container in the pod's sandbox and starts it. With an ID it only starts the container, which was
+// created by an earlier agent, or by a call whose answer was lost.
 func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outcome) {
 	defer func() {
 		first := job.Action.Attempt == 0 && crispec.NeedsUserns(job.Pod)
@@ -40,7 +40,7 @@ func (x *Performer) startContainer(ctx context.Context, job pod.Job) (o pod.Outc
 	}
 	x.event(job, v1.EventTypeNormal, "Started", "Container started")
 	if err := x.cfg.Logs.Link(job.Pod, job.Action.Container, id, job.Action.Attempt); err != nil {
-		x.cfg.Log.Warn("log collectors will miss a container", "pod", job.Ref, "container", job.Action.Container, "err", err)
+		x.cfg.Log.Warn("link for log collectors not created", "pod", job.Ref, "container", job.Action.Container, "err", err)
 	}
 	return pod.Outcome{ID: id}
 }
@@ -70,7 +70,7 @@ func (x *Performer) createContainer(ctx context.Context, job pod.Job) (string, p
 	return id, pod.Outcome{}
 }
 
-// containerConfig gathers what the runtime must know of one attempt of a container; handler is the pod's.
+// containerConfig builds the runtime's configuration for one attempt of a container. handler is the runtime handler of the pod.
 func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *pod.Sandbox) (cfg *runtimeapi.ContainerConfig, handler string, err error) {
 	p, facts := job.Pod, x.cfg.Facts()
 	c, err := container(p, job.Action.Container)
@@ -84,7 +84,7 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	}
 	img, err := x.cfg.CRI.ImageStatus(ctx, job.ImageRef)
 	if err == nil && img == nil {
-		err = errors.New("it is not present any more")
+		err = errors.New("the image was removed after its pull")
 	}
 	if err != nil {
 		return nil, "", &crispec.Error{Reason: "ImageInspectError", Message: fmt.Sprintf("failed to inspect image %q: %s", c.Image, cri.Message(err)), Err: err}
@@ -111,7 +111,7 @@ func (x *Performer) containerConfig(ctx context.Context, job pod.Job, sandbox *p
 	return cfg, handler, err
 }
 
-// services are those of the pod's namespace and of the API server's own.
+// services returns the services of the pod's namespace, and the API server's own.
 func (x *Performer) services(namespace string) ([]*v1.Service, bool) {
 	services, synced := x.cfg.Objects.Services(namespace)
 	if namespace != metav1.NamespaceDefault {
@@ -140,7 +140,7 @@ func (x *Performer) envInput(ctx context.Context, p *v1.Pod, c *v1.Container, ip
 	}
 }
 
-// mounts are the container's volumes, its hosts file and a file for its last words.
+// mounts returns the mounts of the container's volumes, of its hosts file and of its termination message.
 func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInput, ips []string, handler string) ([]*runtimeapi.Mount, error) {
 	facts := x.cfg.Facts()
 	if len(ips) > 0 {
@@ -161,8 +161,8 @@ func (x *Performer) mounts(ctx context.Context, job pod.Job, in volume.MountInpu
 	return mounts, nil
 }
 
-// targetOf is the container whose processes an ephemeral container wants to see. Where that does not run there is nothing
-// to see: the start is tried again until it does, rather than begun beside it.
+// targetOf returns the ID of the container whose processes an ephemeral container targets. If that container does not run,
+// targetOf fails, and the start is tried again later.
 func targetOf(p *v1.Pod, name string, o *pod.Observed) (string, error) {
 	for i := range p.Spec.EphemeralContainers {
 		e := &p.Spec.EphemeralContainers[i]

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// cluster has a service "db" in each namespace, and the API server's in default.
+// cluster has a service "db" in each namespace, and the API server's service in namespace default.
 type cluster struct {
 	Objects
 	synced bool
@@ -26,7 +26,7 @@ func service(namespace, name string) *v1.Service {
 	return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// Every pod is told of the API server's own service, which lies in another namespace than most pods.
+// Every pod gets the address of the API server's service, although most pods are in another namespace.
 func TestServicesIncludeTheAPIServers(t *testing.T) {
 	t.Parallel()
 	for namespace, want := range map[string][]string{

@@ -12,35 +12,36 @@ import (
 )
 
 func (x *Performer) stopContainer(ctx context.Context, job pod.Job) pod.Outcome {
-	if !x.said.drop(job.Action.ID) {
-		x.sayKilling(job)
+	if !x.announced.drop(job.Action.ID) {
+		x.recordKilling(job)
 	}
 	if err := x.cfg.CRI.StopContainer(ctx, job.Action.ID, job.Action.Grace); err != nil {
-		x.sayNotKilled(job, "KillContainer", job.Action.Container, "KillContainerError", err)
+		x.recordNotKilled(job, "KillContainer", job.Action.Container, "KillContainerError", err)
 		return failed("KillContainerError", err)
 	}
 	return pod.Outcome{ID: job.Action.ID}
 }
 
-// sayNotKilled records, of the pod and in upstream's words, that a container or sandbox could not be stopped.
-func (x *Performer) sayNotKilled(job pod.Job, what, target, reason string, err error) {
-	text := byName(job.Action, cri.Words(err))
+// recordNotKilled records on the pod that a container or sandbox could not be stopped. The text is upstream's.
+func (x *Performer) recordNotKilled(job pod.Job, what, target, reason string, err error) {
+	text := byName(job.Action, cri.StatusText(err))
 	job.Action.Container = ""
 	x.event(job, v1.EventTypeWarning, "FailedKillPod", "error killing pod: failed to %q for %q with %s: %q", what, target, reason, text)
 }
 
-// sayKilling records that a container is being ended: before its preStop hook, if one runs, else before its stop.
-func (x *Performer) sayKilling(job pod.Job) {
+// recordKilling records that the agent ends a container: before its preStop hook if there is one, otherwise before its stop.
+func (x *Performer) recordKilling(job pod.Job) {
 	x.event(job, v1.EventTypeNormal, "Killing", "%s", decide.Killing(job.Pod, job.Action.Container, job.Action.Cause))
 }
 
-// said are the containers whose end was said before their preStop hook. Their stop does not say it again.
-type said struct {
+// announced holds the containers whose Killing event was recorded before their preStop hook. Their stop does not record it
+// again.
+type announced struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-func (s *said) add(id string) {
+func (s *announced) add(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids == nil {
@@ -49,8 +50,8 @@ func (s *said) add(id string) {
 	s.ids[id] = true
 }
 
-// drop forgets a container and reports whether its end was said.
-func (s *said) drop(id string) bool {
+// drop forgets a container and reports whether its Killing event was recorded.
+func (s *announced) drop(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	had := s.ids[id]
@@ -61,7 +62,7 @@ func (s *said) drop(id string) bool {
 }
 
 func (x *Performer) removeContainer(ctx context.Context, job pod.Job) pod.Outcome {
-	x.said.drop(job.Action.ID) // it ended during its hook
+	x.announced.drop(job.Action.ID) // the container ended during its hook, so there was no stop
 	c := job.Observed.ByID(job.Action.ID)
 	if err := x.cfg.CRI.RemoveContainer(ctx, job.Action.ID); err != nil {
 		return failed("RemoveContainerError", err)

@@ -18,28 +18,28 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/cri"
 )
 
-// heard are the events that were recorded.
-type heard struct {
+// recorder keeps the events that are recorded.
+type recorder struct {
 	events []string
-	of     *v1.Pod // the last
+	of     *v1.Pod // the pod of the last event
 }
 
-func (h *heard) Event(p *v1.Pod, _, _, reason, message string) {
+func (h *recorder) Event(p *v1.Pod, _, _, reason, message string) {
 	h.events, h.of = append(h.events, reason+" "+message), p
 }
-func (h *heard) NodeEvent(_, _, _ string) {}
+func (h *recorder) NodeEvent(_, _, _ string) {}
 
-// ender is a runtime whose containers end when they are asked to.
+// ender is a runtime whose containers end when it stops them.
 type ender struct{ bearer }
 
 func (*ender) StopContainer(context.Context, *runtimeapi.StopContainerRequest, ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// A container may end during its preStop hook, and is never stopped then.
-func TestKillingIsSaidOnceAndBeforeThePreStopHook(t *testing.T) {
+// A container may end during its preStop hook. Then it is never stopped.
+func TestKillingIsRecordedOnceAndBeforeThePreStopHook(t *testing.T) {
 	t.Parallel()
-	h := &heard{}
+	h := &recorder{}
 	x := New(Config{CRI: cri.New(cri.Config{Runtime: &ender{}}), Recorder: h})
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
 		Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bye"}}}}}}}}
@@ -59,19 +59,19 @@ func TestKillingIsSaidOnceAndBeforeThePreStopHook(t *testing.T) {
 	if !slices.Equal(h.events, want) {
 		t.Errorf("with the stop after the hook: %q, want %q", h.events, want)
 	}
-	if x.said.ids != nil {
-		t.Errorf("what was said is kept: %v", x.said.ids)
+	if x.announced.ids != nil {
+		t.Errorf("entries are left: %v", x.announced.ids)
 	}
-	do(pod.OpStopContainer) // with less grace, say
+	do(pod.OpStopContainer) // for example with a shorter grace period
 	if len(h.events) != 2 {
-		t.Errorf("a second stop is not said: %q", h.events)
+		t.Errorf("a second stop has no event: %q", h.events)
 	}
 }
 
-// A pod that was deleted by force has no object any more when its containers end.
-func TestKillingIsSaidOfAPodWhoseObjectIsGone(t *testing.T) {
+// A pod that was deleted by force has no object any more when its containers end. Its events are recorded all the same.
+func TestKillingIsRecordedForAPodWhoseObjectIsGone(t *testing.T) {
 	t.Parallel()
-	h := &heard{}
+	h := &recorder{}
 	x := New(Config{CRI: cri.New(cri.Config{Runtime: &ender{}}), Recorder: h})
 	job := pod.Job{Ref: pod.Ref{UID: "u", Namespace: "ns", Name: "web"}, Observed: &pod.Observed{}, Action: pod.Action{Op: pod.OpStopContainer, Container: "main", ID: "c", Grace: time.Second}}
 	if o := x.Do(t.Context(), job); o.Err != nil {
@@ -89,10 +89,10 @@ func (noClass) RuntimeHandler(context.Context, string) (string, error) {
 	return "", errors.New("no such class")
 }
 
-func TestASecondSandboxIsSaidToBeOne(t *testing.T) {
+func TestASecondSandboxHasAnEvent(t *testing.T) {
 	t.Parallel()
 	for attempt, want := range []string{"FailedCreatePodSandBox", "SandboxChanged"} {
-		h := &heard{}
+		h := &recorder{}
 		x := New(Config{Objects: noClass{}, Recorder: h})
 		p := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: new("other")}}
 		x.Do(t.Context(), pod.Job{Pod: p, Action: pod.Action{Op: pod.OpRunSandbox, Attempt: uint32(attempt)}})
@@ -102,38 +102,38 @@ func TestASecondSandboxIsSaidToBeOne(t *testing.T) {
 	}
 }
 
-// broken is a runtime of which every call fails, with the container's ID in its words.
+// broken is a runtime whose calls all fail. Its errors contain the container's ID.
 type broken struct {
 	runtimeapi.RuntimeServiceClient
-	said error
+	err error
 }
 
 func (b *broken) StopContainer(context.Context, *runtimeapi.StopContainerRequest, ...grpc.CallOption) (*runtimeapi.StopContainerResponse, error) {
-	return nil, b.said
+	return nil, b.err
 }
 
 func (b *broken) StopPodSandbox(context.Context, *runtimeapi.StopPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.StopPodSandboxResponse, error) {
-	return nil, b.said
+	return nil, b.err
 }
 
 func (b *broken) StartContainer(context.Context, *runtimeapi.StartContainerRequest, ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
-	return nil, b.said
+	return nil, b.err
 }
 
 func (b *broken) RunPodSandbox(context.Context, *runtimeapi.RunPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
-	return nil, b.said
+	return nil, b.err
 }
 
-// anyClass is a cluster in which nothing has to be looked up.
+// anyClass is a cluster where each runtime class exists.
 type anyClass struct{ Objects }
 
-// flat gives every pod one group.
+// flat gives all pods the same cgroup.
 type flat struct{ Cgroups }
 
 func (flat) Parent(*v1.Pod) string { return "/pods" }
 
-// Tools parse events: what a runtime said stands in them as upstream's kubelet writes it, and containers have their names.
-func TestEventsHaveTheRuntimesWords(t *testing.T) {
+// Tools parse events: they contain the runtime's error as upstream's kubelet writes it, and container names instead of IDs.
+func TestEventsHaveTheRuntimesErrors(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("5e", 32)
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
@@ -144,7 +144,7 @@ func TestEventsHaveTheRuntimesWords(t *testing.T) {
 		pod.OpRunSandbox:     `FailedCreatePodSandBox  Failed to create pod sandbox: rpc error: code = Unknown desc = task ` + id + ` is stuck`,
 	} {
 		h := &placed{}
-		x := New(Config{CRI: cri.New(cri.Config{Runtime: &broken{said: status.Error(codes.Unknown, "task "+id+" is stuck")}}), Recorder: h,
+		x := New(Config{CRI: cri.New(cri.Config{Runtime: &broken{err: status.Error(codes.Unknown, "task "+id+" is stuck")}}), Recorder: h,
 			Objects: anyClass{}, Cgroups: flat{}, Facts: func() Facts { return Facts{} }})
 		a := pod.Action{Op: op, ID: id}
 		if op == pod.OpStopContainer || op == pod.OpStartContainer {
@@ -157,7 +157,7 @@ func TestEventsHaveTheRuntimesWords(t *testing.T) {
 	}
 }
 
-// placed are the events that were recorded, with the container that each is about.
+// placed keeps the recorded events, each with its container.
 type placed struct{ events []string }
 
 func (h *placed) Event(_ *v1.Pod, container, _, reason, message string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// `kubectl debug --target`: "the ephemeral container will be run in the namespaces of the target container". Where that
-// does not run, the debugger must not begin as if nothing had been asked.
+// `kubectl debug --target`: "the ephemeral container will be run in the namespaces of the target container". If the target does
+// not run, the ephemeral container must not start.
 func TestTargetOfAnEphemeralContainer(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{Spec: v1.PodSpec{EphemeralContainers: []v1.EphemeralContainer{

@@ -11,8 +11,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/userns"
 )
 
-// A pod with "hostUsers: false" gets a namespace of its own from a runtime handler that can make one, and a clear error
-// from others.
+// A pod with "hostUsers: false" gets a user namespace if its runtime handler supports that. With other handlers it gets a clear
+// error.
 func TestUserns(t *testing.T) {
 	t.Parallel()
 	ids := userns.New(userns.Config{})
@@ -57,7 +57,7 @@ func TestUserns(t *testing.T) {
 	}
 }
 
-// A runtime that is too old for an image volume would mount something else: it is not asked.
+// A runtime that is too old for image volumes would mount something else, so the agent sends it no request.
 func TestImageVolumeOfOldRuntime(t *testing.T) {
 	t.Parallel()
 	facts := Facts{RuntimeName: "containerd", RuntimeVersion: "v2.0.5"}
@@ -66,10 +66,10 @@ func TestImageVolumeOfOldRuntime(t *testing.T) {
 	p := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{vol}}}
 	c := &v1.Container{VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}
 	if got := x.imageVolumes(p, c); len(got) != 0 {
-		t.Errorf("images are pulled that cannot be mounted: %v", got)
+		t.Errorf("the agent pulls images that the runtime cannot mount: %v", got)
 	}
 	_, err := x.imageVolume(t.Context(), p, &vol, "", "")
-	if want := "the container runtime, containerd v2.0.5, cannot mount images: it takes containerd 2.1 or CRI-O 1.31"; err == nil || err.Error() != want {
+	if want := "the container runtime, containerd v2.0.5, cannot mount images: use containerd 2.1 or CRI-O 1.31, or newer"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	facts.RuntimeVersion = "v2.1.4"
@@ -77,7 +77,7 @@ func TestImageVolumeOfOldRuntime(t *testing.T) {
 		t.Errorf("image volumes %v", got)
 	}
 	_, err = x.imageVolume(t.Context(), p, &vol, "sub", "")
-	if want := "the container runtime, containerd v2.1.4, cannot mount a subPath of an image: it takes containerd 2.2 or CRI-O 1.33"; err == nil || err.Error() != want {
+	if want := "the container runtime, containerd v2.1.4, cannot mount a subPath of an image: use containerd 2.2 or CRI-O 1.33, or newer"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

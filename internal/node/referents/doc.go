@@ -1,6 +1,7 @@
-// Package referents finds what pods refer to by name: ConfigMaps, Secrets, tokens of service accounts, Services and runtime classes.
-// Pods of the API find it in the API; static pods, and pods of a node without an API server, among what came with manifests.
+// Package referents finds the objects that pods refer to by name: ConfigMaps, Secrets, service account tokens, Services and
+// runtime classes. For pods of the API it looks in the API. For static pods, and on a node without an API server, it looks
+// among the objects that came with manifests.
 //
-// Contract: which of the two a pod is follows from where the node got it, never from what it says of itself. New does no IO; Run
-// follows what is tracked until its context ends.
+// Contract: the source of a pod decides where to look, never the pod's own content. New does no IO. Run follows the tracked
+// objects until its context ends.
 package referents

@@ -20,16 +20,16 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/objects"
 )
 
-// Config is what Referents are made of.
+// Config configures Referents.
 type Config struct {
-	// Local has what came with manifests. Required.
+	// Local has the objects that came with manifests. Required.
 	Local *objects.Local
-	// API has what the API server has; nil: there is none, and Classes is not used.
+	// API has the objects of the API server; nil: there is no API server, and Classes is not used.
 	API     *objects.Objects
 	Classes Classes
-	// Handlers are the names of the runtime's handlers, where it says them.
+	// Handlers returns the names of the runtime's handlers, if the runtime reports them.
 	Handlers func() []string
-	// APIForStatic: what no manifest has, static pods find in the API (PreventStaticPodAPIReferences is off).
+	// APIForStatic makes static pods find in the API what no manifest has (PreventStaticPodAPIReferences is off).
 	APIForStatic bool
 }
 
@@ -38,7 +38,7 @@ type Classes interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*nodev1.RuntimeClass, error)
 }
 
-// Referents are what pods refer to by name. Methods may be called concurrently.
+// Referents finds the objects that pods refer to by name. Methods may be called concurrently.
 type Referents struct {
 	local        *objects.Local
 	api          *objects.Objects
@@ -47,7 +47,7 @@ type Referents struct {
 	apiForStatic bool
 }
 
-// New does no IO and starts nothing.
+// New returns Referents. It does no IO and starts nothing.
 func New(cfg Config) *Referents {
 	return &Referents{local: cfg.Local, api: cfg.API, classes: runtimeClasses{api: cfg.Classes}, handlers: cfg.Handlers, apiForStatic: cfg.APIForStatic}
 }
@@ -62,7 +62,7 @@ func (r *Referents) Secret(ctx context.Context, p *v1.Pod, name string) (*v1.Sec
 	return lookUp(ctx, r, p, name, r.local.Secret, (*objects.Objects).Secret)
 }
 
-// lookUp finds an object of either kind.
+// lookUp finds a ConfigMap or a Secret.
 func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, local func(ns, name string) (T, error),
 	api func(o *objects.Objects, ctx context.Context, ns, name string) (T, error)) (T, error) {
 	if !r.isLocal(p) {
@@ -73,17 +73,17 @@ func lookUp[T any](ctx context.Context, r *Referents, p *v1.Pod, name string, lo
 		return got, err
 	}
 	got, err = api(r.api, ctx, p.Namespace, name)
-	if apierrors.IsForbidden(err) { // what no pod of the API refers to, a node may not read
+	if apierrors.IsForbidden(err) { // a node may read only the objects that pods of the API refer to
 		return got, fmt.Errorf("none of the manifests of static pods has it, and the API server does not give it to them: put it beside the pod's manifest: %w", err)
 	}
 	return got, err
 }
 
-// isLocal reports whether a pod finds what it refers to among the manifests.
+// isLocal reports whether the pod's objects come from manifests.
 func (r *Referents) isLocal(p *v1.Pod) bool { return r.api == nil || pod.IsStatic(p) }
 
-// Missing names what a static pod refers to and no manifest has; nil where such a pod may look in the API, or where there is
-// none and it waits.
+// Missing returns a function that names the objects that a static pod refers to and that no manifest has. It returns nil if
+// static pods may look in the API, or if there is no API server: then such a pod waits for its objects.
 func (r *Referents) Missing() func(p *v1.Pod) []string {
 	if r.api == nil || r.apiForStatic {
 		return nil
@@ -91,7 +91,7 @@ func (r *Referents) Missing() func(p *v1.Pod) []string {
 	return r.local.Missing
 }
 
-// Has reports whether what a static pod means by a name is this node's own.
+// Has reports whether the object that a static pod means by a name came with this node's manifests.
 func (r *Referents) Has(kind, namespace, name string) bool {
 	if !r.apiForStatic {
 		return true
@@ -105,7 +105,7 @@ func (r *Referents) Has(kind, namespace, name string) bool {
 	return err == nil
 }
 
-// ServiceAccountToken asks for a token, for pods that the API server knows.
+// ServiceAccountToken requests a token for a pod that the API server knows.
 func (r *Referents) ServiceAccountToken(ctx context.Context, p *v1.Pod, audience string, expirationSeconds *int64) (string, time.Time, error) {
 	switch {
 	case r.api == nil:
@@ -124,7 +124,8 @@ func (r *Referents) Services(namespace string) (services []*v1.Service, synced b
 	return r.api.Services(namespace)
 }
 
-// Track says what a pod refers to now. What static pods refer to is not watched in the API, which would refuse it.
+// Track notes the objects that a pod refers to. It does not watch the objects of static pods in the API, which would refuse
+// that.
 func (r *Referents) Track(p *v1.Pod) {
 	if r.isLocal(p) {
 		r.local.Track(p)
@@ -133,7 +134,7 @@ func (r *Referents) Track(p *v1.Pod) {
 	r.api.Track(p)
 }
 
-// Forget ends the interest of a pod.
+// Forget ends the tracking of a pod's objects.
 func (r *Referents) Forget(uid types.UID) {
 	r.local.Forget(uid)
 	if r.api != nil {
@@ -141,7 +142,7 @@ func (r *Referents) Forget(uid types.UID) {
 	}
 }
 
-// Run follows what is tracked until ctx ends.
+// Run follows the tracked objects until ctx ends.
 func (r *Referents) Run(ctx context.Context) error {
 	if r.api == nil {
 		<-ctx.Done()
@@ -150,15 +151,15 @@ func (r *Referents) Run(ctx context.Context) error {
 	return r.api.Run(ctx)
 }
 
-// RuntimeHandler resolves spec.runtimeClassName. Without an API server, a class is the handler of the runtime's
-// configuration that has its name.
+// RuntimeHandler resolves spec.runtimeClassName. Without an API server, the name of a class is the name of a handler in the
+// runtime's configuration.
 func (r *Referents) RuntimeHandler(ctx context.Context, class string) (string, error) {
 	if r.api != nil {
 		return r.classes.handler(ctx, class)
 	}
 	names := slices.DeleteFunc(r.handlers(), func(n string) bool { return n == "" })
 	if len(names) > 0 && !slices.Contains(names, class) {
-		return "", fmt.Errorf("without an API server a runtime class is a handler of the container runtime, which has no %q: it has %s",
+		return "", fmt.Errorf("without an API server the name of a runtime class must be a handler of the container runtime: it has no handler %q, only %s",
 			class, strings.Join(names, ", "))
 	}
 	return class, nil

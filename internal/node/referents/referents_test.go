@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A tenant's pod that says that it came from a file does not find what came with the node's manifests.
+// A tenant's pod that claims to come from a file does not get objects that came with the node's manifests.
 func TestForgedSourceFindsNoLocalSecret(t *testing.T) {
 	t.Parallel()
 	r := New(Config{Local: objects.NewLocal(func(types.UID) {}), API: &objects.Objects{}})

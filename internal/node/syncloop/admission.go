@@ -100,15 +100,15 @@ func (l *Loop) makeRoom(victims []*v1.Pod) {
 		l.Look(v.UID, "has to make room") // creates the worker if there is none yet
 	}
 	l.mu.Lock()
-	told := map[*v1.Pod]*podworker.Worker{}
+	ending := map[*v1.Pod]*podworker.Worker{}
 	for _, v := range victims {
-		if m := l.workers[v.UID]; m != nil && !m.told {
-			m.told = true
-			told[v] = m.Worker
+		if m := l.workers[v.UID]; m != nil && !m.evicted {
+			m.evicted = true
+			ending[v] = m.Worker
 		}
 	}
 	l.mu.Unlock()
-	for v, w := range told {
+	for v, w := range ending {
 		l.cfg.Recorder.Event(v, "", v1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
 		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Since: time.Now()})
 	}
@@ -121,7 +121,7 @@ func (l *Loop) holdsChanged() {
 	}
 }
 
-func (l *Loop) tellHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
+func (l *Loop) callHolds() { l.cfg.Holds(l.worker.Context, l.admitted("")) }
 
 // admitted returns the pods that hold resources of the node: those that this agent admitted, or that an earlier agent gave a
 // start time in the status.

@@ -9,8 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// limitDead makes workers remove dead containers while the node holds more than MaxDeadContainers. Those that ended first, of all
-// pods together, go first.
+// limitDead makes workers remove dead containers while the node holds more than MaxDeadContainers. It counts the containers of
+// all pods together, and those that ended first go first.
 func (l *Loop) limitDead() {
 	if l.cfg.MaxDeadContainers == nil {
 		return

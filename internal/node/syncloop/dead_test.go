@@ -20,7 +20,7 @@ func TestExcessDead(t *testing.T) {
 			{ID: "a0", Name: "m", State: pod.StateExited, FinishedAt: at(1)},
 		}},
 		{Ref: pod.Ref{UID: "b"}, Containers: []pod.Container{
-			{ID: "b1", Name: "m", Attempt: 1, State: pod.StateExited, FinishedAt: at(0)}, // the newest: it stays
+			{ID: "b1", Name: "m", Attempt: 1, State: pod.StateExited, FinishedAt: at(0)}, // the newest attempt is kept
 			{ID: "b0", Name: "m", State: pod.StateExited, FinishedAt: at(3)},
 		}},
 	}

@@ -7,14 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A static pod whose manifest is removed and put back has the same UID: it begins anew, and its restarts are counted on. What the
-// last life knows is kept for a minute, as long as upstream's kubelet keeps the containers of a pod that has gone.
+// A static pod has the same UID when its manifest is removed and put back. It begins a new life, and its restart counts
+// continue. The loop keeps the state of the last life for a minute, as long as upstream's kubelet keeps the containers of a pod
+// that is gone.
 const (
 	lastLifeFor   = time.Minute
 	lastLivesMost = 64
 )
 
-// lastLives keeps what the last lives of pods leave to the next ones. Its zero value is usable; its user has the lock.
+// lastLives keeps the state that one life of a pod leaves for the next. The zero value is usable. Callers hold their own lock.
 type lastLives[T any] struct{ of map[types.UID]lastLife[T] }
 
 type lastLife[T any] struct {
@@ -22,7 +23,7 @@ type lastLife[T any] struct {
 	at   time.Time
 }
 
-// keep remembers what a life left. Where many lives end within a minute, only so many are remembered.
+// keep stores the state that a life left. It stores at most a fixed number of lives.
 func (l *lastLives[T]) keep(uid types.UID, left T, now time.Time) {
 	maps.DeleteFunc(l.of, func(_ types.UID, e lastLife[T]) bool { return now.Sub(e.at) > lastLifeFor })
 	if l.of == nil {
@@ -33,7 +34,7 @@ func (l *lastLives[T]) keep(uid types.UID, left T, now time.Time) {
 	}
 }
 
-// take returns what the last life left, once.
+// take returns and deletes the state that the last life left.
 func (l *lastLives[T]) take(uid types.UID, now time.Time) (left T, ok bool) {
 	e, ok := l.of[uid]
 	if !ok {

@@ -13,7 +13,7 @@ func TestLastLives(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var l lastLives[string]
 	if _, ok := l.take("a", now); ok {
-		t.Error("something was left by nobody")
+		t.Error("take returned state that nobody kept")
 	}
 	l.keep("a", "one", now)
 	l.keep("b", "two", now.Add(time.Second))
@@ -21,10 +21,10 @@ func TestLastLives(t *testing.T) {
 		t.Errorf("a left %q, %t", left, ok)
 	}
 	if _, ok := l.take("a", now); ok {
-		t.Error("what was left was taken twice")
+		t.Error("take returned the same state twice")
 	}
 	if _, ok := l.take("b", now.Add(time.Hour)); ok {
-		t.Error("something was left an hour ago")
+		t.Error("take returned state that is an hour old")
 	}
 	for i := range 2 * lastLivesMost {
 		l.keep(types.UID(fmt.Sprint(i)), "many", now)

@@ -156,7 +156,7 @@ type Loop struct {
 	alive chan chan<- struct{} // of Turns, to Run
 
 	sweeping *errand // calls sweep
-	holding  *errand // calls tellHolds
+	holding  *errand // calls callHolds
 }
 
 // member is a worker with the state that the loop keeps about it.
@@ -169,7 +169,7 @@ type member struct {
 	ended    bool // the pod no longer holds resources of the node
 	idle     bool // nothing runs and nothing is mounted
 	waits    bool // the pod waits for a predecessor, or for other pods to make room
-	told     bool // the loop has preempted or evicted the pod
+	evicted  bool // the loop has preempted or evicted the pod
 	met      bool // meet was done: every pod of the same name in the runtime has a worker
 	known    bool // allocated is known: the checkpoint has been read
 	asks     bool // the worker has to look again when all checkpoints have been read
@@ -190,7 +190,7 @@ func New(cfg Config) *Loop {
 		cfg.Meter = noMeter{}
 	}
 	l := &Loop{cfg: cfg, workers: map[types.UID]*member{}, names: map[string]int{}, early: map[types.UID]string{}, alive: make(chan chan<- struct{})}
-	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.tellHolds, group: &l.wg}
+	l.sweeping, l.holding = &errand{do: l.sweep, group: &l.wg}, &errand{do: l.callHolds, group: &l.wg}
 	l.gate = podworker.NewGate(cfg.StartPlaces, cfg.MostStarts, func(uid types.UID) { l.Look(uid, "its turn to start") })
 	l.worker = podworker.Config{
 		Group: &l.wg, Cache: cfg.Cache, Desired: cfg.Pods, Performer: cfg.Performer, Reporter: l, Host: l,

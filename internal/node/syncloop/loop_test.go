@@ -21,22 +21,22 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// bare is a node that does what it is told at once and holds nothing.
+// bare is a node that performs every action at once and has no volumes or cgroups.
 type bare struct {
-	mu     sync.Mutex
-	done   []string
-	events []string
-	node   bool
-	fits   func(p *v1.Pod, others []*v1.Pod) admit.Result
-	since  func(time.Time) bool
-	files  func(types.UID) (volume.FilesUsage, error)
-	disk   func(context.Context, *v1.Pod) (StorageUse, error)
-	holds  []*pod.Observed // what the runtime has
-	load   func(types.UID) (*decide.Memory, error)
-	told   func(context.Context, []*v1.Pod) // of those who hold a part of the node
-	left   func(func(types.UID) bool) ([]types.UID, error)
-	fresh  func(context.Context)
-	grows  func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
+	mu      sync.Mutex
+	done    []string
+	events  []string
+	node    bool
+	fits    func(p *v1.Pod, others []*v1.Pod) admit.Result
+	since   func(time.Time) bool
+	files   func(types.UID) (volume.FilesUsage, error)
+	disk    func(context.Context, *v1.Pod) (StorageUse, error)
+	holds   []*pod.Observed // the pods that the runtime holds
+	load    func(types.UID) (*decide.Memory, error)
+	onHolds func(context.Context, []*v1.Pod) // called with the pods that hold resources of the node
+	left    func(func(types.UID) bool) ([]types.UID, error)
+	fresh   func(context.Context)
+	grows   func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
 }
 
 func (b *bare) Get(uid types.UID) (*pod.Observed, time.Time) {
@@ -92,7 +92,7 @@ func (b *bare) count(in *[]string, what string) (n int) {
 	return n
 }
 
-// run runs a loop in a bubble for as long as f takes.
+// run runs a loop in a synctest bubble until f returns.
 func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +103,7 @@ func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 			Pods: set, Cache: b, Performer: b, Checkpoints: b, Prober: b, Reporter: b, Recorder: b, Objects: b, Policy: &policy,
 			Hash: func(*v1.Pod, *v1.Container) string { return "" }, Admit: b.fits, StartPlaces: 10, Log: slog.New(slog.DiscardHandler),
 			NodeKnown: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.node }, NodeSince: b.since,
-			Holds: b.told, Leftovers: b.left, Refresh: b.fresh, Resize: b.grows, PodFiles: b.files, Storage: b.disk,
+			Holds: b.onHolds, Leftovers: b.left, Refresh: b.fresh, Resize: b.grows, PodFiles: b.files, Storage: b.disk,
 		})
 		l.SetNetwork(Network{Ready: true})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -129,7 +129,7 @@ func named(name string) *v1.Pod {
 		Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "c", Image: "i"}}}}
 }
 
-// An agent that has just begun must not refuse a pod for labels that the Node has and that it has not read yet.
+// An agent that has just started must not refuse a pod because of Node labels that it has not read yet.
 func TestAdmissionWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	b := &bare{}
@@ -150,14 +150,14 @@ func TestAdmissionWaitsForTheNode(t *testing.T) {
 	})
 }
 
-// A pod that the scheduler sent here for a label that has just been set, a taint that has just gone, or a resource that has
-// just come is judged against the Node as it is, not as it was at the last beat; one that the Node refuses then too is
-// refused. While the API server does not say how the Node is, nobody is refused, and nobody has to make room.
+// The scheduler may bind a pod because of a label that was just set, a taint that was just removed, or a resource that just
+// appeared. The agent reads the Node again before it refuses such a pod. While the API server does not return the Node, the
+// agent refuses no pod and preempts none.
 func TestRefusalWaitsForANewerNode(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{admit.ReasonNodeAffinity, admit.ReasonTaint, admit.ReasonGroupsPolicy, admit.ReasonOutOf + "example.com/gpu", admit.ReasonUnexpected} {
 		b := &bare{node: true}
-		var read time.Time // of the newest Node
+		var read time.Time // when the newest Node was read
 		answers := false
 		b.since = func(at time.Time) bool {
 			if read.After(at) {
@@ -175,7 +175,7 @@ func TestRefusalWaitsForANewerNode(t *testing.T) {
 			set.Replace(pod.SourceAPI, []*v1.Pod{named("web"), named("other")})
 			time.Sleep(time.Hour)
 			if b.count(&b.done, "set-up web") != 0 || b.count(&b.events, reason+" web")+b.count(&b.events, reason+" other") != 0 {
-				t.Errorf("%s: decided by the Node as it was: done %q, events %q", reason, b.done, b.events)
+				t.Errorf("%s: decided by the old Node: done %q, events %q", reason, b.done, b.events)
 			}
 			answers = true
 			time.Sleep(time.Minute)
@@ -189,8 +189,8 @@ func TestRefusalWaitsForANewerNode(t *testing.T) {
 	}
 }
 
-// A critical pod gets its room: those that make it are told once, also where they have no worker yet.
-func TestPreemptionTellsItsVictimsOnce(t *testing.T) {
+// Preemption ends each victim once, also if a victim has no worker yet. Then the critical pod starts.
+func TestPreemptionEndsItsVictimsOnce(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true}
 	victim, critical := named("victim"), named("critical")
@@ -214,7 +214,7 @@ func TestPreemptionTellsItsVictimsOnce(t *testing.T) {
 	})
 }
 
-// A pod that comes back with the same UID while the last traces of it are removed begins anew after that.
+// A pod that comes back with the same UID while its last traces are removed starts anew after that.
 func TestSameUIDComesBack(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -242,7 +242,7 @@ func TestSameUIDComesBack(t *testing.T) {
 	})
 }
 
-// An agent that has just begun may look at a pod before it looks at the one whose name it takes: it waits all the same.
+// An agent that has just started may look at a pod before it looks at its predecessor. The pod waits all the same.
 func TestPredecessorThatNobodyLookedAt(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -253,7 +253,7 @@ func TestPredecessorThatNobodyLookedAt(t *testing.T) {
 		set.Replace(pod.SourceAPI, nil)
 		synctest.Wait()
 		b.mu.Lock()
-		b.holds = []*pod.Observed{old} // published, and nobody was told yet
+		b.holds = []*pod.Observed{old} // the cache has it, but no Look has announced it
 		b.mu.Unlock()
 		set.Upsert(pod.SourceAPI, next)
 		time.Sleep(30 * time.Second)

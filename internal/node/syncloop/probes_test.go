@@ -12,8 +12,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 )
 
-// A container without probes counts as started only once its postStart hook is done, else the hook would never run;
-// what the API says of this very container stands for a memory that was lost.
+// A container without probes counts as started only once its postStart hook is done, because otherwise the hook would never
+// run. If the memory was lost, the started state in the API counts, provided that it is of the same container.
 func TestPostStartComesBeforeStarted(t *testing.T) {
 	t.Parallel()
 	const id = "abc"

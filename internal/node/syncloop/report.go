@@ -52,11 +52,11 @@ type Report struct {
 	cfg ReportConfig
 
 	mu   sync.Mutex
-	left lastLives[*reported]    // how static pods begin again
+	left lastLives[*reported]    // the entries with which static pods begin their next life
 	pods map[types.UID]*reported // without the pods that need no entry
 }
 
-// reported is what was last reported of a pod.
+// reported is the last report about a pod.
 type reported struct {
 	status *v1.PodStatus     // nil: the same as in the watched object
 	fresh  bool              // status is the first status of the pod's next life: its manifest came back while the pod ended
@@ -182,16 +182,16 @@ func (rep *reported) whole(t *podworker.Turn) *podworker.Turn {
 	return t
 }
 
-// countEnds calls tell for each end of a container that is in after and not in before. A container that restarts at once shows
+// countEnds calls report for each end of a container that is in after and not in before. A container that restarts at once shows
 // its end only as its last state.
-func countEnds(before, after []v1.ContainerStatus, kind string, tell func(kind string, exitCode int32, reason string)) {
+func countEnds(before, after []v1.ContainerStatus, kind string, report func(kind string, exitCode int32, reason string)) {
 	for i := range after {
 		was := slices.IndexFunc(before, func(s v1.ContainerStatus) bool { return s.Name == after[i].Name })
 		for _, end := range []*v1.ContainerStateTerminated{after[i].LastTerminationState.Terminated, after[i].State.Terminated} {
 			if end == nil || end.ContainerID == "" || was >= 0 && has(&before[was], end.ContainerID) {
 				continue
 			}
-			tell(kind, end.ExitCode, end.Reason)
+			report(kind, end.ExitCode, end.Reason)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 		if rep.waits == nil {
 			rep.waits = map[string]string{}
 		}
-		rep.waits[network] = "said"
+		rep.waits[network] = "recorded"
 		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeWarning, "NetworkNotReady", "network is not ready: "+t.Node.NetworkMessage)
 	} else if !waits {
 		delete(rep.waits, network)
@@ -285,7 +285,7 @@ func waitOf(t *podworker.Turn, c *decide.ContainerMemory) (key, eventType, reaso
 	inst := t.Observed.Newest(c.Name)
 	alive := inst != nil && inst.Alive()
 	switch {
-	case !alive && c.PullUntil.After(t.Now) && decide.PullBacksOff(c.WaitingReason): // what failed was said when it did
+	case !alive && c.PullUntil.After(t.Now) && decide.PullBacksOff(c.WaitingReason): // the failure itself was recorded when it happened
 		return "pull " + c.PullUntil.String(), v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.PullFailed)
 	case !alive && c.CrashUntil.After(t.Now):
 		return "crash " + c.CrashedID, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, t.Ref.Name, t.Ref.Namespace, t.Ref.UID)

@@ -52,20 +52,19 @@ func TestEndsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// The end of a pod is told to the source of pushed pods only where that has the pod: a node of a cluster sees the ends of many
-// others.
-func TestOnlyEndsOfPushedPodsAreTold(t *testing.T) {
+// The source of pushed pods learns of the end of its own pods only. A node of a cluster sees the ends of many others.
+func TestOnlyEndsOfPushedPodsAreReported(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[pod.Source]int{pod.SourceAPI: 0, pod.SourceFile: 0, pod.SourcePush: 1} {
-		told := 0
+		ended := 0
 		r := NewReport(ReportConfig{Recorder: &bare{}, Mirror: func(*v1.Pod) *v1.Pod { return nil }, RuntimeName: func() string { return "" },
-			HostIPs: func() []string { return nil }, RecursiveReadOnly: func(*v1.Pod) bool { return false }, Ended: func(types.UID) { told++ }})
+			HostIPs: func() []string { return nil }, RecursiveReadOnly: func(*v1.Pod) bool { return false }, Ended: func(types.UID) { ended++ }})
 		p := named("web")
 		p.DeletionTimestamp = new(metav1.Now())
 		r.Turn(&podworker.Turn{Ref: pod.RefOf(p), Pod: p, Desired: p, Source: source, Observed: &pod.Observed{}, Memory: &decide.Memory{},
 			Plan: &decide.Plan{Phase: decide.PhaseStopped}, Now: time.Now()})
-		if told != want {
-			t.Errorf("%v: told %d times, want %d", source, told, want)
+		if ended != want {
+			t.Errorf("%v: ended %d times, want %d", source, ended, want)
 		}
 	}
 }
@@ -78,7 +77,7 @@ func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
 	turn := func(stop *decide.Stop) {
 		r.Turn(&podworker.Turn{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}, Observed: &pod.Observed{}, Memory: &decide.Memory{}, Plan: &decide.Plan{Stop: stop}, Now: time.Unix(1, 0)})
 	}
-	turn(&decide.Stop{Reason: "Evicted", Message: "the node is low on memory"}) // others say this one
+	turn(&decide.Stop{Reason: "Evicted", Message: "the node is low on memory"}) // another part records the event for this reason
 	turn(&decide.Stop{Reason: decide.ReasonDeadlineExceeded, Message: decide.MessageDeadlineExceeded})
 	turn(nil)
 	if len(b.events) != 1 || !strings.Contains(b.events[0], "DeadlineExceeded") {
@@ -86,12 +85,12 @@ func TestTheEndOfAnActiveDeadlineIsAnEvent(t *testing.T) {
 	}
 }
 
-// told is a StatusWriter that keeps what it is told.
-type told struct{ states []string }
+// statuses is a StatusWriter that keeps the statuses that it gets.
+type statuses struct{ states []string }
 
-func (w *told) Forget(types.UID) {}
+func (w *statuses) Forget(types.UID) {}
 
-func (w *told) Set(d status.Desired) {
+func (w *statuses) Set(d status.Desired) {
 	s := d.Status.ContainerStatuses[0].State
 	switch {
 	case s.Running != nil:
@@ -101,14 +100,14 @@ func (w *told) Set(d status.Desired) {
 	}
 }
 
-// The manifest of a static pod is gone: its mirror shows how the pod ends.
+// The mirror shows how a static pod ends after its manifest is gone.
 func TestAMirrorShowsTheEnd(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[pod.Source][]string{
 		pod.SourceFile: {"mirror running", "mirror running", "mirror terminated"},
 		pod.SourceAPI:  {"web running"},
 	} {
-		w := &told{}
+		w := &statuses{}
 		mirror := named("mirror")
 		mirror.ResourceVersion = "1"
 		r := NewReport(ReportConfig{Writer: w, Recorder: &bare{}, Mirror: func(*v1.Pod) *v1.Pod { return mirror }, RuntimeName: func() string { return "" },
@@ -128,7 +127,7 @@ func TestAMirrorShowsTheEnd(t *testing.T) {
 		turn(nil, pod.StateExited, decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopping})
 		turn(nil, pod.StateExited, decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseClearing})
 		if !slices.Equal(w.states, want) || len(r.pods) > 0 {
-			t.Errorf("%v: the API is told %q, want %q; %d pods are remembered", source, w.states, want, len(r.pods))
+			t.Errorf("%v: the API is ended %q, want %q; %d pods are remembered", source, w.states, want, len(r.pods))
 		}
 	}
 }

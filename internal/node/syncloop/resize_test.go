@@ -15,8 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/node/podworker"
 )
 
-// What Resize answered stays as it was, while the turns of other pods have the same resize judged again: the worker reads
-// it without a lock. The race detector sees who does not copy.
+// A worker reads the result of Resize without a lock, while turns of other pods judge the same resize again. The result must
+// not change. The race detector finds a result that is not a copy.
 func TestResizeAnswersWithACopy(t *testing.T) {
 	t.Parallel()
 	set := podset.New("node", []pod.Source{pod.SourceAPI}, func(types.UID) {})
@@ -31,7 +31,7 @@ func TestResizeAnswersWithACopy(t *testing.T) {
 			n++
 			return admit.ResizeResult{Reason: []string{"Deferred", "Infeasible", "No"}[n%3]}
 		}})
-	for _, name := range []string{"a", "b"} { // the other one's turns are what judges again
+	for _, name := range []string{"a", "b"} { // the turns of the other pod judge the resizes again
 		l.workers[types.UID(name)] = &member{known: true, Worker: retired(t)}
 	}
 	allocated := pod.AllocationOf(running("a", "1"))
@@ -55,7 +55,7 @@ func TestResizeAnswersWithACopy(t *testing.T) {
 	wg.Wait()
 }
 
-// retired is a worker whose agent has ended: it takes no turns.
+// retired returns a worker whose agent has ended. It takes no turns.
 func retired(t *testing.T) *podworker.Worker {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

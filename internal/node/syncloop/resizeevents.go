@@ -25,7 +25,7 @@ func (r *Report) resizeEvents(t *podworker.Turn, rep *reported) {
 		if now == (decide.Resize{}) && !t.Plan.Resized {
 			return
 		}
-		rep.resize = saidBefore(&t.Pod.Status)
+		rep.resize = recordedBefore(&t.Pod.Status)
 	}
 	was := *rep.resize
 	*rep.resize = now
@@ -50,8 +50,8 @@ func (r *Report) resizeEvents(t *podworker.Turn, rep *reported) {
 	}
 }
 
-// saidBefore returns the step of a resize that the conditions of the pod show.
-func saidBefore(st *v1.PodStatus) *decide.Resize {
+// recordedBefore returns the step of a resize that the conditions of the pod show.
+func recordedBefore(st *v1.PodStatus) *decide.Resize {
 	out := &decide.Resize{}
 	for i := range st.Conditions {
 		switch c := &st.Conditions[i]; c.Type {

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/podset"
 )
 
-// running is a pod that an earlier agent admitted, and that asks for CPUs.
+// running is a pod that an earlier agent admitted, and whose spec requests CPUs.
 func running(name, cpu string) *v1.Pod {
 	p := named(name)
 	started := metav1.Now()
@@ -26,7 +26,7 @@ func running(name, cpu string) *v1.Pod {
 	return p
 }
 
-// After a restart a new pod is judged against what the checkpoints say that the others hold, however slow the disk is; each
+// After a restart, admission counts the other pods with the resources in their checkpoints, however slow the disk is. Each
 // checkpoint is read once.
 func TestAdmissionWaitsForTheCheckpointsOfOthers(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestAdmissionWaitsForTheCheckpointsOfOthers(t *testing.T) {
 	})
 }
 
-// A disk that hangs for one pod keeps no other from the node, neither one that starts nor one that runs.
+// A disk that hangs for one pod delays no other pod, neither a new one nor a running one.
 func TestCheckpointThatHangsHoldsUpItsOwnPodOnly(t *testing.T) {
 	t.Parallel()
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
@@ -96,21 +96,20 @@ func TestCheckpointThatHangsHoldsUpItsOwnPodOnly(t *testing.T) {
 	})
 }
 
-// Housekeeping that hangs (a directory that cannot be listed, a systemd that does not answer, a name server) holds up
-// no pod, no other housekeeping, and nobody who looks.
+// Housekeeping may hang: on a directory, on systemd or on a name server. It delays no pod, no other housekeeping and no caller.
 func TestHousekeepingThatHangsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	b := &bare{node: true, fits: func(*v1.Pod, []*v1.Pod) admit.Result { return admit.Result{OK: true} }}
 	var mu sync.Mutex
-	told, listed, measured := 0, 0, 0
+	called, listed, measured := 0, 0, 0
 	count := func(n *int) (first bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		*n++
 		return *n == 1
 	}
-	b.told = func(context.Context, []*v1.Pod) { count(&told); time.Sleep(hour) }
+	b.onHolds = func(context.Context, []*v1.Pod) { count(&called); time.Sleep(hour) }
 	b.left = func(func(types.UID) bool) ([]types.UID, error) { count(&listed); time.Sleep(hour); return nil, nil }
 	b.fresh = func(context.Context) {
 		if count(&measured) {
@@ -133,15 +132,15 @@ func TestHousekeepingThatHangsHoldsUpNobody(t *testing.T) {
 		calls := func() (holds, leftovers int) {
 			mu.Lock()
 			defer mu.Unlock()
-			return told, listed
+			return called, listed
 		}
 		time.Sleep(10 * time.Minute)
 		if holds, leftovers := calls(); holds != 1 || leftovers != 1 {
-			t.Errorf("told %d times, listed %d times while the first call hangs", holds, leftovers)
+			t.Errorf("Holds called %d times, Leftovers %d times while the first call hangs", holds, leftovers)
 		}
 		time.Sleep(hour)
 		if holds, leftovers := calls(); b.count(&b.done, "set-up first") != 1 || holds != 2 || leftovers != 2 {
-			t.Errorf("done %q, told %d times, listed %d times", b.done, holds, leftovers)
+			t.Errorf("done %q, Holds called %d times, Leftovers %d times", b.done, holds, leftovers)
 		}
 	})
 }

@@ -212,11 +212,11 @@ func volumeOverLimit(p *v1.Pod, usage []volume.Usage) string {
 func (l *Loop) evict(p *v1.Pod, signal, message string) {
 	l.mu.Lock()
 	m := l.workers[p.UID]
-	if m == nil || m.ended || m.told {
+	if m == nil || m.ended || m.evicted {
 		l.mu.Unlock()
 		return
 	}
-	m.told = true
+	m.evicted = true
 	l.mu.Unlock()
 	l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, admit.ReasonEvicted, message)
 	l.cfg.Meter.Evicted(signal)

@@ -74,7 +74,7 @@ func TestOverLimitOfContainers(t *testing.T) {
 	}
 }
 
-// The hosts file and the termination logs of a pod count against its limits of ephemeral storage, as what else it writes.
+// The hosts file and the termination messages of a pod count against its ephemeral-storage limits.
 func TestCVE20208557HostsFileCountsAgainstTheLimit(t *testing.T) {
 	t.Parallel()
 	limit := v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}
@@ -98,8 +98,8 @@ func TestCVE20208557HostsFileCountsAgainstTheLimit(t *testing.T) {
 	}
 }
 
-// A pod without any limit that fills its hosts file, or its termination log faster than it is cut back, is evicted; one
-// that keeps within bounds, and a critical one, is not.
+// The agent evicts a pod without any limit whose hosts file exceeds its bound, or which fills a termination message faster than
+// the agent truncates it. It does not evict a pod within the bounds, nor a critical pod.
 func TestHostsFileAndTerminationLogHaveABoundWithoutALimit(t *testing.T) {
 	t.Parallel()
 	const mi = 1 << 20
@@ -136,8 +136,8 @@ func TestHostsFileAndTerminationLogHaveABoundWithoutALimit(t *testing.T) {
 	}
 }
 
-// A pod that has a limit does not escape it by a tree that cannot be measured: what was found until the time was up counts, and
-// a tree that is too deep to be walked ends the pod.
+// A pod with a limit cannot escape it with a directory tree that cannot be measured. What was measured within the time counts,
+// and a tree that is too deep ends the pod.
 func TestAVolumeThatCannotBeMeasuredIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// latencies are about those of containerd on a machine with something to do.
+// latencies are similar to those of containerd on a busy machine.
 func latencies() map[string]simcri.Latency {
 	ms := func(mean, jitter int) simcri.Latency {
 		return simcri.Latency{Mean: time.Duration(mean) * time.Millisecond, Jitter: time.Duration(jitter) * time.Millisecond}
@@ -73,14 +73,14 @@ func TestPodRunsAndGoes(t *testing.T) {
 		w.Delete("a", 10)
 		w.WaitGone("a")
 		if n := w.Kube.Count("get pods"); n != 0 {
-			t.Errorf("%d GETs of pods; the watch has said everything", n)
+			t.Errorf("%d GETs of pods; the watch already has all changes", n)
 		}
 		w.Await("the machine keeps nothing", 5*time.Second, func() bool { return w.MachineHolds() == 0 })
 	})
 }
 
-// A source that answers while a worker, in its first turn, reads the checkpoint: the pod was not in the set when the turn
-// began, and all sources have answered when it goes on.
+// A source answers while a worker reads the checkpoint in its first turn. The pod was not in the set when the turn began, but
+// all sources have answered when the turn continues.
 func TestSourceThatAnswersInATurn(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

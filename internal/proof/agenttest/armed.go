@@ -1,6 +1,6 @@
 package agenttest
 
-// Armed counts how often a rule was applied, and how often it was not, by the reason.
+// Armed counts how often a rule was applied, and how often it was excused, by the excuse.
 type Armed struct {
 	Judged  int
 	Excused map[string]int
@@ -24,7 +24,7 @@ func (a *Armed) add(o Armed) {
 	}
 }
 
-// Armed is how often each rule was applied.
+// Armed returns the counts of each rule.
 func (w *Witness) Armed() map[Rule]Armed {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,8 +37,7 @@ func (w *Witness) Armed() map[Rule]Armed {
 	return out
 }
 
-// judged counts a case that a rule is applied to; with an excuse, one that it is not applied to. It is called with the
-// lock held.
+// judged counts a case in which a rule is applied or, with an excuse, not applied. It is called with the lock held.
 func (w *Witness) judged(rule Rule, excuse string) {
 	a := w.tallies[rule]
 	if a == nil {
@@ -52,7 +51,7 @@ func (w *Witness) judged(rule Rule, excuse string) {
 	}
 }
 
-// compared counts pods whose status came to be what the runtime says.
+// compared counts pods whose status agreed with the runtime.
 func (w *Witness) compared(pods int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,14 +16,14 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// What an idle pod may cost its agent besides: no goroutine, no timer, and this much heap beyond the pod object that the
-// watch decoded and the timeline. What the simulated runtime and API server hold is theirs; what an agent without pods
-// holds, and the bounded memory of the events it wrote, is counted apart. Who has it, in bytes: what the runtime last said
-// (pod.Observed) 560, its worker 210 with what it remembers at rest 230, its token 135, its status writer 135, its place in
-// the sync loop 120, pleg 90, its references 70, the set of pods 50, and small strings and maps.
+// bytesPerIdlePod bounds the heap of an idle pod in its agent, beyond the pod object that the watch decoded and the timeline.
+// An idle pod has no goroutine and no timer. The heap of the simulated runtime and API server does not count. The heap of an
+// agent without pods, and the bounded memory of its events, are counted apart. The parts, in bytes: the last inspection
+// (pod.Observed) 560, its worker 210 with its memory at rest 230, its token 135, its status writer 135, its entry in the sync
+// loop 120, pleg 90, its references 70, the set of pods 50, and small strings and maps.
 const bytesPerIdlePod = 2048
 
-// timelineOfIdlePod is what the timeline of a pod that was started and rests takes: 16 records and their texts.
+// timelineOfIdlePod is the size of the timeline of a pod that was started and is idle: 16 records and their texts.
 const timelineOfIdlePod = 2400
 
 func heap() int64 {
@@ -34,9 +34,10 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestBudgetOfAnIdlePod is not parallel: it measures the process. With WHERRY_HEAP_PROFILE it writes a profile there.
+// TestBudgetOfAnIdlePod is not parallel, because it measures the process. With WHERRY_HEAP_PROFILE it writes a heap profile to
+// that path.
 func TestBudgetOfAnIdlePod(t *testing.T) { //nolint:paralleltest // it measures the process
-	// Both have more events than are remembered, so that these cost both the same.
+	// Both numbers of pods cause more events than are kept, so the events cost the same in both.
 	const few, many = 150, 650
 	less, object := idlePods(t, few)
 	more, _ := idlePods(t, many)
@@ -49,7 +50,7 @@ func TestBudgetOfAnIdlePod(t *testing.T) { //nolint:paralleltest // it measures 
 	}
 }
 
-// idlePods returns the heap that an agent takes with so many pods at rest, and what one of their objects takes.
+// idlePods returns the heap of an agent with this many idle pods, and the size of one pod object.
 func idlePods(t *testing.T, pods int) (all, object int64) {
 	cfg := Config{
 		Agent:   func(c *agent.Config) { c.Kubelet.MaxPods = int32(pods + 50) },
@@ -78,7 +79,7 @@ func idlePods(t *testing.T, pods int) (all, object int64) {
 			t.Errorf("%d requests in 10 minutes", n)
 		}
 		if goroutines > 8 {
-			t.Errorf("%d goroutines more with %d idle pods", goroutines, pods)
+			t.Errorf("%d more goroutines with %d idle pods", goroutines, pods)
 		}
 		path := os.Getenv("WHERRY_HEAP_PROFILE")
 		if path != "" {
@@ -86,7 +87,7 @@ func idlePods(t *testing.T, pods int) (all, object int64) {
 		}
 		full := heap()
 		w.StopAgent()
-		time.Sleep(3 * time.Hour) // stopped timers stay in the bubble's heap, with all that they hold, until their time
+		time.Sleep(3 * time.Hour) // stopped timers stay in the bubble's heap until their time, with all that they refer to
 		all = full - heap()
 		if path != "" {
 			writeHeap(t, path+".without")
@@ -95,7 +96,7 @@ func idlePods(t *testing.T, pods int) (all, object int64) {
 	return all, object
 }
 
-// objectBytes is what a pod object takes that was decoded from what the API server sends.
+// objectBytes returns the size of a pod object that is decoded from the API server's answer.
 func objectBytes(t *testing.T, w *World) int64 {
 	raw, err := json.Marshal(w.Kube.Pod(Namespace, "p000"))
 	if err != nil {
@@ -104,7 +105,7 @@ func objectBytes(t *testing.T, w *World) int64 {
 	objects := make([]*v1.Pod, 200)
 	before := heap()
 	for i := range objects {
-		objects[i] = &v1.Pod{} // each by itself, as a watch makes them
+		objects[i] = &v1.Pod{} // one allocation each, as in a watch
 		if err := json.Unmarshal(raw, objects[i]); err != nil {
 			t.Fatal(err)
 		}

@@ -12,22 +12,22 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// What the start of a pod with one container may cost beside others that start at the same time, in calls of the
-// runtime and in requests to the API server.
+// These bound the calls of the runtime and the requests to the API server for the start of a pod with one container, beside
+// others that start at the same time.
 const (
 	callsPerStart    = 11.5
 	requestsPerStart = 8.0
 )
 
-// What the end of a pod with one container, deleted beside others, may cost: four inspections of two calls each, and one more
-// where the runtime's event comes after the inspection that its call has asked for has begun, which the scheduler of goroutines
-// decides (seen: 13.5 to 14.9).
+// These bound the end of a pod with one container, deleted beside others: four inspections of two calls each, and one more
+// inspection if the runtime's event comes after the inspection has begun. The goroutine scheduler decides that (seen: 13.5 to
+// 14.9).
 const (
 	callsPerEnd    = 15.5
-	requestsPerEnd = 5.5 // of which one is the user's
+	requestsPerEnd = 5.5 // one of them is the user's
 )
 
-// What a node with pods at rest may ask in a minute.
+// These bound the calls and requests of a node with idle pods in a minute.
 const (
 	idleCalls    = 20.0
 	idleRequests = 7.0
@@ -44,7 +44,7 @@ func since(before, now map[string]int, per float64) (sum float64, text string) {
 	return sum, strings.Join(parts, ", ")
 }
 
-// TestBudgetOfCalls holds how much an agent asks of its runtime and of the API server.
+// TestBudgetOfCalls bounds the calls of the runtime and the requests to the API server.
 func TestBudgetOfCalls(t *testing.T) {
 	t.Parallel()
 	const pods = 50

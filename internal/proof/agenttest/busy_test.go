@@ -17,12 +17,12 @@ import (
 const (
 	busyPods = 500
 	newPods  = 20
-	// newWait is how long a new pod may take to be Ready on the busy node. On one that does nothing else it takes about a second.
+	// newWait bounds the time until a new pod is Ready on the busy node. On an idle node it takes about a second.
 	newWait = 10 * time.Second
 )
 
-// busyMachine is a runtime on two processors, where a start takes a quarter of a second of one and a command 20 ms: of the 500
-// commands a second that the pods want it does a hundred, if it does nothing else.
+// busyMachine is a runtime on two CPUs. A start takes a quarter of a second of a CPU, and a command 20 ms. The pods want 500
+// commands a second, and the machine can run a hundred if it does nothing else.
 func busyMachine() simcri.Config {
 	ms := time.Millisecond
 	return simcri.Config{Processors: 2, Latency: latencies(), CPU: map[string]time.Duration{
@@ -35,14 +35,14 @@ func asked(p *v1.Pod) {
 	p.Spec.Containers[0].ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1, TimeoutSeconds: 1}
 }
 
-// busyNode has 500 pods whose commands are asked for each second, and adds 20; it returns how long these took to be Ready, pod by
-// pod, and stops waiting for the last after patience.
+// busyNode runs 500 pods with an exec probe every second, and adds 20 pods. It returns how long each of these took to be Ready.
+// It stops waiting after patience.
 func busyNode(t *testing.T, shares map[string]float64, patience time.Duration, then func(w *World)) (took []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{Runtime: busyMachine(), Agent: func(c *agent.Config) {
 			c.Processors, c.StartPlaces, c.WorkShares, c.Kubelet.MaxPods = 2, 6, shares, 2*busyPods
-			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // or each pod has the node tell that there is none
+			c.Kubelet.ClusterDNS = []string{"10.96.0.10"} // without it the node records an event for each pod
 		}})
 		defer func() {
 			w.quiet = true
@@ -96,8 +96,8 @@ func readySince(p *v1.Pod) metav1.Time {
 	return metav1.Time{}
 }
 
-// 500 pods with a command each second are five times what the machine bears. New pods are Ready soon all the same, nobody's
-// readiness flaps, each of the old ones is asked in its turn, and the node says that it is behind, once.
+// 500 pods with a command each second are five times the capacity of the machine. New pods are Ready soon all the same, no
+// pod's readiness flaps, each old pod is probed in its turn, and the node reports once that probes are late.
 func TestBusyNodeStartsPods(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -114,18 +114,18 @@ func TestBusyNodeStartsPods(t *testing.T) {
 			if e.Reason == "ProbesLate" {
 				behind += int(max(1, e.Count))
 				if !strings.Contains(e.Message, "began late") {
-					t.Errorf("the node says %q", e.Message)
+					t.Errorf("the event is %q", e.Message)
 				}
 			}
 		}
 		if behind != 1 {
-			t.Errorf("the node said %d times that probes are late, want once", behind)
+			t.Errorf("%d events that probes are late, want one", behind)
 		}
 		calls := w.Runtime.Calls("ExecSync")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := w.Runtime.Calls("ExecSync") - calls; n < 4000 {
-			t.Errorf("%d commands in a minute, want what the machine bears: about 6000", n)
+			t.Errorf("%d commands in a minute, want the capacity of the machine: about 6000", n)
 		}
 	})
 	for i, d := range took {
@@ -136,7 +136,7 @@ func TestBusyNodeStartsPods(t *testing.T) {
 	t.Log(took)
 }
 
-// The same with a scheduler whose shares are wrong: what a new pod waits for has none, and the test above finds it.
+// This is the same with wrong shares in the scheduler: a new pod's commands have none. The test above would find it.
 func TestPlantedStarvation(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -148,7 +148,7 @@ func TestPlantedStarvation(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("a class without a share starves nobody: %v", took)
+	t.Errorf("a class without a share does not starve: %v", took)
 }
 
 // allReady creates pods at once on a node with a runtime of its kind, and returns when the last is Ready, and when half of them

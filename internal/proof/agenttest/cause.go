@@ -23,11 +23,11 @@ const unknownGrace = time.Duration(-1)
 func (w *Witness) causes(in *Instance) (out []cause) {
 	spec := w.specOf(in.UID)
 	if spec == nil {
-		return []cause{{"a pod of a test that tells nothing of it", time.Now(), unknownGrace, false}}
+		return []cause{{"a pod that the test does not register", time.Now(), unknownGrace, false}}
 	}
 	grace := graceOf(spec)
 	if e := w.ends[in.UID]; e != nil && (w.statics[in.UID] == nil || w.moved) {
-		out = append(out, cause{"its deletion was told", e.began, e.grace, true})
+		out = append(out, cause{"it was deleted", e.began, e.grace, true})
 	}
 	if c, is := w.doomed[in.ID]; is {
 		out = append(out, c)
@@ -65,7 +65,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 		}
 	}
 	if len(s.resizes) > 0 && w.unsaved[in.UID] && slices.ContainsFunc(spec.Containers, func(c v1.Container) bool { return restartsToResize(&c) }) {
-		// A new agent believes the last checkpoint, which names the resources from before the resize.
+		// A new agent uses the last checkpoint, which has the resources from before the resize.
 		out = append(out, cause{"it was resized, and that could not be written down", time.Now(), unknownGrace, false})
 	}
 	for i := range spec.Containers {
@@ -78,7 +78,7 @@ func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []c
 	return out
 }
 
-// startTime is when the pod's active deadline starts to run.
+// startTime returns when the pod's active deadline starts to run.
 func (s *podSeen) startTime() time.Time {
 	if t := s.pod.Status.StartTime; t != nil {
 		return t.Time
@@ -86,8 +86,8 @@ func (s *podSeen) startTime() time.Time {
 	return s.added
 }
 
-// resized returns when the spec first asked for other resources than the container was created with; zero: it asks for the
-// same. The first change counts, since a stop that it began goes on when another change follows.
+// resized returns when the spec first requested other resources than those the container was created with; zero: it requests
+// the same. The first change counts, because a stop that it caused continues when another change follows.
 func (s *podSeen) resized(c *v1.Container, in *Instance) time.Time {
 	n := len(s.resizes)
 	if n == 0 {

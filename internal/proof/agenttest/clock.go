@@ -14,14 +14,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// clock is the machine's wall clock as it differs from the API server's. The clock of a bubble cannot be moved, so the
-// line between the agent and the world moves the times that pass over it: what the agent's own clock has not moved, all
-// others' times have moved the other way. What is measured, as Go does between two readings, goes on evenly, as it does
-// on a machine.
+// clock is the difference between the machine's wall clock and the API server's. The clock of a bubble cannot be changed. So
+// the line between the agent and the world shifts the times that pass over it: instead of the agent's clock, all other times
+// move, in the opposite direction. Durations that Go measures between two readings are not affected, as on a real machine.
 //
-//   - The runtime is on the same machine: what it noted before a jump looks older by the jump, what it notes later does not.
-//   - The API server is elsewhere: from the jump on all its times look older, and it gets the agent's times with the jump.
-//   - What lies on the disk was written by the clock as it was.
+//   - The runtime is on the same machine: times that it noted before a jump look older by the jump, later ones do not.
+//   - The API server is elsewhere: after the jump all its times look older, and it gets the agent's times with the jump.
+//   - Times on the disk were written with the clock of that moment.
 type clock struct {
 	stamps *regexp.Regexp
 	mu     sync.Mutex
@@ -37,14 +36,14 @@ func newClock() *clock {
 	return &clock{stamps: regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)}
 }
 
-// move moves the clock by whole seconds.
+// move changes the clock by whole seconds.
 func (c *clock) move(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jumps = append(c.jumps, jump{time.Now(), by.Truncate(time.Second)})
 }
 
-// ahead is how far the machine's clock is ahead of the API server's.
+// ahead returns how far the machine's clock is ahead of the API server's.
 func (c *clock) ahead() (d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +59,7 @@ func (c *clock) moved() bool {
 	return len(c.jumps) > 0
 }
 
-// noted is what a time in nanoseconds that the runtime noted looks like now.
+// noted shifts a time in nanoseconds that the runtime noted.
 func (c *clock) noted(ns *int64) {
 	if *ns == 0 {
 		return
@@ -73,7 +72,7 @@ func (c *clock) noted(ns *int64) {
 	}
 }
 
-// answered is an answer of the runtime as the agent's clock has it.
+// answered returns an answer of the runtime with the times of the agent's clock.
 func (c *clock) answered(out any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +84,7 @@ func (c *clock) answered(out any) any {
 		c.noted(&s.StartedAt)
 		c.noted(&s.FinishedAt)
 	}
-	switch r := out.(type) { // answers are shared, and not changed
+	switch r := out.(type) { // answers are shared, so they are copied and not modified
 	case *runtimeapi.ContainerStatusResponse:
 		if r.GetStatus() != nil {
 			r = proto.CloneOf(r)
@@ -117,7 +116,7 @@ func (c *clock) answered(out any) any {
 	return out
 }
 
-// shift moves every time in a text of JSON.
+// shift shifts every time in a JSON text.
 func (c *clock) shift(text []byte, by time.Duration) []byte {
 	if by == 0 {
 		return text
@@ -135,7 +134,7 @@ func (c *clock) shift(text []byte, by time.Duration) []byte {
 	})
 }
 
-// sent is a request of the agent as the API server gets it.
+// sent returns a request of the agent with the times that the API server gets.
 func (c *clock) sent(r *http.Request) (*http.Request, error) {
 	by := c.ahead()
 	if by == 0 || r.Body == nil || !strings.Contains(r.Header.Get("Content-Type"), "json") {
@@ -152,8 +151,9 @@ func (c *clock) sent(r *http.Request) (*http.Request, error) {
 	return r, nil
 }
 
-// heard is the body of an answer of the API server as the agent reads it, line by line: a watch has one for each event.
-func (c *clock) heard(body io.ReadCloser) io.ReadCloser {
+// received returns the body of an API server's answer with the times of the agent's clock, line by line. A watch has one line
+// per event.
+func (c *clock) received(body io.ReadCloser) io.ReadCloser {
 	return &lines{body, bufio.NewReader(body), c, nil, nil}
 }
 
@@ -165,7 +165,7 @@ type lines struct {
 	err  error
 }
 
-// Read waits for the next line.
+// Read reads the next line.
 func (l *lines) Read(p []byte) (int, error) {
 	if len(l.rest) == 0 {
 		if l.err != nil {

@@ -30,10 +30,10 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// atOnce is how many pods of a crowd there are at a time.
+// atOnce is how many pods of the crowd exist at the same time.
 const atOnce = 40
 
-// crowd is a node through which any number of pods goes. No Witness looks: it would remember them all.
+// crowd is a node through which any number of pods pass. It has no Witness, because that would remember all pods.
 type crowd struct {
 	*testing.T
 	kube    *simkube.Kube
@@ -42,14 +42,14 @@ type crowd struct {
 	images  runtimeapi.ImageServiceClient
 	admin   kubernetes.Interface
 	disk    agent.Disk
-	dir     string // of manifests
+	dir     string // the directory of manifests
 	control *http.Client
 	agent   *agent.Agent
 
 	next atomic.Int64
 }
 
-// runCrowd runs f in a bubble with an agent that has every source of pods, a control socket and a directory for records.
+// runCrowd runs f in a bubble with an agent that has every source of pods, a control socket and a directory for pull records.
 func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 	t.Helper()
 	dir, records := t.TempDir(), t.TempDir()
@@ -88,8 +88,8 @@ func runCrowd(t *testing.T, disk agent.Disk, f func(c *crowd)) {
 	})
 }
 
-// timerless stops the timers of the deadlines of connections that are closed: bufconn leaves them, and its buffers with them,
-// until they are due.
+// timerless stops the timers for the deadlines of closed connections. bufconn leaves them, and their buffers, until they are
+// due.
 type timerless struct{ net.Listener }
 
 func (l timerless) Accept() (net.Conn, error) {
@@ -104,7 +104,7 @@ func (c timerlessConn) Close() error {
 	return c.Conn.Close()
 }
 
-// live lets pods come and go until there have been so many.
+// live lets pods come and go until this many have existed.
 func (c *crowd) live(until int) {
 	var wg sync.WaitGroup
 	for slot := range atOnce {
@@ -118,34 +118,34 @@ func (c *crowd) live(until int) {
 	wg.Wait()
 }
 
-// settle waits until nothing is left of any pod, and then for what is kept for a time.
+// settle waits until nothing of any pod is left, and then until state with a time limit has expired.
 func (c *crowd) settle() {
 	c.until("nothing is left of any pod", 10*time.Minute, func() bool {
 		list, err := c.cri.ListPodSandbox(c.Context(), &runtimeapi.ListPodSandboxRequest{})
 		return err == nil && len(list.Items) == 0 && len(c.kube.Pods()) == 0 && len(c.disk.UIDs()) == 0
 	})
 	time.Sleep(30 * time.Minute)
-	c.ask(http.MethodGet, "/stats/summary", "", true) // rates are kept until the next
+	c.ask(http.MethodGet, "/stats/summary", "", true) // rates are kept until the next request
 	c.kube.ExpireEvents()
 	c.control.CloseIdleConnections()
 	time.Sleep(30 * time.Minute)
 	synctest.Wait()
 }
 
-// ownImage is the kind of pods that have an image of their own each.
+// ownImage is the kind of pods of which each has its own image.
 const ownImage = "own-image"
 
 func imageOf(i int) string { return fmt.Sprintf("registry.example/app%d:1", i) }
 
-// removeImage removes what a pod had pulled, as a runtime's administrator does: the agent's own collection waits for a disk
-// that is full.
+// removeImage removes the image of a pod, as an administrator of the runtime would. The agent's own image collection starts
+// only when the disk is nearly full.
 func (c *crowd) removeImage(name string) {
 	if _, err := c.images.RemoveImage(c.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
 		c.Error(err)
 	}
 }
 
-// until waits for a condition, which may come late where many are under way.
+// until waits for a condition. It may take long while many pods are in progress.
 func (c *crowd) until(what string, d time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(d); !ok(); time.Sleep(300 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -156,18 +156,19 @@ func (c *crowd) until(what string, d time.Duration, ok func() bool) bool {
 	return true
 }
 
-// life is how a pod of a crowd lives: what its spec has, and how long it may stay.
+// life describes a kind of pod: its spec, and how long it may exist.
 type life struct {
 	name string
 	spec func(i int, p *v1.Pod)
 	stay time.Duration
-	// grace of its deletion; negative: its own.
+	// grace is the grace period of its deletion; negative: the pod's own.
 	grace int64
-	// objects: a ConfigMap and a Secret of its name come and go with it.
+	// objects: a ConfigMap and a Secret with the pod's name are created and deleted with it.
 	objects bool
 }
 
-// lives are the kinds of pods that come and go. Wherever a text, a code or a name is another's to choose, each has its own.
+// lives returns the kinds of pods that come and go. If a text, a code or a name is free to choose, each pod has a different
+// one.
 func lives() []life {
 	never := func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 	always := v1.ContainerRestartPolicyAlways
@@ -226,7 +227,7 @@ func lives() []life {
 	}
 }
 
-// one is the life of one pod.
+// one runs the life of one pod.
 func (c *crowd) one(i, slot int) {
 	lives := lives()
 	switch kind := i % (len(lives) + 5); kind {
@@ -257,7 +258,7 @@ func (c *crowd) one(i, slot int) {
 	}
 }
 
-// apiPod is a pod of the API, from its creation until it is gone there.
+// apiPod creates a pod in the API and returns when it is gone from there.
 func (c *crowd) apiPod(i int, name string, l *life) {
 	p := Pod(name)
 	if l.spec != nil {
@@ -281,7 +282,7 @@ func (c *crowd) create(p *v1.Pod) {
 	}
 }
 
-// remove deletes a pod and waits until the API does not have it.
+// remove deletes a pod and waits until it is gone from the API.
 func (c *crowd) remove(namespace, name string, grace int64) {
 	var o metav1.DeleteOptions
 	if grace >= 0 {
@@ -293,7 +294,7 @@ func (c *crowd) remove(namespace, name string, grace int64) {
 	c.until("pod "+name+" is gone", 5*time.Minute, func() bool { return c.kube.Pod(namespace, name) == nil })
 }
 
-// objects makes what a pod refers to, and has it refer to that and to a token.
+// objects creates objects for a pod, and makes the pod refer to them and to a token.
 func (c *crowd) objects(p *v1.Pod) (remove func()) {
 	api, name := c.admin.CoreV1(), p.Name
 	if _, err := api.ConfigMaps(Namespace).Create(c.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": name}}, metav1.CreateOptions{}); err != nil {
@@ -320,7 +321,7 @@ func (c *crowd) objects(p *v1.Pod) (remove func()) {
 	}
 }
 
-// staticPod comes with a file and goes with it.
+// staticPod creates a static pod by a file and removes it with the file.
 func (c *crowd) staticPod(i int) {
 	name := fmt.Sprint("static-", i)
 	file := filepath.Join(c.dir, name+".yaml")
@@ -335,7 +336,7 @@ func (c *crowd) staticPod(i int) {
 	c.until("the mirror of "+name+" is gone", time.Minute, func() bool { return c.kube.Pod(Namespace, name+"-"+NodeName) == nil })
 }
 
-// pushedPod is pushed with a ConfigMap, stopped, and removed.
+// pushedPod pushes a pod with a ConfigMap, stops it, and removes it.
 func (c *crowd) pushedPod(i int) {
 	name := fmt.Sprint("pushed-", i)
 	text := strings.NewReplacer("name: web", "name: "+name, "name: settings", "name: settings-"+name).Replace(lonePod)
@@ -350,7 +351,7 @@ func (c *crowd) pushedPod(i int) {
 	c.until(name+" is gone", time.Minute, func() bool { return c.ask(http.MethodGet, path, "", false) == 404 })
 }
 
-// ownNamespace is a pod with a namespace that comes and goes with it.
+// ownNamespace creates and deletes a pod together with its own namespace.
 func (c *crowd) ownNamespace(i int) {
 	name := fmt.Sprint("space-", i)
 	api := c.admin.CoreV1()
@@ -365,7 +366,7 @@ func (c *crowd) ownNamespace(i int) {
 	c.kube.RemoveNamespace(name)
 }
 
-// lostSandbox is a pod whose sandbox dies, and whose next one cannot be made, for a reason that no other has.
+// lostSandbox runs a pod whose sandbox dies, and whose next sandbox fails with an error that no other pod has.
 func (c *crowd) lostSandbox(i int) {
 	name := fmt.Sprint("loses-", i)
 	c.create(Pod(name))
@@ -383,7 +384,7 @@ func (c *crowd) lostSandbox(i int) {
 	c.remove(Namespace, name, -1)
 }
 
-// ask sends a request over the control socket; well: it must be answered with success.
+// ask sends a request over the control socket. With well, the answer must be a success.
 func (c *crowd) ask(method, path, body string, well bool) int {
 	req, err := http.NewRequestWithContext(c.Context(), method, "http://agent"+path, strings.NewReader(body))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Describe says where everything is, for failures.
+// Describe returns the whole state, for the message of a failed test.
 func (w *World) Describe() string {
 	var b strings.Builder
 	pods := w.Kube.Pods()
@@ -46,20 +46,20 @@ func stateOf(s *v1.ContainerStatus) string {
 type tail struct {
 	mu    sync.Mutex
 	lines []string
-	all   io.WriteCloser // nil: nobody wants all of it
+	all   io.WriteCloser // gets all lines; nil: none is configured
 }
 
 const tailLines = 150
 
-// logFile names a file that gets all that agents say; for one who looks into a failure.
+// logFile is the environment variable with the name of a file for the whole log of all agents. It helps to analyse a failure.
 const logFile = "WHERRY_SIM_LOG"
 
-// Write takes one line.
+// Write stores one line.
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.all != nil {
-		_, _ = t.all.Write(b) // a help for one who reads along
+		_, _ = t.all.Write(b) // only for a reader of the log, so errors are ignored
 	}
 	if len(t.lines) == tailLines {
 		t.lines = slices.Delete(t.lines, 0, tailLines/3)
@@ -68,7 +68,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String is what was kept.
+// String returns the stored lines.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

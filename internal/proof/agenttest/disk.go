@@ -10,20 +10,20 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 )
 
-// DiskFault is what is wrong with the machine's disk.
+// DiskFault is a fault of the machine's disk.
 type DiskFault struct {
-	// Write and Read are what writing and reading fails with; 0: they do not. ENOSPC is a full disk, EROFS one that
-	// the kernel has mounted read-only, EIO one that is breaking.
+	// Write and Read are the errors of writes and reads; 0: they succeed. ENOSPC is a full disk, EROFS a disk that the kernel
+	// has remounted read-only, EIO a failing disk.
 	Write, Read syscall.Errno
-	// Volumes is what making and removing the directories of pods fails with.
+	// Volumes is the error of creating and removing the directories of pods.
 	Volumes syscall.Errno
-	// Every says that only each so many-th operation fails; 0: all.
+	// Every makes only each Every-th operation fail; 0: all.
 	Every int64
-	// Slow is how long each operation takes.
+	// Slow is the duration of each operation.
 	Slow time.Duration
 }
 
-// SetDisk makes the machine's disk behave so: for checkpoints, and for the volumes of all pods.
+// SetDisk gives the machine's disk this fault, for checkpoints and for the volumes of all pods.
 func (w *World) SetDisk(f DiskFault) { w.diskFault.Store(&f) }
 
 // SetDiskFull makes writing of checkpoints fail, or succeed again.
@@ -35,10 +35,10 @@ func (w *World) SetDiskFull(full bool) {
 	w.SetDisk(f)
 }
 
-// SetDiskSlow makes each operation of the disk take that long.
+// SetDiskSlow makes each operation of the disk take this long.
 func (w *World) SetDiskSlow(by time.Duration) { w.SetDisk(DiskFault{Slow: by}) }
 
-// disk is the machine's disk as one agent reaches it.
+// disk is one agent's access to the machine's disk.
 type disk struct {
 	*checkpoint.InMemory
 	l *line
@@ -49,7 +49,7 @@ var _ interface {
 	agent.VolumeDisk
 } = disk{}
 
-// operate takes the time of an operation for a pod, and fails as the fault says.
+// operate waits for the duration of an operation of a pod, and returns the error of the fault.
 func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error {
 	w := d.l.w
 	f := w.diskFault.Load()
@@ -57,7 +57,7 @@ func (d disk) operate(uid types.UID, fails func(*DiskFault) syscall.Errno) error
 		return nil
 	}
 	if f.Slow > 0 {
-		done := w.Witness.diskBegins(d.l.told, uid)
+		done := w.Witness.diskBegins(d.l.known, uid)
 		time.Sleep(f.Slow)
 		done()
 	}
@@ -99,7 +99,7 @@ func (d disk) Remove(uid types.UID) {
 	}
 }
 
-// UIDs are the pods that have a checkpoint.
+// UIDs returns the pods that have a checkpoint.
 func (d disk) UIDs() []types.UID {
 	if bug := d.l.w.cfg.Plant; bug != nil && bug.KeepsCheckpoints {
 		return nil
@@ -107,7 +107,7 @@ func (d disk) UIDs() []types.UID {
 	return d.InMemory.UIDs()
 }
 
-// Volumes is called before the directories of a pod are made, emptied or removed.
+// Volumes is called before the directories of a pod are created, emptied or removed.
 func (d disk) Volumes(uid types.UID) error {
 	if err := d.operate(uid, func(f *DiskFault) syscall.Errno { return f.Volumes }); err != nil {
 		return err
@@ -118,8 +118,8 @@ func (d disk) Volumes(uid types.UID) error {
 	return nil
 }
 
-// diskBegins notes that the disk holds up the turn of a pod: what it decides when the disk answers, it knew before.
-func (w *Witness) diskBegins(t *told, uid types.UID) (done func()) {
+// diskBegins notes that the disk blocks the turn of a pod. A decision after the disk's answer uses knowledge from before.
+func (w *Witness) diskBegins(t *learned, uid types.UID) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t.begin(uid, time.Time{})

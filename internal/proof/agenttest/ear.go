@@ -11,19 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ear is the body of an answer about pods, as the agent reads it. It notes a pod when the agent has read the last byte of
-// what is said of it.
+// ear is the body of an answer about pods, as the agent reads it. It notes the state of a pod when the agent has read the last
+// byte about it.
 type ear struct {
 	io.ReadCloser
 	w     *Witness
-	told  *told
+	known *learned
 	watch bool
-	first bool // the pods that there are come first, and count when all have come
+	first bool // the existing pods come first, and count when the agent has all of them
 	line  []byte
 	pods  []podMeta
 }
 
-// podMeta is what of a pod tells of its end.
+// podMeta has the fields of a pod that show its end.
 type podMeta struct {
 	Metadata struct {
 		UID                        types.UID
@@ -33,21 +33,21 @@ type podMeta struct {
 	}
 }
 
-// hear listens to an answer where it tells of the pods of the node.
-func (w *Witness) hear(t *told, r *http.Request, resp *http.Response) {
+// hear wraps the body of an answer that lists or watches the pods of the node.
+func (w *Witness) hear(t *learned, r *http.Request, resp *http.Response) {
 	if !listsPods(r) || resp.StatusCode != http.StatusOK {
 		return
 	}
 	q := r.URL.Query()
-	resp.Body = &ear{ReadCloser: resp.Body, w: w, told: t, watch: q.Get("watch") == "true" || q.Get("watch") == "1", first: q.Get("sendInitialEvents") == "true"}
+	resp.Body = &ear{ReadCloser: resp.Body, w: w, known: t, watch: q.Get("watch") == "true" || q.Get("watch") == "1", first: q.Get("sendInitialEvents") == "true"}
 }
 
-// listsPods reports whether a request is the one by which an agent learns of its pods.
+// listsPods reports whether a request lists or watches the pods of the node.
 func listsPods(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == "/api/v1/pods"
 }
 
-// Read reads on, and notes what is complete.
+// Read reads from the answer, and notes each complete line.
 func (e *ear) Read(p []byte) (int, error) {
 	n, err := e.ReadCloser.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
@@ -66,7 +66,7 @@ func (e *ear) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end notes a line that is complete.
+// end notes a complete line.
 func (e *ear) end() {
 	line := e.line
 	e.line = e.line[:0]
@@ -76,7 +76,7 @@ func (e *ear) end() {
 	if !e.watch {
 		var list struct{ Items []podMeta }
 		if json.Unmarshal(line, &list) == nil {
-			e.w.toldAll(e.told, list.Items)
+			e.w.learnsAll(e.known, list.Items)
 		}
 		return
 	}
@@ -90,22 +90,22 @@ func (e *ear) end() {
 	switch {
 	case event.Type == "BOOKMARK" && e.first && event.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true":
 		e.first = false
-		e.w.toldAll(e.told, e.pods)
+		e.w.learnsAll(e.known, e.pods)
 		e.pods = nil
 	case event.Type == "ERROR" || event.Type == "BOOKMARK":
 	case e.first:
 		e.pods = append(e.pods, event.Object)
 	default:
-		e.w.toldOne(e.told, event.Type == "DELETED", &event.Object)
+		e.w.learnsPod(e.known, event.Type == "DELETED", &event.Object)
 	}
 }
 
-// toldAll notes that the agent is told of all pods that there are.
-func (w *Witness) toldAll(t *told, pods []podMeta) {
+// learnsAll notes that the agent has received all existing pods.
+func (w *Witness) learnsAll(t *learned, pods []podMeta) {
 	there := map[types.UID]bool{}
 	for i := range pods {
 		there[pods[i].Metadata.UID] = true
-		w.toldOne(t, false, &pods[i])
+		w.learnsPod(t, false, &pods[i])
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,14 +116,14 @@ func (w *Witness) toldAll(t *told, pods []podMeta) {
 	}
 }
 
-// toldOne notes that the agent is told of a pod.
-func (w *Witness) toldOne(t *told, gone bool, p *podMeta) {
+// learnsPod notes that the agent has received a pod.
+func (w *Witness) learnsPod(t *learned, gone bool, p *podMeta) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := &p.Metadata
 	again := t.known[m.UID] && !gone && m.DeletionTimestamp == nil
 	t.known[m.UID] = true
-	if again && !t.ending[m.UID].IsZero() { // it was restored
+	if again && !t.ending[m.UID].IsZero() { // the pod was restored
 		delete(t.ending, m.UID)
 	}
 	if gone || m.DeletionTimestamp != nil {
@@ -132,16 +132,16 @@ func (w *Witness) toldOne(t *told, gone bool, p *podMeta) {
 	if m.DeletionTimestamp == nil || m.DeletionGracePeriodSeconds == nil {
 		return
 	}
-	// An agent may take the period from when it learned of the deletion, or from when the API says that it began.
+	// An agent may count the period from when it learned of the deletion, or from when the API dates it.
 	grace := time.Duration(*m.DeletionGracePeriodSeconds) * time.Second
 	began := m.DeletionTimestamp.Add(-grace)
 	if now := time.Now(); now.Before(began) {
 		began = now
 	}
-	w.endOf(m.UID).tell(began, grace)
+	w.endOf(m.UID).note(began, grace)
 }
 
-// endOf is what is known of the end of a pod. It is called with the lock held.
+// endOf returns the record of a pod's end. It is called with the lock held.
 func (w *Witness) endOf(uid types.UID) *ends {
 	e := w.ends[uid]
 	if e == nil {

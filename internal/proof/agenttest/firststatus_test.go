@@ -14,7 +14,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// firstStatus returns the first object of a pod with a status that its node wrote, out of the API's history.
+// firstStatus returns the first version of a pod with a status from its node, from the API's history.
 func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
 	w.Helper()
 	seconds := int64(1)
@@ -34,7 +34,7 @@ func (w *World) firstStatus(name string, since *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// firstWarning is the first warning about a pod, but for the one of a node without a cluster DNS.
+// firstWarning returns the first warning about a pod, except the one that the node has no cluster DNS.
 func (w *World) firstWarning(name string) (first *v1.Event) {
 	for _, e := range w.Kube.Events(Namespace, name) {
 		if e.Type == v1.EventTypeWarning && e.Reason != "MissingClusterDNS" && (first == nil || version(w, e.ResourceVersion) < version(w, first.ResourceVersion)) {
@@ -53,7 +53,8 @@ func version(w *World, s string) uint64 {
 	return n
 }
 
-// Who is told by an event that a pod cannot start finds its conditions, and what its containers wait for, in the API.
+// When an event says that a pod cannot start, the API already has the pod's conditions and the waiting reasons of its
+// containers.
 func TestNoWarningBeforeTheFirstStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -86,17 +87,17 @@ func TestNoWarningBeforeTheFirstStatus(t *testing.T) {
 				var warning *v1.Event
 				w.Await("a warning", 3*time.Minute, func() bool { warning = w.firstWarning("a"); return warning != nil })
 				time.Sleep(time.Minute)
-				told := w.firstStatus("a", created)
-				if warning.Reason != c.reason || version(w, told.ResourceVersion) > version(w, warning.ResourceVersion) {
-					t.Errorf("event %s %q is version %s, the first status %s", warning.Reason, warning.Message, warning.ResourceVersion, told.ResourceVersion)
+				first := w.firstStatus("a", created)
+				if warning.Reason != c.reason || version(w, first.ResourceVersion) > version(w, warning.ResourceVersion) {
+					t.Errorf("event %s %q is version %s, the first status %s", warning.Reason, warning.Message, warning.ResourceVersion, first.ResourceVersion)
 				}
 				for _, kind := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodReadyToStartContainers} {
-					if Condition(told, kind) == "" {
+					if Condition(first, kind) == "" {
 						t.Errorf("the first status has no condition %s", kind)
 					}
 				}
-				if s := told.Status.ContainerStatuses; len(s) != 1 || s[0].State.Waiting == nil || s[0].State.Waiting.Reason != c.waits {
-					t.Errorf("the first status says %+v, want a wait for %s", s, c.waits)
+				if s := first.Status.ContainerStatuses; len(s) != 1 || s[0].State.Waiting == nil || s[0].State.Waiting.Reason != c.waits {
+					t.Errorf("the first status has %+v, want a wait for %s", s, c.waits)
 				}
 			})
 		})

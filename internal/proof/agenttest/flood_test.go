@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// servingTLS is what a node serves with, for clients that do not look.
+// servingTLS returns a node's serving configuration, for clients that do not verify it.
 func servingTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -38,8 +38,8 @@ func servingTLS(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
 }
 
-// A thousand unknown tokens a second for ten seconds delay no status: they are reviewed at a pace of their own, in a small
-// number, and who is known is served all the while.
+// A thousand unknown tokens a second for ten seconds delay no status. The node reviews only a small number of them, at a
+// limited rate, and serves known clients meanwhile.
 func TestUnknownTokensDelayNoStatus(t *testing.T) {
 	t.Parallel()
 	const perSecond, seconds = 1000, 10
@@ -49,7 +49,7 @@ func TestUnknownTokensDelayNoStatus(t *testing.T) {
 		Agent: func(c *agent.Config) { c.Kubelet.EnableServer = new(true) },
 		Deps: func(d *agent.Deps) {
 			d.Client.QPS, d.Client.Burst = 50, 100 // kubeAPIQPS, kubeAPIBurst
-			listener = bufconn.Listen(1 << 16)     // of the bubble
+			listener = bufconn.Listen(1 << 16)     // a listener in the bubble
 			d.API, d.TLS = listener, servingTLS(t)
 		},
 	}, func(w *World) {
@@ -102,7 +102,7 @@ func TestUnknownTokensDelayNoStatus(t *testing.T) {
 		if denied+refused != perSecond*seconds || refused < perSecond*seconds/2 {
 			t.Errorf("%d requests got 401 and %d got 429, of %d", denied, refused, perSecond*seconds)
 		}
-		// A burst, then 20 a second; the last may wait some seconds.
+		// A burst, then 20 a second. The last may wait some seconds.
 		if n := w.Kube.Count("create tokenreviews"); n < 100 || n > 40+20*(seconds+5) {
 			t.Errorf("%d reviews reached the API server", n)
 		}

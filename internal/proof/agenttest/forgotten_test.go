@@ -13,22 +13,22 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// Flags of TestPodsAreForgotten.
+// These are the flags of TestPodsAreForgotten.
 //
 //nolint:gochecknoglobals // flags of a test binary
 var manyPods = flag.Int("pods", 6000, "how many pods TestPodsAreForgotten lets come and go")
 
-// perPod is how many bytes the heap may grow by with each pod: less than any entry of a map takes. What comes by chance (a map
-// that has just doubled, a buffer in use) is not more than wobble.
+// perPod bounds the growth of the heap per pod in bytes: less than any map entry takes. wobble bounds random growth, such as a
+// map that has just doubled or a buffer in use.
 const (
 	perPod = 50
 	wobble = 128 << 10
 )
 
-// What an agent holds does not grow with the pods that it ever had: neither what can be reached from it by its fields, nor
-// the heap. The first half of the pods fills what is bounded; the second must leave nothing.
+// The state of an agent does not grow with the number of pods that it ever had, neither the values that are reachable from its
+// fields nor the heap. The first half of the pods fills the bounded parts. The second half must add nothing.
 //
-// It is not parallel: the heap is that of the process.
+// The test is not parallel, because the heap is that of the process.
 func TestPodsAreForgotten(t *testing.T) {
 	n := *manyPods
 	if testing.Short() {
@@ -46,13 +46,13 @@ func TestPodsAreForgotten(t *testing.T) {
 		}
 		pass(n / 2)
 		before := reached()
-		heap := heapAlloc() // with what was reached, as below
+		heap := heapAlloc() // including the result of reach, as below
 		pass(n)
 		later := heapAlloc()
 		after := reached()
 		t.Logf("heap after %d pods %d bytes, after %d pods %d; %d places reached", n/2, heap, n, later, len(after))
 		if more := grown(before, after, max(n/2/100, 10)); len(more) > 0 {
-			t.Errorf("with %d more pods, of which none is left, there is more than before in\n%s", n/2, strings.Join(more, "\n"))
+			t.Errorf("after %d more pods, all of them gone, these have grown:\n%s", n/2, strings.Join(more, "\n"))
 		}
 		if grew := int64(later) - int64(heap); grew > int64(max(perPod*n/2, wobble)) { //nolint:gosec // less than 2^63
 			t.Errorf("the heap grew by %d bytes with %d more pods, %d for each", grew, n/2, grew/int64(n/2))
@@ -60,7 +60,7 @@ func TestPodsAreForgotten(t *testing.T) {
 	})
 }
 
-// heapAlloc is what the heap holds: what finalizers and pools held back is gone with the second collection.
+// heapAlloc returns the size of the heap. The second collection frees memory that finalizers and sync.Pools held.
 func heapAlloc() uint64 {
 	for range 3 {
 		runtime.GC()

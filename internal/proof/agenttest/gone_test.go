@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// ends are what the Killing events of a pod are about, in order of their paths.
+// ends returns the paths of a pod's containers that have a Killing event, in order.
 func (w *World) ends(name string) (paths []string) {
 	for _, e := range w.Kube.Events(Namespace, name) {
 		if e.Reason == "Killing" {
@@ -23,14 +23,14 @@ func (w *World) ends(name string) (paths []string) {
 	return paths
 }
 
-// A pod that is gone from the API before its containers end: the events of their end say where each stood in its spec, and
-// sidecars end last. That is remembered, also by an agent that never saw the object.
+// A pod is gone from the API before its containers end. The events of their end name each container's path in the spec, and
+// sidecars end last. An agent that never saw the object still knows this.
 func TestEventsOfAPodThatIsGone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
-		away      bool // the agent is, when the pod goes
-		forgetful bool // and has no checkpoint when it comes back
+		away      bool // no agent runs when the pod is deleted
+		forgetful bool // the next agent has no checkpoint
 	}{{name: "seen"}, {name: "missed", away: true}, {name: "missed, nothing kept", away: true, forgetful: true}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

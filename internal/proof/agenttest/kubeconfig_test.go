@@ -23,7 +23,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// freePort is a port that nobody listens on.
+// freePort returns a port that nothing listens on.
 func freePort(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func freePort(t *testing.T) int32 {
 	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
-// kubeconfigOf writes a kubeconfig for a server, with a token.
+// kubeconfigOf writes a kubeconfig for a server, with a token, and returns its path.
 func kubeconfigOf(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -47,8 +47,8 @@ func kubeconfigOf(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// Of a kubeconfig and ports alone an agent makes a node of a cluster: it registers, serves its API to nobody unknown, tells its health,
-// runs what is bound to it, and frees its ports when it ends.
+// With only a kubeconfig and ports, an agent becomes a node of a cluster: it registers, serves its API to known clients only,
+// reports its health, runs the pods that are bound to it, and frees its ports when it ends.
 func TestNodeOfAKubeconfig(t *testing.T) {
 	t.Parallel()
 	kube := simkube.New(simkube.Config{})

@@ -70,17 +70,17 @@ func TestPullBackOff(t *testing.T) {
 		if s := p.Status.ContainerStatuses[0]; s.State.Waiting == nil || s.State.Waiting.Reason != "ImagePullBackOff" {
 			t.Errorf("status %+v, want ImagePullBackOff", s)
 		}
-		said := map[string]bool{}
+		recorded := map[string]bool{}
 		for _, e := range w.Kube.Events(Namespace, "a") {
 			if e.Reason != "MissingClusterDNS" {
-				said[e.Type+" "+e.Reason+" "+e.Message] = true
+				recorded[e.Type+" "+e.Reason+" "+e.Message] = true
 			}
 		}
 		const image = `image "registry.example/app:1"`
 		if d := cmp.Diff(map[string]bool{
 			"Normal Pulling Pulling " + image: true, "Warning Failed Failed to pull " + image + ": no such host": true, "Warning Failed Error: ErrImagePull": true,
 			"Normal BackOff Back-off pulling " + image: true, "Warning Failed Error: ImagePullBackOff": true,
-		}, said); d != "" {
+		}, recorded); d != "" {
 			t.Errorf("events (-want +got)\n%s", d)
 		}
 		want := []string{"10s", "20s", "40s", "1m20s", "2m40s", "5m0s"}
@@ -92,7 +92,7 @@ func TestPullBackOff(t *testing.T) {
 	})
 }
 
-// httpProbe asks simcri's pods, which answer as their annotations say.
+// httpProbe returns a probe of simcri's pods, which answer according to their annotations.
 func httpProbe(period, threshold int32) *v1.Probe {
 	p := &v1.Probe{PeriodSeconds: period, FailureThreshold: threshold}
 	p.HTTPGet = &v1.HTTPGetAction{}
@@ -204,7 +204,7 @@ func TestForcedDeletion(t *testing.T) {
 	})
 }
 
-// A grace period that becomes shorter while it runs counts from when the deletion began.
+// A grace period that becomes shorter while it runs counts from the beginning of the deletion.
 func TestGraceGetsShorter(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -224,7 +224,7 @@ func TestGraceGetsShorter(t *testing.T) {
 	})
 }
 
-// Two pods of one name: the second waits until nothing of the first is left running.
+// The second of two pods with one name waits until nothing of the first runs.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -232,7 +232,7 @@ func TestSameName(t *testing.T) {
 		w.Create(old.DeepCopy())
 		w.WaitReady("a")
 		began := time.Now()
-		// The owner of the name does not wait for the node, as with kubectl delete --force.
+		// The user does not wait for the node, as with kubectl delete --force.
 		w.Delete("a", 0)
 		uid := w.Create(old.DeepCopy())
 		w.WaitReady("a")
@@ -246,7 +246,7 @@ func TestSameName(t *testing.T) {
 	})
 }
 
-// Under load pods finish one after another: half of them long before the last.
+// Under load pods start one after another: half of them are ready long before the last.
 func TestHundredPodsAtOnce(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -282,8 +282,8 @@ func TestHundredPodsAtOnce(t *testing.T) {
 	})
 }
 
-// A main container that cannot be started, and is not to be tried again, has ended: the sidecar is not needed any more. A
-// deletion that comes later gives it no more time than it was given then.
+// A main container that cannot be started and has no retry counts as ended, so the sidecar ends too. A later deletion does not
+// extend the sidecar's grace period.
 func TestSidecarOfWhatCannotStart(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

@@ -15,9 +15,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// line is all that one agent reaches the world by: its runtime, its API server and its disk. Where it is cut, the agent
-// is dead at that instant, whatever its goroutines still do: nothing that they ask for happens any more. A SIGKILL is
-// that, and the tests cannot do it otherwise to goroutines of their own process.
+// line carries all communication of one agent: with its runtime, its API server and its disk. When it is cut, the agent is dead
+// at that instant: its goroutines may still run, but their calls have no effect. This simulates SIGKILL, which a test cannot
+// send to goroutines of its own process.
 type line struct {
 	runtimeapi.RuntimeServiceClient
 	runtimeapi.ImageServiceClient
@@ -28,27 +28,27 @@ type line struct {
 
 	mu     sync.Mutex
 	dead   bool
-	fuse   int  // cut at this many actions from now; 0: not
-	after  bool // when the action is done, before the agent knows
-	goesOn bool // what the runtime has under way at the cut is done nevertheless
-	lit    int  // how often it was arranged: an action under way cuts only by the newest arrangement
+	fuse   int  // cut the line at this many actions from now; 0: never
+	after  bool // cut after the action, before the agent gets its result
+	goesOn bool // actions that are in flight at the cut complete in the runtime
+	lit    int  // the number of the newest arrangement: an action in flight cuts the line only if its arrangement is still the newest
 	begin  func()
 
-	told *told // under the lock of the Witness
+	known *learned // guarded by the lock of the Witness
 }
 
-// dead is what an agent hears that was killed; nobody is there to hear it.
+// dead is the error that a killed agent gets.
 func dead() error { return status.Error(codes.Unavailable, "the agent that asks is dead") }
 
-// newLine connects an agent; onCut is called once, at the cut.
+// newLine connects an agent. onCut is called once, at the cut.
 func newLine(w *World, onCut func()) *line {
-	l := &line{w: w, begin: onCut, told: newTold()}
+	l := &line{w: w, begin: onCut, known: newLearned()}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.RuntimeServiceClient, l.ImageServiceClient = w.Runtime.Clients()
 	return l
 }
 
-// cut ends the agent's reach.
+// cut cuts the line. With goesOn, calls in flight continue.
 func (l *line) cut(goesOn bool) {
 	l.mu.Lock()
 	was := l.dead
@@ -63,7 +63,7 @@ func (l *line) cut(goesOn bool) {
 	}
 }
 
-// light arranges the cut for the n-th action from now.
+// light arranges the cut at the n-th action from now.
 func (l *line) light(n int, after, goesOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *line) isCut() bool {
 	return l.dead
 }
 
-// burn counts an action down, and reports whether the fuse is at its end, before or after the action, and which it is.
+// burn counts an action. It reports whether the line is to be cut before or after it, and the number of the arrangement.
 func (l *line) burn() (before, after bool, lit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,16 +92,16 @@ func (l *line) burn() (before, after bool, lit int) {
 	return false, false, l.lit
 }
 
-// stands reports whether no other cut was arranged since.
+// stands reports whether the arrangement is still the newest.
 func (l *line) stands(lit int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lit == lit
 }
 
-// bind makes the context of an action: it ends with the caller's, or with the cut, unless the action goes on then.
+// bind returns the context of an action. It ends with the caller's context, or with the cut unless the action continues then.
 func (l *line) bind(ctx context.Context) (context.Context, func()) {
-	limit, ok := ctx.Deadline() // a runtime gives up too
+	limit, ok := ctx.Deadline() // a runtime has timeouts too
 	if !ok {
 		limit = time.Now().Add(5 * time.Minute)
 	}
@@ -122,7 +122,7 @@ func (l *line) bind(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// act does an action on the runtime.
+// act performs an action on the runtime.
 func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	before, after, lit := l.burn()
 	if before {
@@ -132,7 +132,7 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	ctx, done := l.bind(ctx)
 	defer done()
 	out, err := tampered(ctx, l, in, func(ctx context.Context, in *In, _ ...grpc.CallOption) (*Out, error) {
-		done := l.w.Witness.asked(l.told, in)
+		done := l.w.Witness.asked(l.known, in)
 		out, err := do(ctx, in)
 		done()
 		return out, err
@@ -147,7 +147,7 @@ func act[In, Out any](ctx context.Context, l *line, in *In, do func(context.Cont
 	return out, err
 }
 
-// read asks the runtime for something.
+// read performs a call of the runtime that changes nothing.
 func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	if l.isCut() {
 		return nil, dead()
@@ -157,14 +157,14 @@ func read[In, Out any](ctx context.Context, l *line, in *In, do func(context.Con
 	if l.isCut() {
 		return nil, dead()
 	}
-	l.w.Witness.answered(l.told, began, in, out, err)
+	l.w.Witness.answered(l.known, began, in, out, err)
 	if err == nil {
 		out = l.w.clock.answered(out).(*Out)
 	}
 	return out, err
 }
 
-// tampered does a call as the planted bug, if there is one, makes of it.
+// tampered performs a call, as changed by the planted bug if there is one.
 func tampered[In, Out any](ctx context.Context, l *line, in *In, do func(context.Context, *In, ...grpc.CallOption) (*Out, error)) (*Out, error) {
 	bug := l.w.cfg.Plant
 	if bug == nil || bug.Runtime == nil {
@@ -235,12 +235,12 @@ func (l *line) ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSandbox
 	return read(ctx, l, in, l.RuntimeServiceClient.ListPodSandbox)
 }
 
-// ImageStatus looks at an image.
+// ImageStatus returns the status of an image.
 func (l *line) ImageStatus(ctx context.Context, in *runtimeapi.ImageStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error) {
 	return read(ctx, l, in, l.ImageServiceClient.ImageStatus)
 }
 
-// RoundTrip carries the agent's requests to the API server.
+// RoundTrip sends the agent's requests to the API server.
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.isCut() {
 		return nil, dead()
@@ -261,10 +261,10 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, dead()
 	}
 	if err == nil && (l.w.cfg.ClockMoves || l.w.clock.moved()) {
-		resp.Body = l.w.clock.heard(resp.Body)
+		resp.Body = l.w.clock.received(resp.Body)
 	}
 	if err == nil {
-		l.w.Witness.hear(l.told, r, resp)
+		l.w.Witness.hear(l.known, r, resp)
 		if bug := l.w.cfg.Plant; bug != nil && bug.Hears != nil && listsPods(r) {
 			resp.Body = bug.Hears(l.w, resp.Body)
 		}
@@ -272,19 +272,19 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Bug is a defect that a test plants between the agent and the world, so that it is seen that the Witness finds it.
+// Bug is a defect that a test plants between the agent and the world, to show that the Witness finds it.
 type Bug struct {
-	// Runtime stands between the agent and a call of its runtime: do performs the call.
+	// Runtime is called in place of a call of the runtime. do performs the call.
 	Runtime func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error)
-	// API stands between the agent and its API server.
+	// API is called in place of a request to the API server. do performs the request.
 	API func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error)
-	// Hears stands between what the agent is told of its pods and what it does about that.
+	// Hears changes the answers about pods that the agent receives.
 	Hears func(w *World, body io.ReadCloser) io.ReadCloser
-	// KeepsCheckpoints: the disk never forgets, and does not say so.
+	// KeepsCheckpoints makes the disk silently keep removed checkpoints.
 	KeepsCheckpoints bool
 }
 
-// shiftTimes makes what is kept look as if the machine's clock had been moved by d since.
+// shiftTimes changes the times of a memory as if the machine's clock had moved by d since.
 func shiftTimes(m *decide.Memory, d time.Duration) {
 	for _, t := range []*time.Time{&m.StopBegan, &m.StartTime, &m.Resize.PendingSince, &m.Resize.Since} {
 		if !t.IsZero() {

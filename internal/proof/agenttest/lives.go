@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// StartAgent starts an agent on what its predecessor left.
+// StartAgent starts an agent on the state that its predecessor left.
 func (w *World) StartAgent() {
 	w.Helper()
 	if w.Alive() {
@@ -18,7 +18,7 @@ func (w *World) StartAgent() {
 	}
 	kubelet := agent.DefaultConfiguration()
 	kubelet.EnableServer = new(false)
-	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10} // on every machine the same
+	cfg := agent.Config{NodeName: NodeName, Kubelet: kubelet, StartPlaces: 10} // the same on every machine
 	if w.cfg.Agent != nil {
 		w.cfg.Agent(&cfg)
 	}
@@ -49,14 +49,14 @@ func (w *World) StartAgent() {
 	}
 	ended := make(chan error, 1)
 	w.line, w.end, w.ended = l, cancel, ended
-	w.Witness.agent(l.told)
+	w.Witness.agent(l.known)
 	go func() { ended <- a.Run(ctx) }()
 }
 
-// Alive reports whether an agent runs; a fuse (CrashAfter) may have ended it.
+// Alive reports whether an agent runs. CrashAfter may have ended it.
 func (w *World) Alive() bool { return w.line != nil && !w.line.isCut() }
 
-// StopAgent ends the agent, as SIGTERM does, and waits until it has ended.
+// StopAgent ends the agent as SIGTERM does, and waits for its end.
 func (w *World) StopAgent() {
 	w.Helper()
 	if w.line == nil {
@@ -75,8 +75,8 @@ func (w *World) StopAgent() {
 	w.line = nil
 }
 
-// CrashAgent kills the agent, as SIGKILL does: nothing that it wanted to do happens any more. What the runtime has under
-// way for it goes on, or is dropped.
+// CrashAgent kills the agent as SIGKILL does: none of its calls has an effect any more. Calls in flight at the runtime continue
+// if goesOn is set, and are dropped otherwise.
 func (w *World) CrashAgent(goesOn bool) {
 	if w.Alive() {
 		w.line.cut(goesOn)
@@ -84,15 +84,15 @@ func (w *World) CrashAgent(goesOn bool) {
 	w.bury()
 }
 
-// CrashAfter kills the agent at its n-th action on the runtime from now: before it is done, or when it is done and the
-// agent does not know it yet.
+// CrashAfter kills the agent at its n-th action on the runtime from now: before the action or, with done, after the action and
+// before the agent gets its result.
 func (w *World) CrashAfter(n int, done, goesOn bool) {
 	if w.Alive() {
 		w.line.light(n, done, goesOn)
 	}
 }
 
-// bury leaves a killed agent's goroutines to end in their own time.
+// bury lets the goroutines of a killed agent end later.
 func (w *World) bury() {
 	if w.line != nil {
 		w.ghosts = append(w.ghosts, w.ended)

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// declared are the names of all that is registered: what has no value yet is not among what is gathered.
+// declared returns the names of all registered metrics. A metric without a value is not in the gathered ones.
 func declared(reg *prometheus.Registry) []string {
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	descs := make(chan *prometheus.Desc)
@@ -27,7 +27,7 @@ func declared(reg *prometheus.Registry) []string {
 	return out
 }
 
-// moved are the names of those that have counted, measured or observed anything.
+// moved returns the names of the metrics that have counted, measured or observed anything.
 func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 	families, err := reg.Gather()
 	if err != nil {
@@ -42,7 +42,7 @@ func moved(t *testing.T, reg *prometheus.Registry) map[string]bool {
 	return out
 }
 
-// What is declared is fed: in a run with starts, failures, probes and pulls everything moves.
+// Every declared metric gets values: in a run with starts, failures, probes and pulls each of them changes.
 func TestEveryMetricMoves(t *testing.T) {
 	t.Parallel()
 	still := map[string]string{
@@ -70,7 +70,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		w.WaitPhase("big", v1.PodFailed)
 		w.WaitReady("a", "own")
 		w.Kill("a", "main", 1, "Error")
-		// A manifest that is taken away and put back names the same pod again while it ends.
+		// A manifest that is removed and put back names the same pod again while it ends.
 		w.Runtime.Inject(simcri.Fault{Method: "StopPodSandbox", Pod: webOnNode, Effect: simcri.Slow, Delay: 5 * time.Second})
 		pulls := w.Runtime.Inject(simcri.Fault{Method: "PullImage", Container: "registry.example/web:1"})
 		files.write("web.yaml", manifest("web", "registry.example/web:1"))
@@ -88,9 +88,9 @@ func TestEveryMetricMoves(t *testing.T) {
 		for _, name := range names {
 			switch why, rests := still[name]; {
 			case !moved[name] && !rests:
-				t.Errorf("%s is declared and never moves", name)
+				t.Errorf("%s is declared and never changes", name)
 			case moved[name] && rests:
-				t.Errorf("%s moves: %q is not true any more", name, why)
+				t.Errorf("%s changes: the excuse %q is out of date", name, why)
 			}
 		}
 		if len(names) < 25 {
@@ -99,20 +99,20 @@ func TestEveryMetricMoves(t *testing.T) {
 	})
 }
 
-// "the node has no cluster DNS": a pod that asks for it gets the node's, and both are told.
+// "the node has no cluster DNS": a pod that asks for it gets the node's DNS, and both get an event.
 func TestMissingClusterDNS(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
 		w.Create(Pod("a", func(p *v1.Pod) { p.Spec.DNSPolicy = v1.DNSClusterFirst }))
 		w.WaitReady("a")
-		told := func(namespace, name, text string) bool {
+		hasEvent := func(namespace, name, text string) bool {
 			return slices.ContainsFunc(w.Kube.Events(namespace, name), func(e *v1.Event) bool {
 				return e.Reason == "MissingClusterDNS" && e.Type == v1.EventTypeWarning && e.Message == text
 			})
 		}
 		const text = `kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.`
 		who := `pod: "a_default(` + string(w.Kube.Pod(Namespace, "a").UID) + `)". `
-		w.Await("the pod's event", time.Minute, func() bool { return told(Namespace, "a", who+text) })
-		w.Await("the node's event", time.Minute, func() bool { return told("", NodeName, text) })
+		w.Await("the pod's event", time.Minute, func() bool { return hasEvent(Namespace, "a", who+text) })
+		w.Await("the node's event", time.Minute, func() bool { return hasEvent("", NodeName, text) })
 	})
 }

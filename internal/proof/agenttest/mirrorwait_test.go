@@ -19,9 +19,9 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete: the pod has ended where the name has no
-// object or one of another UID, after the deletion and when an informer for the name has synced; after that, only the
-// informer's Deleted counts. The first breaks watches of the informer fail, so that it has to list again.
+// deleteAndWait deletes a pod and waits for its end by the rules of kubectl delete. The pod has ended if, after the deletion or
+// when an informer for the name has synced, the name has no object or one with another UID. After that, only the informer's
+// Deleted event counts. The informer's first watches (breaks of them) fail, so that it must list again.
 func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, breaks int) error {
 	pods := w.Admin.CoreV1().Pods(Namespace)
 	w.Delete(name, -1)
@@ -44,7 +44,7 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.SendInitialEvents != nil {
-				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // the informer lists instead
+				return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil) // now the informer lists instead
 			}
 			if breaks--; breaks >= 0 {
 				return nil, apierrors.NewResourceExpired("too old resource version")
@@ -60,8 +60,8 @@ func (w *World) deleteAndWait(ctx context.Context, name string, uid types.UID, b
 	return err
 }
 
-// A client that deletes a mirror and waits for its end returns, even where its watch breaks off and it lists again; the
-// containers have never heard of it.
+// A client that deletes a mirror and waits for its end returns, even if its watch breaks and it lists again. The containers are
+// not affected.
 func TestDeletionOfAMirrorReturns(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -71,7 +71,7 @@ func TestDeletionOfAMirrorReturns(t *testing.T) {
 		id := w.running(webOnNode)
 		for i := range 10 {
 			breaks := i % 2
-			if breaks > 0 { // the informer knows the mirror before it goes
+			if breaks > 0 { // the informer has the mirror before its deletion
 				w.Kube.Inject(simkube.Fault{Verb: "delete", Resource: "pods", Agent: agentName, Times: 1,
 					Err: apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, webOnNode, errors.New("the object has been modified"))})
 			}

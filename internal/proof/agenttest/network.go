@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// dialer is the network between the node and its pods. Each probe of a pod has a port of its own (portProbes), so that the
-// Witness knows whose result the agent gets.
+// dialer is the network between the node and its pods. Each probe of a pod has its own port (portProbes), so that the Witness
+// knows to which probe a result belongs.
 type dialer struct {
 	w *World
 	l *line
@@ -23,44 +23,44 @@ type dialer struct {
 // DialContext connects to a pod.
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := d.w.Runtime.DialContext(ctx, network, address)
-	tell := func(ok bool) {
+	report := func(ok bool) {
 		if !d.l.isCut() {
 			d.w.Witness.probed(address, ok)
 		}
 	}
 	if err != nil {
-		tell(false)
+		report(false)
 		return nil, err
 	}
-	return &probeConn{Conn: conn, tell: tell}, nil
+	return &probeConn{Conn: conn, report: report}, nil
 }
 
 // probeConn is the connection of one probe.
 type probeConn struct {
 	net.Conn
-	tell func(ok bool)
-	once sync.Once
+	report func(ok bool)
+	once   sync.Once
 }
 
-// Read gives the agent the answer: 200 is a success.
+// Read returns the answer to the agent. Status 200 is a success.
 func (c *probeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > len("HTTP/1.1 200") {
-		c.once.Do(func() { c.tell(string(p[len("HTTP/1.1 "):len("HTTP/1.1 200")]) == "200") })
+		c.once.Do(func() { c.note(string(p[len("HTTP/1.1 "):len("HTTP/1.1 200")]) == "200") })
 	}
 	return n, err
 }
 
-// Close before an answer is a failure: the probe's time was up.
+// Close without an answer is a failure: the probe timed out.
 func (c *probeConn) Close() error {
-	c.once.Do(func() { c.tell(false) })
+	c.once.Do(func() { c.note(false) })
 	return c.Conn.Close()
 }
 
 // firstPort is the port of the first probe of a pod.
 const firstPort = 10000
 
-// portProbes gives each httpGet probe at port 80 a port of its own. The simulated pod answers at any.
+// portProbes gives each httpGet probe of port 80 its own port. The simulated pod answers on every port.
 func portProbes(s *v1.PodSpec) {
 	port := int32(firstPort)
 	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
@@ -75,7 +75,7 @@ func portProbes(s *v1.PodSpec) {
 	}
 }
 
-// streak counts the results of one probe since its container or the agent started.
+// streak counts equal results of one probe since its container or the agent started.
 type streak struct {
 	failures int32
 }
@@ -85,7 +85,7 @@ type probeKey struct {
 	port int32
 }
 
-// probed notes that the agent got the result of a probe.
+// probed notes that the agent received the result of a probe.
 func (w *Witness) probed(address string, ok bool) {
 	host, service, err := net.SplitHostPort(address)
 	port, perr := strconv.ParseInt(service, 10, 32)
@@ -94,7 +94,7 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, uid := range w.users[host] { // an address may have gone from one pod to another while the agent asked
+	for _, uid := range w.users[host] { // an address may have moved from one pod to another during the probe
 		key := probeKey{uid, int32(port)}
 		s := w.streaks[key]
 		if s == nil {
@@ -110,7 +110,7 @@ func (w *Witness) probed(address string, ok bool) {
 	}
 }
 
-// judgeProbe notes what a probe's failure is a reason for.
+// judgeProbe notes the consequences of a probe's failures.
 func (w *Witness) judgeProbe(key probeKey, failures int32) {
 	spec := w.specOf(key.uid)
 	if spec == nil {
@@ -122,7 +122,7 @@ func (w *Witness) judgeProbe(key probeKey, failures int32) {
 				continue
 			}
 			if p == c.ReadinessProbe {
-				w.unreadyTold[key.uid] = time.Now()
+				w.unreadyAt[key.uid] = time.Now()
 				continue
 			}
 			grace := graceOf(spec)
@@ -134,19 +134,19 @@ func (w *Witness) judgeProbe(key probeKey, failures int32) {
 	}
 }
 
-// doom notes a reason to end one container that runs.
+// doom notes a reason to end a running container.
 func (w *Witness) doom(in *Instance, why string, grace time.Duration) {
 	if in == nil || !in.Running {
 		return
 	}
 	if _, is := w.doomed[in.ID]; !is {
 		w.doomed[in.ID] = cause{why, time.Now(), grace, false}
-		w.unreadyTold[in.UID] = time.Now()
+		w.unreadyAt[in.UID] = time.Now()
 		w.suspects = slices.DeleteFunc(w.suspects, func(s suspect) bool { return s.id == in.ID && s.At.Equal(time.Now()) })
 	}
 }
 
-// resetProbes forgets the results for a container that starts, or for all.
+// resetProbes removes the results of a container that starts, or of all containers.
 func (w *Witness) resetProbes(uid types.UID, container string) {
 	spec := w.specOf(uid)
 	if spec == nil {
@@ -161,7 +161,7 @@ func (w *Witness) resetProbes(uid types.UID, container string) {
 	}
 }
 
-// did notes what came of a call that does something: a postStart hook that failed is a reason to end its container.
+// did notes the result of a call that changes something. A failed postStart hook is a reason to end its container.
 func (w *Witness) did(in, out any, err error) {
 	r, ok := in.(*runtimeapi.ExecSyncRequest)
 	if !ok {
@@ -185,7 +185,7 @@ func (w *Witness) did(in, out any, err error) {
 	}
 }
 
-// specOf is the spec of a pod of the API, or of the manifest that a static pod is of.
+// specOf returns the spec of a pod in the API, or of a static pod's manifest.
 func (w *Witness) specOf(uid types.UID) *v1.PodSpec {
 	if s := w.pods[uid]; s != nil {
 		return &s.pod.Spec
@@ -196,7 +196,7 @@ func (w *Witness) specOf(uid types.UID) *v1.PodSpec {
 	return nil
 }
 
-// graceOf is how long a pod has to end, unless somebody says otherwise.
+// graceOf returns the grace period in a pod's spec.
 func graceOf(s *v1.PodSpec) time.Duration {
 	if s.TerminationGracePeriodSeconds == nil {
 		return 30 * time.Second

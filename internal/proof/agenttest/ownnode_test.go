@@ -15,15 +15,16 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// What others do to the Node is seen by the watch of it, and stays as they made it; a Node that was deleted is missed, and not
-// made again; one that comes back is reported to. The node asks for itself only while there is no watch.
+// The agent sees changes of the Node by other clients through its watch, and leaves them as they are. If the Node is deleted,
+// the agent logs it and does not create it again. If it comes back, the agent reports its status again. The agent gets the Node
+// only while it has no watch.
 func TestOthersChangeTheNode(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
 		ctx := context.Background()
 		nodes := w.Admin.CoreV1().Nodes()
 		ready := func() bool { return w.NodeReady().Status == v1.ConditionTrue }
-		told := func(reason string) (n int32) {
+		count := func(reason string) (n int32) {
 			list, err := w.Admin.CoreV1().Events("").List(ctx, metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -49,14 +50,14 @@ func TestOthersChangeTheNode(t *testing.T) {
 		if _, err := nodes.Patch(ctx, NodeName, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.Await("the node tells that it was cordoned", 11*time.Second, func() bool { return told("NodeNotSchedulable") == 1 })
+		w.Await("the event that the node is cordoned", 11*time.Second, func() bool { return count("NodeNotSchedulable") == 1 })
 		time.Sleep(10 * time.Minute)
 		if n := get(); n.Labels["theirs"] != "1" || !n.Spec.Unschedulable || len(n.Spec.Taints) != 1 || !ready() {
-			t.Errorf("the node undid what others did: %v %v", n.Labels, n.Spec)
+			t.Errorf("the agent reverted changes of other clients: %v %v", n.Labels, n.Spec)
 		}
-		// Some of the ten minutes were spent by this test.
+		// This test itself used a part of the ten minutes.
 		if n := w.Kube.Count("get nodes") - before; n > 5 {
-			t.Errorf("asked for the node %d times beside its watch", n)
+			t.Errorf("got the node %d times beside its watch", n)
 		}
 
 		old := get()
@@ -68,7 +69,7 @@ func TestOthersChangeTheNode(t *testing.T) {
 			t.Errorf("a node that was deleted is back: %v", err)
 		}
 		if log := w.log.String(); !strings.Contains(log, "was deleted while this agent runs") {
-			t.Errorf("the log does not say that the node is gone:\n%s", log)
+			t.Errorf("the log does not report that the node is gone:\n%s", log)
 		}
 		again := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName, Labels: old.Labels}}
 		if _, err := nodes.Create(ctx, again, metav1.CreateOptions{}); err != nil {
@@ -80,11 +81,11 @@ func TestOthersChangeTheNode(t *testing.T) {
 		if _, err := nodes.Patch(ctx, NodeName, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.Await("what was done during an outage is seen", 2*time.Minute, func() bool { return told("NodeNotSchedulable") == 2 })
+		w.Await("the event of a change during the outage", 2*time.Minute, func() bool { return count("NodeNotSchedulable") == 2 })
 	})
 }
 
-// lagging holds back what the watch of Nodes says.
+// lagging delays the watch of Nodes.
 type lagging struct {
 	http.RoundTripper
 	by time.Duration
@@ -113,8 +114,8 @@ func (b *lateBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A pod is not refused for what the Node said minutes ago: the watch of pods may be far ahead of that of the Node. One that
-// the Node as it is refuses is refused, with one request beside the watch.
+// A pod is not refused because of an old version of the Node: the watch of pods may be far ahead of the watch of the Node. A
+// pod that the current Node refuses is refused, with one request beside the watch.
 func TestRefusalNeverFollowsFromAnOldNode(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Deps: func(d *agent.Deps) {
@@ -143,11 +144,11 @@ func TestRefusalNeverFollowsFromAnOldNode(t *testing.T) {
 			t.Errorf("reason %q", r)
 		}
 		if n := w.Kube.Count("get nodes") - before; n > 2 {
-			t.Errorf("asked for the node %d times", n)
+			t.Errorf("got the node %d times", n)
 		}
 		patch(`{"spec":{"taints":[{"key":"k","effect":"NoExecute"}]}}`)
 		w.Create(Pod("tainted"))
-		w.WaitReady("tainted") // the watch has not told of the taint: nothing is refused for what nobody knows
+		w.WaitReady("tainted") // the watch has not delivered the taint yet, so the pod is not refused
 		time.Sleep(10 * time.Minute)
 		patch(`{"spec":{"taints":null}}`)
 		w.Create(Pod("free"))

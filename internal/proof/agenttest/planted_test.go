@@ -22,11 +22,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// plantedSeeds is within how many seeds a planted bug must be found.
+// plantedSeeds is the number of seeds within which a planted bug must be found.
 const plantedSeeds = 40
 
-// TestPlanted plants, for every rule, a bug that breaks it, and fails where the simulation does not find it: a proof that
-// finds nothing proves nothing.
+// TestPlanted plants, for every rule, a bug that breaks it, and fails if the simulation does not find it. A check that cannot
+// find a bug proves nothing.
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	bugs := []struct {
@@ -39,14 +39,14 @@ func TestPlanted(t *testing.T) {
 		{RuleInits, "init containers are taken for done when they begin", initsLookDone},
 		{RuleAttempts, "attempts are counted from the beginning again", reusesAttempts},
 		{RuleNames, "what was asked to stop is taken for gone", stopsNothing},
-		{RuleTerminal, "a failed pod is told to run again", revivesPods},
+		{RuleTerminal, "a failed pod is reported as running again", revivesPods},
 		{RuleGrace, "a second is given in place of the grace period", shortensGrace},
 		{RuleTerm, "containers are killed at once", killsAtOnce},
 		{RuleStopped, "pods are deleted in the API when their end begins", deletesEarly},
 		{RuleConverges, "statuses are taken for sent", dropsStatuses},
 		{RuleNothingStays, "checkpoints are kept for ever", func() *Bug { return &Bug{KeepsCheckpoints: true} }},
 		{RuleNothingStays, "sandboxes are taken for removed", removesNothing},
-		{RuleReadiness, "an agent that starts tells that pods are not ready", flapsAtStart},
+		{RuleReadiness, "an agent reports pods as not ready when it starts", flapsAtStart},
 		{RuleReadiness, "a probe forgets its initial readiness", forgetsReadiness},
 		{RuleEvents, "events are written twice", writesTwice},
 		{RuleUncalled, "a list that is cut short is taken for whole", listsTooFew},
@@ -56,13 +56,13 @@ func TestPlanted(t *testing.T) {
 		{RuleNames, "an edited manifest starts beside the pod of the old", startsBesideOld},
 		{RuleResize, "new resources are taken for given", resizesNothing},
 		{RuleEnding, "a deletion is ignored for 20 s", ignoresDeletions},
-		{RuleConverges, "a pod that runs is told to be pending", staysPending},
-		{RuleConverges, "one restart more is told", countsOneMore},
-		{RuleConverges, "another exit code is told", saysAnotherExitCode},
+		{RuleConverges, "a running pod is reported as pending", staysPending},
+		{RuleConverges, "one restart too many is reported", countsOneMore},
+		{RuleConverges, "another exit code is reported", saysAnotherExitCode},
 		{RuleTerm, "a container is killed before the time that TERM gave it", killsBeforeItsTime},
 		{RuleGrace, "a second is given to a container whose probe failed", hurriesRestarts},
 		{RuleUncalled, "a container whose probe never fails is restarted", restartsTheHealthy},
-		{RuleReadiness, "pods with init containers are told not to be ready", flapsBesideInits},
+		{RuleReadiness, "pods with init containers are reported as not ready", flapsBesideInits},
 	}
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
@@ -83,13 +83,13 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// requests remembers what containers were made from, for bugs that make others like them.
+// requests stores the requests that created containers, for bugs that create similar ones.
 type requests struct {
 	mu   sync.Mutex
 	made map[string]*runtimeapi.CreateContainerRequest // by container ID
 }
 
-// see is called with a call that was done.
+// see is called after each call.
 func (r *requests) see(in, out any, err error) {
 	if c, ok := in.(*runtimeapi.CreateContainerRequest); ok && err == nil {
 		r.mu.Lock()
@@ -101,7 +101,7 @@ func (r *requests) see(in, out any, err error) {
 	}
 }
 
-// again makes the next attempt of a container and starts it.
+// again creates and starts the next attempt of a container.
 func (r *requests) again(ctx context.Context, w *World, id string) {
 	r.mu.Lock()
 	c := r.made[id]
@@ -117,10 +117,10 @@ func (r *requests) again(ctx context.Context, w *World, id string) {
 	}
 }
 
-// asks tells the Witness of a call that a bug makes in the agent's name.
+// asks notes a call that a bug makes on behalf of the agent.
 func asks(w *World, in any) (done func()) {
 	w.Witness.mu.Lock()
-	t := w.Witness.lastTold
+	t := w.Witness.lastAgent
 	w.Witness.mu.Unlock()
 	return w.Witness.asked(t, in)
 }
@@ -137,7 +137,7 @@ func startsTwice() *Bug {
 	}}
 }
 
-// startsInEndingPod makes a container anew when it has ended because its pod was deleted.
+// startsInEndingPod starts a container again after it ended because its pod was deleted.
 func startsInEndingPod() *Bug {
 	var made requests
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
@@ -218,7 +218,7 @@ func (h *hidden) has(id string) bool {
 	return h.ids[id]
 }
 
-// answer takes them out of an answer.
+// answer removes them from an answer.
 func (h *hidden) answer(in, out any, err error) (any, error) {
 	if r, ok := in.(*runtimeapi.PodSandboxStatusRequest); ok && h.has(r.PodSandboxId) {
 		return (*runtimeapi.PodSandboxStatusResponse)(nil), status.Error(codes.NotFound, "hidden")
@@ -288,7 +288,7 @@ func shortensGrace() *Bug { return withTimeout(func(int64) int64 { return 1 }) }
 
 func killsAtOnce() *Bug { return withTimeout(func(int64) int64 { return 0 }) }
 
-// podOf is the pod of a request for its status, or nil.
+// podOf returns the pod of a request for its status, or nil.
 func podOf(w *World, r *http.Request) *v1.Pod {
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/")
 	if r.Method != http.MethodPatch || len(parts) != 4 || parts[1] != "pods" || parts[3] != "status" {

@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ignoresDeletions has the agent do nothing for 20 s of what it is told of deletions.
+// ignoresDeletions delays the news of deletions to the agent by 20 s.
 func ignoresDeletions() *Bug {
 	return &Bug{Hears: func(_ *World, body io.ReadCloser) io.ReadCloser {
 		return &lateLines{body: body, closed: make(chan struct{}), from: bufio.NewReader(body), late: func(line []byte) time.Duration {
@@ -28,7 +28,7 @@ func ignoresDeletions() *Bug {
 	}}
 }
 
-// lateLines gives each line after a time of its own.
+// lateLines delays each line by its own time.
 type lateLines struct {
 	body   io.Closer
 	from   *bufio.Reader
@@ -38,7 +38,7 @@ type lateLines struct {
 	once   sync.Once
 }
 
-// Close ends a wait, too.
+// Close also ends a wait of Read.
 func (l *lateLines) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.body.Close()
@@ -104,7 +104,7 @@ func saysAnotherExitCode() *Bug {
 	})
 }
 
-// killsBeforeItsTime kills a container a second after it was asked to end, whatever time it has.
+// killsBeforeItsTime kills a container a second after its stop began, whatever its grace period is.
 func killsBeforeItsTime() *Bug {
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
 		if r, ok := in.(*runtimeapi.StopContainerRequest); ok && r.Timeout >= 3 {
@@ -119,7 +119,7 @@ func killsBeforeItsTime() *Bug {
 	}}
 }
 
-// hurriesRestarts gives a container whose probe failed one second, whatever its spec says.
+// hurriesRestarts gives a container with a failed probe one second to end, whatever its spec says.
 func hurriesRestarts() *Bug {
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {
 		if r, ok := in.(*runtimeapi.StopContainerRequest); ok && w.Witness.isDoomed(r.ContainerId) {
@@ -136,7 +136,7 @@ func (w *Witness) isDoomed(id string) bool {
 	return is
 }
 
-// restartsTheHealthy ends containers that have a liveness probe when they have run for ten seconds, though it never fails.
+// restartsTheHealthy ends containers with a liveness probe after ten seconds, although the probe never fails.
 func restartsTheHealthy() *Bug {
 	var mu sync.Mutex
 	done := map[string]bool{}
@@ -162,7 +162,7 @@ func restartsTheHealthy() *Bug {
 	}}
 }
 
-// flapsBesideInits tells now and then that pods with init containers are not ready.
+// flapsBesideInits sometimes reports pods with init containers as not ready.
 func flapsBesideInits() *Bug {
 	return &Bug{API: func(w *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		if strings.Contains(r.URL.Path, "/leases/") && r.Method == http.MethodPut {

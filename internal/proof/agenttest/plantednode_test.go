@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// withList changes what a list of pods says, and nothing of what the watch says after it.
+// withList changes a list of pods, but not the watch that follows it.
 func withList(change func(list []byte) []byte) *Bug {
 	return &Bug{API: func(_ *World, r *http.Request, do func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 		resp, err := do(r)
@@ -70,7 +70,7 @@ func makesNothingAgain() *Bug {
 	}}
 }
 
-// mirrorOfRequest is the mirror that a request makes, or nil.
+// mirrorOfRequest returns the mirror that a request creates, or nil.
 func mirrorOfRequest(r *http.Request) *v1.Pod {
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") || r.Body == nil {
 		return nil
@@ -123,7 +123,7 @@ func dropsMirrors() *Bug {
 	}}
 }
 
-// startsBesideOld hides what runs of static pods as soon as they are asked to end.
+// startsBesideOld hides the containers of static pods as soon as their stop begins.
 func startsBesideOld() *Bug {
 	var gone hidden
 	return &Bug{Runtime: func(ctx context.Context, w *World, in any, do func(context.Context, any) (any, error)) (any, error) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod of one container that serves until it is stopped; options change it.
+// Pod returns a pod with one container that runs until it is stopped. Options change the pod.
 func Pod(name string, options ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Annotations: map[string]string{}},
@@ -21,7 +21,7 @@ func Pod(name string, options ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// Annotate sets an annotation, for simcri's behaviours.
+// Annotate sets an annotation, for the behaviours of simcri.
 func Annotate(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Annotations[key] = value }
 }
@@ -38,7 +38,7 @@ func (w *World) Create(p *v1.Pod) types.UID {
 	return got.UID
 }
 
-// Delete deletes a pod; a negative grace is the pod's own.
+// Delete deletes a pod. A negative grace means the pod's own grace period.
 func (w *World) Delete(name string, grace int64) {
 	w.Helper()
 	o := metav1.DeleteOptions{}
@@ -51,14 +51,14 @@ func (w *World) Delete(name string, grace int64) {
 	}
 	err := w.Admin.CoreV1().Pods(Namespace).Delete(context.Background(), name, o)
 	if apierrors.IsNotFound(err) && p != nil && p.DeletionTimestamp != nil {
-		return // the agent was quicker
+		return // the agent has already removed it
 	}
 	if err != nil {
 		w.Fatalf("delete pod %s: %v", name, err)
 	}
 }
 
-// Kill ends a running container from outside.
+// Kill ends a running container like a crash.
 func (w *World) Kill(pod, container string, code int32, reason string) {
 	w.Helper()
 	id := w.Witness.Running(Namespace, pod, container)
@@ -68,7 +68,7 @@ func (w *World) Kill(pod, container string, code int32, reason string) {
 	w.Runtime.Exit(id, code, reason, "")
 }
 
-// KillSandboxes ends everything in the runtime, as a reboot of the machine does.
+// KillSandboxes ends everything in the runtime, like a reboot of the machine.
 func (w *World) KillSandboxes() {
 	for _, id := range w.Witness.Sandboxes() {
 		w.Runtime.KillSandbox(id)

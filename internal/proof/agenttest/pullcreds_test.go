@@ -15,10 +15,10 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// privateImage is an image that its registry gives to the user of the secret alone.
+// privateImage is an image that only the user of the secret may pull.
 const privateImage = "reg.example.com/team/app:1"
 
-// registry is a runtime whose registry asks for credentials.
+// registry configures a runtime whose registry requires credentials.
 func registry(preloaded ...string) simcri.Config {
 	return simcri.Config{Latency: latencies(), Images: preloaded, Pull: func(image string) simcri.Pull {
 		p := simcri.Pull{Took: time.Second}
@@ -29,7 +29,7 @@ func registry(preloaded ...string) simcri.Config {
 	}}
 }
 
-// pullSecret is team's credential, and a namespace that does not have it.
+// pullSecret creates a secret with the team's credential in a namespace.
 func (w *World) pullSecret(namespace, name string) {
 	w.Helper()
 	other := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
@@ -45,7 +45,7 @@ func (w *World) pullSecret(namespace, name string) {
 	}
 }
 
-// imagePod is a pod that asks for an image, with a secret or without.
+// imagePod returns a pod with an image, with or without a secret.
 func imagePod(namespace, name, image string, policy v1.PullPolicy, secret string) *v1.Pod {
 	return Pod(name, func(p *v1.Pod) {
 		p.Namespace = namespace
@@ -56,7 +56,7 @@ func imagePod(namespace, name, image string, policy v1.PullPolicy, secret string
 	})
 }
 
-// waiting is why a pod's container does not run; empty when it does.
+// waiting returns why a pod's container does not run; "": it runs.
 func (w *World) waiting(namespace, name string) string {
 	p := w.Kube.Pod(namespace, name)
 	if p == nil || len(p.Status.ContainerStatuses) == 0 {
@@ -72,7 +72,7 @@ func (w *World) waiting(namespace, name string) string {
 	return "ended"
 }
 
-// awaitWaiting waits until a pod waits for a reason that begins so, or runs.
+// awaitWaiting waits until a pod's waiting reason begins with one of the reasons, or until the pod runs.
 func (w *World) awaitWaiting(namespace, name string, reasons ...string) {
 	w.Helper()
 	w.Await(name+" "+strings.Join(reasons, " or "), time.Minute, func() bool {
@@ -86,8 +86,8 @@ func (w *World) awaitWaiting(namespace, name string, reasons ...string) {
 	})
 }
 
-// A pod of another namespace does not get the image that a pod pulled with its secret, from this agent or from the next; the pod
-// whose secret it was does, also where the registry is gone.
+// A pod in another namespace may not use an image that a pod pulled with its secret, neither with this agent nor with the next.
+// The pod with the secret may, even if the registry is gone.
 func TestAPrivateImageIsNotEverybodys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -124,8 +124,8 @@ func (w *World) deleteNow(namespace, name string) {
 	w.Await(name+" is gone", time.Minute, func() bool { return w.Kube.Pod(namespace, name) == nil })
 }
 
-// An agent that is killed between its note of a pull and the image's coming leaves the image closed to all but those who pull it
-// themselves; what it noted is settled.
+// An agent is killed after it has noted a pull and before the image is present. Then only pods that pull the image themselves
+// may use it. The note is settled.
 func TestAKillDuringAPullLeavesTheImageClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -140,7 +140,7 @@ func TestAKillDuringAPullLeavesTheImageClosed(t *testing.T) {
 		w.pullSecret(Namespace, "team")
 		w.Create(imagePod(Namespace, "owner", privateImage, v1.PullAlways, "team"))
 		w.Await("the pull is noted", time.Minute, func() bool { return intents() == 1 })
-		w.CrashAgent(true) // the runtime goes on with the pull
+		w.CrashAgent(true) // the runtime continues the pull
 		w.Await("the image is there", time.Minute, func() bool { return w.Runtime.Pulls(privateImage) == 1 })
 		w.deleteForced(Namespace, "owner")
 		if intents() != 1 {
@@ -155,7 +155,7 @@ func TestAKillDuringAPullLeavesTheImageClosed(t *testing.T) {
 		w.Create(imagePod(Namespace, "again", privateImage, v1.PullIfNotPresent, "team"))
 		w.WaitReady("again")
 		if n := w.Runtime.Pulls(privateImage); n != 2 {
-			t.Errorf("%d pulls, want 2: nobody knew who had pulled it", n)
+			t.Errorf("%d pulls, want 2, because the credentials of the first pull are unknown", n)
 		}
 		w.deleteNow("other", "thief")
 	})
@@ -169,9 +169,9 @@ func (w *World) deleteForced(namespace, name string) {
 	}
 }
 
-// Each value of imagePullCredentialsVerificationPolicy, with preloadedImagesVerificationAllowlist, and the feature gate
-// KubeletEnsureSecretPulledImages off: what a pod without a secret gets of images that were there before, and of one that
-// another pod pulled.
+// For each value of imagePullCredentialsVerificationPolicy, with preloadedImagesVerificationAllowlist, and with the feature
+// gate KubeletEnsureSecretPulledImages off: this is the result for a pod without a secret, for preloaded images and for an
+// image that another pod pulled.
 func TestPullCredentialsPolicies(t *testing.T) {
 	t.Parallel()
 	const listed, other = "reg.example.com/listed/app:1", "reg.example.com/other/app:1"

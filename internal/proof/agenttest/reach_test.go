@@ -11,10 +11,10 @@ import (
 	"unsafe"
 )
 
-// reach counts what can be reached from root: for each path of field names the pointers that were followed there, and the
-// entries of maps, slices and channels. All elements of a map or slice share one path, and so do all values of a type that
-// refers to itself: a list of a thousand links is a thousand at one path. What only a closure or a goroutine holds is not seen.
-// Nothing is walked into whose type is in but.
+// reach counts the values that can be reached from root: for each path of field names the number of pointers that it followed
+// there, and of entries of maps, slices and channels. All elements of a map or slice share one path, and so do all values of a
+// type that refers to itself: a list of a thousand links counts a thousand at one path. reach does not see values that only a
+// closure or a goroutine holds. It does not enter values of the types in but.
 func reach(root any, but ...reflect.Type) map[string]int {
 	w := &walk{sizes: map[string]int{}, seen: map[visit]bool{}, but: but}
 	w.later(reflect.ValueOf(root), "", nil)
@@ -33,21 +33,21 @@ type walk struct {
 	queue []step
 }
 
-// visit is a value that was walked: two of different types may be at one address.
+// visit identifies a visited value. Two values of different types may have the same address.
 type visit struct {
 	at unsafe.Pointer
 	t  reflect.Type
 	n  int
 }
 
-// step is a value to be walked. The walk goes in breadth, so that a value has the shortest of its paths.
+// step is a value to visit. The walk is breadth-first, so each value gets its shortest path.
 type step struct {
 	v     reflect.Value
 	path  string
 	above *ancestor
 }
 
-// ancestor is a type that a path leads through, with the path of its first value there.
+// ancestor is a type on a path, with the path of its first value.
 type ancestor struct {
 	t    reflect.Type
 	path string
@@ -60,7 +60,7 @@ func (w *walk) later(v reflect.Value, path string, above *ancestor) {
 	}
 }
 
-// first reports whether a value is met for the first time.
+// first reports whether a value is visited for the first time.
 func (w *walk) first(at unsafe.Pointer, t reflect.Type, n int) bool {
 	k := visit{at, t, n}
 	if at == nil || w.seen[k] {
@@ -135,7 +135,7 @@ func (w *walk) elements(v reflect.Value, path string, above *ancestor) {
 	}
 }
 
-// atomic walks to what an atomic.Pointer points to: its type is that of its first field's elements.
+// atomic visits the target of an atomic.Pointer. Its type is the element type of the pointer's first field.
 func (w *walk) atomic(v reflect.Value, path string, above *ancestor) {
 	pointed := v.Type().Field(0).Type.Elem() // *T
 	for i := range v.NumField() {
@@ -145,7 +145,7 @@ func (w *walk) atomic(v reflect.Value, path string, above *ancestor) {
 	}
 }
 
-// refers reports whether values of a type may lead to others.
+// refers reports whether values of a type may refer to other values.
 func refers(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice, reflect.Chan:
@@ -163,7 +163,7 @@ func refers(t reflect.Type) bool {
 	return false
 }
 
-// grown lists the paths that have more than so many entries more than before.
+// grown lists the paths whose counts have grown by more than most.
 func grown(before, after map[string]int, most int) []string {
 	var out []string
 	for _, path := range slices.Sorted(maps.Keys(after)) {
@@ -174,7 +174,7 @@ func grown(before, after map[string]int, most int) []string {
 	return out
 }
 
-// leaky has one place of each kind where something may be left, each behind what is not exported.
+// leaky has one field of each kind that can leak, each behind an unexported field.
 type leaky struct {
 	byName  struct{ names map[string]int }
 	lists   []any

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// manyParts is a pod with an init container, a sidecar, a hook and a main container.
+// manyParts returns a pod with an init container, a sidecar, a hook and a main container.
 func manyParts(name string) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	return Pod(name, Annotate(simcri.AnnotationStopAfter, "2s"), func(p *v1.Pod) {
@@ -25,8 +25,8 @@ func manyParts(name string) *v1.Pod {
 	})
 }
 
-// An agent that is killed at any of its actions, while it starts a pod, while it ends one: the next one goes on where it
-// was; nothing runs twice, and nothing is left.
+// An agent is killed at each of its actions, while it starts a pod or ends one. The next agent continues: nothing runs twice,
+// and nothing is left.
 func TestKilledAtAnyAction(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 8; n++ {
@@ -57,7 +57,7 @@ func TestKilledAtAnyAction(t *testing.T) {
 	}
 }
 
-// revive starts an agent where the one before was killed.
+// revive starts an agent after the last one was killed.
 func (w *World) revive() {
 	if !w.Alive() {
 		w.StopAgent()
@@ -65,7 +65,8 @@ func (w *World) revive() {
 	}
 }
 
-// A killed agent, the next one, and the next: readiness does not flap, no event tells of anything, no container changes.
+// Agents are killed and replaced several times while the pods are idle: readiness does not flap, no event is recorded, and no
+// container changes.
 func TestKilledAtRest(t *testing.T) {
 	t.Parallel()
 	j := &journal{}
@@ -86,16 +87,16 @@ func TestKilledAtRest(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if d := cmp.Diff(before, w.ids()); d != "" {
-			t.Errorf("the containers are others:\n%s", d)
+			t.Errorf("the containers changed:\n%s", d)
 		}
 		if lines := j.take(); len(lines) > 0 {
-			t.Errorf("it was seen from outside:\n%q", lines)
+			t.Errorf("the API shows the restarts:\n%q", lines)
 		}
 	})
 }
 
-// A pod that was deleted and made again while no agent ran (a StatefulSet's, say) starts when nothing of the first is
-// left: also where the API is quicker to tell of the new one than the runtime of the old.
+// A pod is deleted and created again while no agent runs, for example by a StatefulSet. The new pod starts when nothing of the
+// old one is left, even if the API shows the new pod before the runtime shows the old one.
 func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Runtime: simcri.Config{Latency: latencies()}}
@@ -109,19 +110,19 @@ func TestMadeAgainWhileNoAgentRuns(t *testing.T) {
 			w.Delete(fmt.Sprint("p", i), 0)
 			w.Create(Pod(fmt.Sprint("p", i)))
 		}
-		// Inspections take their time; listings do not.
+		// Inspections are slow, listings are not.
 		w.Runtime.Inject(simcri.Fault{Method: "PodSandboxStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.Runtime.Inject(simcri.Fault{Method: "ContainerStatus", Effect: simcri.Slow, Delay: 2 * time.Second, Times: 8})
 		w.StartAgent()
 		w.WaitReady("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7")
 		w.WaitConverged(time.Minute)
-		// The removal of what is left of the first comes after the starts.
+		// The rest of the first pods is removed after the starts.
 		w.Await("nothing is left of the first pods", 30*time.Second, func() bool { return w.MachineHolds() == 8 })
 	})
 }
 
-// An object that is deleted and comes back with its UID (a backup that was restored) while no agent looks: its
-// containers are the pod's, and go on.
+// While no agent runs, an object is deleted and comes back with its UID, for example from a backup. Its containers belong to
+// the pod and continue.
 func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -145,12 +146,12 @@ func TestRestoredWhileNoAgentRuns(t *testing.T) {
 	})
 }
 
-// The same under the eyes of an agent: a pod that was gone has begun to end, and ends. It is told as ended, which is never
-// taken back: who made the pod makes another.
+// The same happens while an agent runs. The deletion has begun to end the pod, and it ends. Its terminal status is never taken
+// back: the owner of the pod must create another.
 func TestRestoredUnderTheAgent(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}, Kube: simkube.Config{WatchLatency: 5 * time.Millisecond}}, func(w *World) {
-		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "1500ms"))) // the small grace of a forced deletion is 2 s
+		uid := w.Create(Pod("a", Annotate(simcri.AnnotationStopAfter, "1500ms"))) // the minimum grace period of a forced deletion is 2 s
 		w.WaitReady("a")
 		kept := w.Kube.Pod(Namespace, "a")
 		w.Witness.force(uid)
@@ -170,8 +171,8 @@ func TestRestoredUnderTheAgent(t *testing.T) {
 	})
 }
 
-// A disk on which no checkpoint can be written: pods start, crash, are restarted and end all the same, and so they do
-// under the next agents; what is lost is back-off.
+// No checkpoint can be written to the disk. Pods start, crash, restart and end all the same, also with the next agents. Only
+// back-off is lost.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -198,8 +199,7 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// The clock is moved while no agent runs: what waited does not wait for ever, what had time to end is given no more than
-// that, and what runs goes on.
+// The clock changes while no agent runs. Waits still end, grace periods do not get longer, and running containers continue.
 func TestClockMoved(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour} {
@@ -210,7 +210,7 @@ func TestClockMoved(t *testing.T) {
 				w.Create(Pod("runs"))
 				w.Create(Pod("ends", Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
 					p.Spec.TerminationGracePeriodSeconds = new(int64(100))
-					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness asks no grace period of it: the clock is wrong
+					p.Spec.RestartPolicy = v1.RestartPolicyOnFailure // the Witness does not judge its grace period, because the clock is wrong
 				}))
 				w.Create(Pod("slow", Annotate(simcri.AnnotationReadyAfter, "11m"), func(p *v1.Pod) {
 					p.Spec.Containers[0].StartupProbe = httpProbe(10, 1000)
@@ -225,7 +225,7 @@ func TestClockMoved(t *testing.T) {
 				w.StartAgent()
 				w.WaitGone("ends")
 				w.Await("it is started again", 6*time.Minute, func() bool { return len(w.Witness.StartsOf(crashes, "main")) > starts })
-				w.WaitReady("slow") // its startup probe does not wait until its start is in the past
+				w.WaitReady("slow") // its startup probe does not wait until the start time is in the past
 				if got := w.ids()["runs/main"]; got != before {
 					t.Errorf("container %s became %s", before, got)
 				}
@@ -234,7 +234,7 @@ func TestClockMoved(t *testing.T) {
 	}
 }
 
-// The runtime and the agent are gone at once, and the API server too; then all come back, in the worst order.
+// The runtime, the agent and the API server fail at the same time, and come back in the worst order.
 func TestAllGoneAtOnce(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {

@@ -8,8 +8,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// What is left of a pod that has gone is removed from the runtime soon, also while other pods keep ending: containers that take
-// their whole grace period hold no removal up.
+// The rest of a pod that is gone is removed from the runtime soon, even while other pods end: containers that take their whole
+// grace period delay no removal.
 func TestRemovalsGoOnWhileOthersEnd(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// cpu gives the pod's first container CPUs, request and limit.
+// cpu sets the CPU request and limit of the pod's first container.
 func cpu(request string, options ...func(*v1.Pod)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(request)}
@@ -30,7 +30,7 @@ func cpu(request string, options ...func(*v1.Pod)) func(*v1.Pod) {
 
 func priority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
 
-// resize changes what the first container of a pod asks for.
+// resize changes the CPU request of a pod's first container.
 func (w *World) resize(name, cpu string) {
 	w.Helper()
 	patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":%q}}}]}}`, cpu)
@@ -39,7 +39,7 @@ func (w *World) resize(name, cpu string) {
 	}
 }
 
-// resizing is what the API says of a resize, in one line: pending, progress, allocated and actual CPUs.
+// resizing returns the state of a resize in the API on one line: pending, progress, allocated and actual CPUs.
 func (w *World) resizing(name string) string {
 	p := w.Kube.Pod(Namespace, name)
 	var out []string
@@ -71,8 +71,8 @@ func (w *World) shares(name string) int64 {
 	return r.GetStatus().GetResources().GetLinux().GetCpuShares()
 }
 
-// A resize that fits is made without a restart; what does not fit yet is deferred, survives the agent, and is made when
-// another pod leaves, to the pod of the highest priority first; what can never fit says so.
+// A resize that fits happens without a restart. A resize that does not fit yet is deferred, also over a restart of the agent.
+// When another pod leaves, the pod with the highest priority is resized first. A resize that can never fit is infeasible.
 func TestResize(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) { // the simulated machine has 100 CPUs
@@ -87,10 +87,10 @@ func TestResize(t *testing.T) {
 			t.Errorf("the container has %d shares", got)
 		}
 		if n := w.Runtime.Calls("UpdatePodSandboxResources"); n != 1 {
-			t.Errorf("the runtime was told %d times of the pod's size", n)
+			t.Errorf("the runtime got the pod's size %d times", n)
 		}
 
-		w.resize("low", "40") // 15 are free
+		w.resize("low", "40") // 15 CPUs are free
 		w.awaitResizing("low", "PodResizePending Deferred 3, allocated=15 actual=15")
 		w.resize("high", "50")
 		w.awaitResizing("high", "PodResizePending Deferred 2, allocated=10 actual=10")
@@ -103,12 +103,12 @@ func TestResize(t *testing.T) {
 		if got := w.shares("low"); got != 15*1024 {
 			t.Errorf("after a restart of the agent the container has %d shares", got)
 		}
-		// Ten are free beside what is allocated; what is only asked for takes nothing.
+		// Ten CPUs are free beside the allocated ones. A pending request takes none.
 		w.Create(Pod("new", cpu("10")))
 		w.WaitReady("new")
 		w.Delete("new", 0)
 
-		w.Delete("other", 0) // now both fit
+		w.Delete("other", 0) // now both resizes fit
 		w.awaitResizing("high", "allocated=50 actual=50")
 		w.awaitResizing("low", "allocated=40 actual=40")
 		for name, uid := range map[string]types.UID{"low": low, "high": high} {
@@ -119,8 +119,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// What the node has accepted of a pod is known without a checkpoint too: the API tells it. A resize that came while no agent
-// looked is judged like any other.
+// The accepted resources of a pod are known without a checkpoint too, from the API. A resize that came while no agent ran is
+// judged like any other.
 func TestResizeAfterALostCheckpoint(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Forgetful: true}, func(w *World) {
@@ -140,7 +140,7 @@ func TestResizeAfterALostCheckpoint(t *testing.T) {
 	})
 }
 
-// A critical pod does not wait for room when others can make it.
+// A resize of a critical pod does not wait for room if preemption can make it.
 func TestResizeOfACriticalPodPreempts(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -159,7 +159,8 @@ func TestResizeOfACriticalPodPreempts(t *testing.T) {
 	})
 }
 
-// "Resizes are retried by the pod's priority": room for one goes to the first in order, though the other asked before.
+// "Resizes are retried by the pod's priority": when there is room for one resize, the first in this order gets it, even if the
+// other was requested earlier.
 func TestDeferredResizesAreInOrder(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -175,12 +176,12 @@ func TestDeferredResizesAreInOrder(t *testing.T) {
 		w.Delete("other", 0)
 		w.awaitResizing("high", "allocated=80 actual=80")
 		w.awaitResizing("low", "PodResizePending Deferred 2, allocated=10 actual=10")
-		w.resize("low", "10") // not asked for any more
+		w.resize("low", "10") // no longer requested
 		w.awaitResizing("low", "allocated=10 actual=10")
 	})
 }
 
-// An update that the runtime refuses is told and tried again; an agent that comes after goes on with it.
+// If the runtime refuses an update, the API reports it and the agent tries again. So does the next agent.
 func TestResizeThatFails(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -201,7 +202,7 @@ func TestResizeThatFails(t *testing.T) {
 	})
 }
 
-// "RestartContainer": the container restarts at once, however often that happens, and is no crash loop.
+// "RestartContainer": the container restarts at once, however often, and this does not count as a crash loop.
 func TestResizeRestartsTheContainer(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// Flags of TestSim; a failing seed prints the command that repeats it.
+// These are the flags of TestSim. A failing seed prints the command that repeats it.
 //
 //nolint:gochecknoglobals // flags of a test binary
 var (
@@ -23,11 +23,11 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the first of them")
 )
 
-// TestSim lets seeded users, runtimes, networks, disks and kills loose on an agent, while the Witness looks; then
-// everything is well again, the API must come to say what the runtime does, and what is deleted must be gone.
+// TestSim runs an agent under seeded random users, runtimes, networks, disks and kills, while the Witness watches. Then all
+// faults end, the API must come to agree with the runtime, and deleted pods must be gone.
 //
-// A seed repeats what happens to the agent and when. The order in which goroutines that wake at one instant run is the
-// Go scheduler's, so that a rare run may not repeat; nearly all do.
+// A seed repeats what happens to the agent and when. The Go scheduler orders goroutines that wake at the same instant. So a few
+// runs may not repeat; nearly all do.
 func TestSim(t *testing.T) {
 	t.Parallel()
 	var all tally
@@ -57,7 +57,7 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// simConfig is the world of a seed.
+// simConfig returns the configuration of a seed's World.
 func simConfig(seed uint64) Config {
 	return Config{
 		Seed: seed, ClockMoves: true,
@@ -67,7 +67,7 @@ func simConfig(seed uint64) Config {
 	}
 }
 
-// simStatics gives every other seed manifests.
+// simStatics gives static pods to every other seed.
 func simStatics(t *testing.T, seed uint64, cfg *Config) *staticPods {
 	if seed%2 == 0 {
 		return nil
@@ -82,7 +82,7 @@ type sim struct {
 	names   []string
 	next    int
 	statics *staticPods // nil: no directory of manifests
-	out     bool        // of the reach of users
+	out     bool        // users cannot reach the API server
 	faults  []func()
 	tally   tally
 }
@@ -94,7 +94,7 @@ func newSim(w *World, seed uint64, statics *staticPods) *sim {
 const (
 	simFor  = 2 * time.Minute
 	simPods = 8
-	slowest = 10 * time.Second // call of the runtime, by a fault
+	slowest = 10 * time.Second // the slowest call of the runtime under a fault
 )
 
 func (s *sim) run() {
@@ -119,7 +119,7 @@ func (s *sim) run() {
 	s.tally.containers += s.Witness.Starts()
 }
 
-// settle ends all that troubles the node, and looks whether all comes to be well.
+// settle ends all faults, and checks that everything recovers.
 func (s *sim) settle() {
 	for _, remove := range s.faults {
 		remove()
@@ -133,7 +133,7 @@ func (s *sim) settle() {
 		s.settleManifests()
 		s.awaitNone(RuleStatic, 8*time.Minute, s.Unfollowed)
 	}
-	if s.Kube.Node(NodeName) == nil { // an agent leaves the removal of its Node to whoever did it
+	if s.Kube.Node(NodeName) == nil { // an agent leaves a deleted Node to the client that deleted it
 		s.RestartAgent(0)
 	}
 	s.WaitConverged(8 * time.Minute)
@@ -152,7 +152,7 @@ func (s *sim) settle() {
 	s.Await("the node is Ready", 5*time.Minute, func() bool { return s.NodeReady().Status == v1.ConditionTrue })
 }
 
-// withoutAgent is what happens to a node between two agents; then the next one starts.
+// withoutAgent changes the node while no agent runs, and then starts the next agent.
 func (s *sim) withoutAgent() {
 	s.StopAgent()
 	if s.rng.IntN(3) == 0 {
@@ -185,13 +185,13 @@ func (s *sim) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(s.rng.Int64N(int64(high-low)))
 }
 
-// chance is true in so many cases of a hundred.
+// chance returns true with the given probability in percent.
 func (s *sim) chance(percent int) bool { return s.rng.IntN(100) < percent }
 
-// one picks one of several.
+// one returns one of several values at random.
 func one[T any](s *sim, of ...T) T { return of[s.rng.IntN(len(of))] }
 
-// alive are the names of pods in the API, in an order that a seed repeats.
+// alive returns the names of the pods in the API, in an order that a seed repeats.
 func (s *sim) alive() []string {
 	s.names = slices.DeleteFunc(s.names, func(n string) bool { return s.Kube.Pod(Namespace, n) == nil })
 	return slices.Clone(s.names)
@@ -204,10 +204,10 @@ func (s *sim) pick() string {
 	return ""
 }
 
-// step does one thing that happens to nodes.
+// step performs one random event.
 func (s *sim) step() {
 	n := s.rng.IntN(120)
-	s.said("step %d", n)
+	s.logf("step %d", n)
 	switch {
 	case n >= 119:
 		s.loseNode()
@@ -249,14 +249,14 @@ func (s *sim) step() {
 	}
 }
 
-// said notes for a reader of the log what the world does.
-func (s *sim) said(format string, args ...any) {
+// logf logs what the world does, for a reader of the log.
+func (s *sim) logf(format string, args ...any) {
 	if s.log.all != nil {
 		_, _ = fmt.Fprintf(s.log, "time=%s WORLD "+format+"\n", append([]any{time.Now().UTC().Format("2006-01-02T15:04:05.000Z")}, args...)...)
 	}
 }
 
-// endAgent stops or kills the agent: now, or at one of its next actions.
+// endAgent stops or kills the agent, now or at one of its next actions.
 func (s *sim) endAgent() {
 	switch s.rng.IntN(4) {
 	case 0:

@@ -17,24 +17,24 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// deleteOne deletes a pod with one of these grace periods; negative: its own.
+// deleteOne deletes a pod with one of the grace periods; negative: the pod's own.
 func (s *sim) deleteOne(graces ...int64) {
 	if name := s.pick(); name != "" {
 		s.tally.count("user: deletion")
 		grace := one(s, graces...)
-		s.said("delete %s with %d", name, grace)
+		s.logf("delete %s with %d", name, grace)
 		s.Delete(name, grace)
 	}
 }
 
-// remake deletes a pod at once and makes another of its name.
+// remake deletes a pod by force and creates another with its name.
 func (s *sim) remake() {
 	name := s.pick()
 	if name == "" {
 		return
 	}
 	s.tally.count("user: deleted and made again")
-	s.said("remake %s", name)
+	s.logf("remake %s", name)
 	s.Delete(name, 0)
 	if s.Kube.Pod(Namespace, name) == nil {
 		s.Create(s.pod(name))
@@ -61,7 +61,7 @@ func (s *sim) debug() {
 	}
 }
 
-// exit ends a running container from outside.
+// exit ends a running container like a crash.
 func (s *sim) exit() {
 	var running []Instance
 	for _, in := range s.Witness.Containers() {
@@ -82,7 +82,7 @@ func (s *sim) loseSandbox() {
 	}
 }
 
-// create creates a pod; now and then under a name that was used before.
+// create creates a pod, sometimes with a name that was used before.
 func (s *sim) create() {
 	if len(s.alive()) >= simPods {
 		return
@@ -100,7 +100,7 @@ func (s *sim) create() {
 	s.tally.pods++
 }
 
-// pod is a pod with some of what pods have.
+// pod returns a pod with a random selection of features.
 func (s *sim) pod(name string) *v1.Pod {
 	p := Pod(name)
 	spec := &p.Spec
@@ -144,7 +144,7 @@ func (s *sim) pod(name string) *v1.Pod {
 	return p
 }
 
-// shape gives a pod's main container a life of its own.
+// shape gives a pod's main container a random behaviour.
 func (s *sim) shape(p *v1.Pod) {
 	main := &p.Spec.Containers[0]
 	switch s.rng.IntN(9) {
@@ -179,7 +179,7 @@ func (s *sim) shape(p *v1.Pod) {
 	}
 }
 
-// runtimeFault injects something that happens to runtimes, for a while.
+// runtimeFault injects a random fault of the runtime, for a while.
 func (s *sim) runtimeFault() {
 	f := simcri.Fault{Times: 1 + s.rng.IntN(6), Chance: 0.2 + s.rng.Float64()*0.8}
 	f.Method = one(s, "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer",
@@ -217,7 +217,7 @@ func (s *sim) runtimeFault() {
 	s.faults = append(s.faults, s.Runtime.Inject(f))
 }
 
-// apiFault injects something that happens to API servers, to requests of the agent.
+// apiFault injects a random fault of the API server into requests of the agent.
 func (s *sim) apiFault() {
 	pods := schema.GroupResource{Resource: "pods"}
 	f := simkube.Fault{Times: 1 + s.rng.IntN(4), Agent: agentName}

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// moveClock moves the machine's clock, as one does that finds its time server, or a person.
+// moveClock changes the machine's clock, like a time server or a person.
 func (s *sim) moveClock() {
 	d := one(s, time.Minute, time.Hour, 24*time.Hour, 3*365*24*time.Hour)
 	kind := "forwards"
@@ -21,12 +21,12 @@ func (s *sim) moveClock() {
 		kind, d = "backwards", -d
 	}
 	s.tally.count("clock: moved " + kind)
-	s.said("clock %s", d)
+	s.logf("clock %s", d)
 	synctest.Wait()
 	s.MoveClock(d)
 }
 
-// breakDisk makes the disk fail or hold up all that pods need of it, or mends it.
+// breakDisk makes the disk fail or slow for pods, or repairs it.
 func (s *sim) breakDisk() {
 	f, kind := DiskFault{}, "mended"
 	switch s.rng.IntN(5) {
@@ -40,11 +40,11 @@ func (s *sim) breakDisk() {
 		f, kind = DiskFault{Slow: s.between(100*time.Millisecond, 10*time.Second)}, "slow"
 	}
 	s.tally.count("disk: " + kind)
-	s.said("disk %s", kind)
+	s.logf("disk %s", kind)
 	s.SetDisk(f)
 }
 
-// resizeOne asks for other CPUs for a pod that asked for some.
+// resizeOne changes the CPU request of a pod that has one.
 func (s *sim) resizeOne() {
 	var of []string
 	for _, name := range s.alive() {
@@ -57,7 +57,7 @@ func (s *sim) resizeOne() {
 	}
 	name := one(s, of...)
 	cpu := one(s, "1", "2", "5", "30", "60", "500")
-	s.said("resize %s to %s", name, cpu)
+	s.logf("resize %s to %s", name, cpu)
 	patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":%q}}}]}}`, cpu)
 	if _, err := s.Admin.CoreV1().Pods(Namespace).Patch(context.Background(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize"); err == nil {
 		s.tally.count("user: resize")
@@ -71,7 +71,7 @@ func (s *sim) loseNode() {
 	}
 }
 
-// restore deletes a pod while no agent looks, and puts it back as it was, as the restoring of a backup does.
+// restore deletes a pod while no agent runs, and puts it back, like a restored backup.
 func (s *sim) restore() {
 	name := s.pick()
 	if name == "" {
@@ -82,7 +82,7 @@ func (s *sim) restore() {
 		return
 	}
 	s.tally.count("user: deleted and restored")
-	s.said("restore %s", name)
+	s.logf("restore %s", name)
 	s.Witness.force(p.UID)
 	if err := s.Admin.CoreV1().Pods(Namespace).Delete(context.Background(), name, deleteNow()); err != nil {
 		s.Fatal(err)
@@ -90,8 +90,8 @@ func (s *sim) restore() {
 	s.Kube.Restore(p)
 }
 
-// longOutage takes the API server away for about an hour, in which the node goes on living: containers end, agents are
-// killed, clocks and manifests change. When it is back, pods have been deleted and made again meanwhile.
+// longOutage makes the API server unreachable for about an hour. Meanwhile containers end, agents are killed, clocks and
+// manifests change. Pods are deleted and created again before the API server comes back.
 func (s *sim) longOutage() {
 	s.tally.count("API: outage of an hour")
 	s.SetOutage(true)

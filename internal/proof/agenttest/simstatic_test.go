@@ -13,20 +13,20 @@ import (
 	"github.com/wherry-node/wherry/agent"
 )
 
-// rereads is how often the agent of a seed looks at its manifests: a bubble has no word of changes from the kernel.
+// rereads is how often the agent reads its manifests. A bubble gets no notice of changes from the kernel.
 const rereads = 10 * time.Second
 
-// staticPods are the manifests of a seed, by the name that they give.
+// staticPods are the manifests of a seed, by the name of the pod.
 type staticPods struct {
 	dir   string
 	next  int
-	texts map[string]string // what the file says, or said last
+	texts map[string]string // the current or last content of the file
 	pods  map[string]*v1.Pod
 	there map[string]bool
-	torn  map[string]bool // half of it is written
+	torn  map[string]bool // only half of the file is written
 }
 
-// withStatics has the agents of a seed read manifests from a directory.
+// withStatics makes the agents of a seed read manifests from a directory.
 func withStatics(cfg *Config, dir string) *staticPods {
 	also := cfg.Agent
 	cfg.Agent = func(c *agent.Config) {
@@ -48,13 +48,13 @@ func (s *sim) file(name, text string) {
 	}
 }
 
-// changeManifest does one thing that happens to manifests, and to the mirrors of their pods.
+// changeManifest performs one random change of a manifest or of a mirror.
 func (s *sim) changeManifest() {
 	st, name := s.statics, fmt.Sprintf("s%d", s.rng.IntN(3))
 	full := name + "-" + NodeName
-	s.said("manifest %s", name)
+	s.logf("manifest %s", name)
 	switch n := s.rng.IntN(10); {
-	case st.torn[name]: // the rest of it
+	case st.torn[name]: // write the rest of the file
 		s.putManifest(name)
 	case !st.there[name] && st.pods[name] != nil && n < 5:
 		s.tally.count("manifest: put back")
@@ -83,7 +83,7 @@ func (s *sim) changeManifest() {
 	}
 }
 
-// newManifest writes another pod of the name.
+// newManifest writes another pod with this name.
 func (s *sim) newManifest(name string) {
 	s.statics.next++
 	p := s.pod(name)
@@ -91,7 +91,7 @@ func (s *sim) newManifest(name string) {
 	p.Spec.NodeName = ""
 	portProbes(&p.Spec)
 	p.Spec.ActiveDeadlineSeconds = nil
-	p.Spec.Containers[0].Resources = v1.ResourceRequirements{} // a static pod takes its room from others
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{} // a static pod with requests could preempt others
 	p.Spec.RestartPolicy = v1.RestartPolicyAlways
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": p.Spec,
 		"metadata": map[string]any{"name": name, "namespace": Namespace, "annotations": p.Annotations}})
@@ -103,7 +103,7 @@ func (s *sim) newManifest(name string) {
 	s.tally.pods++
 }
 
-// putManifest writes what the manifest says, or said when it was taken away.
+// putManifest writes the current or last content of a manifest.
 func (s *sim) putManifest(name string) {
 	st := s.statics
 	s.file(name, st.texts[name])
@@ -115,14 +115,14 @@ func (s *sim) putManifest(name string) {
 	st.there[name], st.torn[name] = true, false
 }
 
-// settleManifests makes every manifest whole.
+// settleManifests completes every half-written manifest.
 func (s *sim) settleManifests() {
 	for _, name := range sorted(s.statics.torn) {
 		s.putManifest(name)
 	}
 }
 
-// removeManifests takes all away.
+// removeManifests removes all manifests.
 func (s *sim) removeManifests() {
 	for _, name := range sorted(s.statics.there) {
 		s.statics.there[name] = false
@@ -131,7 +131,7 @@ func (s *sim) removeManifests() {
 	}
 }
 
-// sorted are the names that a set holds, in an order that a seed repeats.
+// sorted returns the names in a set, in an order that a seed repeats.
 func sorted(set map[string]bool) (names []string) {
 	for name, in := range set {
 		if in {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An agent that begins again on a slow disk reads the checkpoints of all its pods at the same time, restarts none of them,
-// and takes new ones once it knows what the others hold.
+// An agent that starts on a slow disk reads the checkpoints of all its pods concurrently and restarts no container. It admits
+// new pods once it knows the allocations of the others.
 func TestSlowDiskForEveryPod(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

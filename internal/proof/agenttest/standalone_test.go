@@ -19,7 +19,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// lone is an agent without an API server, with its control socket.
+// lone is an agent without an API server, with a control socket.
 type lone struct {
 	*testing.T
 	runtime *simcri.Runtime
@@ -36,10 +36,10 @@ func runAlone(t *testing.T, f func(l *lone)) {
 		kubelet := agent.DefaultConfiguration()
 		kubelet.EnableServer = new(false)
 		runtimes, images := r.Clients()
-		said := &tail{}
+		log := &tail{}
 		a, err := agent.New(agent.Config{NodeName: NodeName, Kubelet: kubelet}, agent.Deps{
 			Runtime: runtimes, Images: images, Dialer: r, Machine: agent.SimulatedMachine(agent.Shape{}), Control: listener,
-			Log: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelInfo})),
+			Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -55,12 +55,12 @@ func runAlone(t *testing.T, f func(l *lone)) {
 			t.Errorf("the agent ended with %v", err)
 		}
 		if t.Failed() {
-			t.Logf("the agent's last words:\n%s", said)
+			t.Logf("the end of the agent's log:\n%s", log)
 		}
 	})
 }
 
-// ask sends a request, reads a success into a value, and returns the status.
+// ask sends a request, decodes a successful answer into a value, and returns the status code.
 func (l *lone) ask(method, path, body string, into any) int {
 	l.Helper()
 	code, text := l.send(method, path, body)
@@ -72,7 +72,7 @@ func (l *lone) ask(method, path, body string, into any) int {
 	return code
 }
 
-// send sends a request and waits until all that follows from it at once is done.
+// send sends a request and waits until the agent is idle again.
 func (l *lone) send(method, path, body string) (int, string) {
 	l.Helper()
 	req, err := http.NewRequestWithContext(l.Context(), method, "http://agent"+path, strings.NewReader(body))
@@ -119,7 +119,7 @@ spec:
     envFrom: [{configMapRef: {name: settings}}]
 `
 
-// A pod is pushed, runs, is edited, stopped, run again and removed; two of one name never run at once.
+// A pod is pushed, runs, is edited, stopped, run again and removed. Two pods of one name never run at the same time.
 func TestStandalonePod(t *testing.T) {
 	t.Parallel()
 	runAlone(t, func(l *lone) {
@@ -168,7 +168,7 @@ func TestStandalonePod(t *testing.T) {
 	})
 }
 
-// What a pod needs and cannot have without an API server is said.
+// A standalone node reports what a pod needs and cannot have without an API server.
 func TestStandaloneSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	const pod = `
@@ -196,7 +196,7 @@ spec:
 					_, text = l.send("GET", "/events", "")
 				}
 				if code != c.status || !strings.Contains(text, c.want) {
-					l.Errorf("%d, %s; want %d, and one that says %q", code, text, c.status, c.want)
+					l.Errorf("%d, %s; want %d and a text with %q", code, text, c.status, c.want)
 				}
 			})
 		})

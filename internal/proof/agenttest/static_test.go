@@ -27,7 +27,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// statics is a World whose agent reads a directory of manifests every second.
+// statics configures a World whose agent reads a directory of manifests every second.
 func statics(t *testing.T, cfg Config) (Config, *manifests) {
 	m := &manifests{t, t.TempDir()}
 	cfg.Agent = func(c *agent.Config) {
@@ -56,7 +56,7 @@ func (m *manifests) remove(file string) {
 	}
 }
 
-// manifest is a pod that takes three seconds to end.
+// manifest returns a pod that takes three seconds to end.
 func manifest(name, image string, more ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -72,7 +72,7 @@ spec:
 
 const webOnNode = "web-" + NodeName
 
-// mirrorOf waits for a ready mirror that is not the one of that UID.
+// mirrorOf waits for a ready mirror with another UID than the given one.
 func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	w.Helper()
 	var p *v1.Pod
@@ -83,7 +83,7 @@ func (w *World) mirrorOf(name string, but *v1.Pod) *v1.Pod {
 	return p
 }
 
-// restartBeforeTheAPI starts another agent; the API server answers that much later.
+// restartBeforeTheAPI starts another agent. The API server answers only after the given time.
 func (w *World) restartBeforeTheAPI(by time.Duration) {
 	w.StopAgent()
 	w.SetOutage(true)
@@ -94,8 +94,8 @@ func (w *World) restartBeforeTheAPI(by time.Duration) {
 
 func (w *World) running(name string) string { return w.Witness.Running(Namespace, name, "main") }
 
-// "static pod 完全由 kubelet 来管理，api server 无法删除 static pod": a mirror that is deleted comes back with another UID and
-// age, and its containers have never heard of it.
+// "static pod 完全由 kubelet 来管理，api server 无法删除 static pod" (the kubelet alone manages a static pod; the API server cannot delete
+// it): a deleted mirror comes back with another UID and age, and its containers are not affected.
 func TestDeletedMirrorIsRemade(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -133,7 +133,7 @@ func TestDeletedMirrorIsRemade(t *testing.T) {
 	})
 }
 
-// A removal that the API server refuses for once is asked for again.
+// If the API server refuses the removal of a mirror once, the agent tries again.
 func TestMirrorWhoseRemovalIsRefused(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -147,7 +147,7 @@ func TestMirrorWhoseRemovalIsRefused(t *testing.T) {
 	})
 }
 
-// "An edited manifest is a new pod": it begins when nothing of the old is left, and its mirror replaces the other's.
+// "An edited manifest is a new pod": it starts when nothing of the old pod is left, and its mirror replaces the old one.
 func TestEditedManifest(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -157,14 +157,14 @@ func TestEditedManifest(t *testing.T) {
 		files.write("web.yaml", "not: [a manifest")
 		time.Sleep(time.Minute)
 		if w.running(webOnNode) != id || w.Kube.Pod(Namespace, webOnNode).UID != mirror.UID {
-			t.Fatal("a broken file touched the pod")
+			t.Fatal("a broken file changed the pod")
 		}
-		var told bool
+		var found bool
 		for _, e := range w.Kube.Events("", NodeName) {
-			told = told || e.Reason == "InvalidStaticPod" && strings.Contains(e.Message, "web.yaml:1")
+			found = found || e.Reason == "InvalidStaticPod" && strings.Contains(e.Message, "web.yaml:1")
 		}
-		if !told {
-			t.Error("no event tells of the broken file")
+		if !found {
+			t.Error("there is no event about the broken file")
 		}
 		files.write("web.yaml", manifest("web", "registry.example/web:2"))
 		w.Await("old and new", time.Minute, func() bool { return w.running(webOnNode) != id && w.running(webOnNode) != "" })
@@ -178,16 +178,16 @@ func TestEditedManifest(t *testing.T) {
 	})
 }
 
-// A manifest that goes and comes back as it was begins its pod anew, as a restart of it: upstream's kubelet counts it on, too. The
-// API lets nobody leave an end for good, so the pod gets another mirror.
+// A manifest that is removed and comes back unchanged starts its pod anew, and this counts as a restart, as in upstream's
+// kubelet. The API does not allow a pod to leave a terminal phase, so the pod gets another mirror.
 func TestManifestComesBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		policy string
 		away   time.Duration
 	}{
-		{"Always", 2 * time.Second}, {"Never", 2 * time.Second}, // the life before is ending
-		{"Always", 20 * time.Second}, {"Never", 20 * time.Second}, // nothing of it is left
+		{"Always", 2 * time.Second}, {"Never", 2 * time.Second}, // the previous life is ending
+		{"Always", 20 * time.Second}, {"Never", 20 * time.Second}, // nothing of the previous life is left
 	} {
 		t.Run(fmt.Sprintf("%s, after %v", c.policy, c.away), func(t *testing.T) {
 			t.Parallel()
@@ -211,7 +211,7 @@ func TestManifestComesBack(t *testing.T) {
 	}
 }
 
-// "Static pods run while the API server is away", and are shown when it is there.
+// "Static pods run while the API server is away". Their mirrors appear when it is back.
 func TestStaticPodWithoutTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -256,7 +256,8 @@ data: {a: b}
 	})
 }
 
-// "podCIDR is the CIDR to use for pod IP addresses, only used in standalone mode": the runtime is told until it takes it.
+// "podCIDR is the CIDR to use for pod IP addresses, only used in standalone mode": the agent sends it until the runtime accepts
+// it.
 func TestPodCIDRStandalone(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{Standalone: true})
@@ -282,8 +283,8 @@ func TestPodCIDRStandalone(t *testing.T) {
 	})
 }
 
-// An agent that is replaced finds its static pods as it left them: nothing restarts, no mirror is remade, no readiness
-// flaps. What happened to the files meanwhile happens now.
+// An agent that replaces another continues its static pods: no container restarts, no mirror is created again, no readiness
+// flaps. Changes of the files in the meantime take effect now.
 func TestStaticPodsSurviveTheAgent(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -313,12 +314,12 @@ func TestStaticPodsSurviveTheAgent(t *testing.T) {
 			t.Errorf("kept: container %s, mirror %s, %d starts", w.running(kept), w.Kube.Pod(Namespace, kept).UID, w.Witness.Starts())
 		}
 		if n := flaps.Load(); n > 0 {
-			t.Errorf("%d times a ready pod was said not to be", n)
+			t.Errorf("a ready pod was reported as not ready %d times", n)
 		}
 	})
 }
 
-// countFlaps counts how often a pod that is ready is said not to be.
+// countFlaps counts how often a ready pod is reported as not ready.
 func countFlaps(cfg *Config) *atomic.Int32 {
 	var flaps atomic.Int32
 	cfg.Kube.OnChange = func(_ watch.EventType, old, obj runtime.Object) {
@@ -329,8 +330,8 @@ func countFlaps(cfg *Config) *atomic.Int32 {
 	return &flaps
 }
 
-// An agent that is replaced reads its manifests before the API server answers: what a mirror says of the containers is known
-// late, and counts all the same where no probe has said anything yet.
+// A new agent reads its manifests before the API server answers. The state of the containers in the mirror comes late. It
+// counts all the same where no probe has a result yet.
 func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -344,7 +345,7 @@ func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 			time.Sleep(3 * time.Minute)
 		}
 		if n := flaps.Load(); n > 0 {
-			t.Errorf("%d times a ready pod was said not to be", n)
+			t.Errorf("a ready pod was reported as not ready %d times", n)
 		}
 		if w.Witness.Starts() != 1 {
 			t.Errorf("%d starts", w.Witness.Starts())
@@ -352,15 +353,15 @@ func TestStaticPodStaysReadyWhereTheAPIAnswersLate(t *testing.T) {
 	})
 }
 
-// A manifest that is half written while no agent runs is no deletion either: its pod goes on, and so does its mirror. What
-// else happened to the manifests meanwhile counts.
+// A manifest that is half written while no agent runs is no deletion either: its pod and its mirror continue. Other changes of
+// the manifests take effect.
 func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
 	for _, name := range []string{"torn", "edited", "removed"} {
 		files.write(name+".yaml", manifest(name, "registry.example/web:1"))
 	}
-	// One names its UID, which looks like those of the API.
+	// One manifest has its own UID, which looks like those of the API.
 	own := strings.Replace(manifest("own", "registry.example/web:1"), "  name: own\n", "  name: own\n  uid: 6ba7b810-9dad-11d1-80b4-00c04fd430c8\n", 1)
 	files.write("own.yaml", own)
 	Run(t, cfg, func(w *World) {
@@ -391,7 +392,7 @@ func TestHalfWrittenManifestAtTheStart(t *testing.T) {
 		files.write("own.yaml", own)
 		files.write("new.yaml", "wrong from the start")
 		files.write("torn.yaml", text)
-		w.WaitGone(removed) // nobody could tell before: it might have been in the other file
+		w.WaitGone(removed) // not before: until now the pod might have been in the other file
 		time.Sleep(time.Minute)
 		if w.running(torn) != id || w.Kube.Pod(Namespace, torn).UID != mirror.UID || len(w.Witness.StartsOf(uid, "main")) != 1 {
 			t.Errorf("container %s became %s, mirror %s", id, w.running(torn), mirror.UID)
@@ -411,12 +412,12 @@ func TestOrphanedMirrorGoes(t *testing.T) {
 		w.StartAgent()
 		w.WaitGone("old-" + NodeName)
 		if w.Witness.Starts() != 0 {
-			t.Error("a mirror was run")
+			t.Error("the agent ran a mirror")
 		}
 	})
 }
 
-// The API server refuses mirrors with references; the copy says what it leaves out.
+// The API server refuses mirrors with references to other objects. The mirror names what it omits.
 func TestMirrorLeavesReferencesOut(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -442,7 +443,7 @@ items:
 	})
 }
 
-// Static pods are critical: they get their room, if need be from others.
+// Static pods are critical: they preempt other pods if necessary.
 func TestStaticPodPreempts(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -460,7 +461,8 @@ func TestStaticPodPreempts(t *testing.T) {
 	})
 }
 
-// A mirror whose Node is not there waits for it; a name that another pod has is said and left alone.
+// A mirror whose Node is missing waits for it. If another pod has the mirror's name, the agent reports it and leaves that pod
+// alone.
 func TestMirrorThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{Runtime: simcri.Config{}})
@@ -474,7 +476,7 @@ func TestMirrorThatCannotBeMade(t *testing.T) {
 		requests := w.Kube.Total()
 		time.Sleep(10 * time.Minute)
 		if w.Kube.Pod(Namespace, webOnNode).UID != uid {
-			t.Error("the other pod was touched")
+			t.Error("the other pod was changed")
 		}
 		if n := w.Kube.Total() - requests; n > 250 {
 			t.Errorf("%d requests in 10 minutes", n)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// tally is the size of a proof.
+// tally counts what the simulation has covered.
 type tally struct {
 	mu         sync.Mutex
 	seeds      int
@@ -46,16 +46,16 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// enoughSeeds is from how many seeds on a rule has to be armed as often as leastArmed says.
+// enoughSeeds is the number of seeds from which on leastArmed applies.
 const enoughSeeds = 50
 
-// leastArmed is in how many of a thousand cases a rule has to be applied, and not excused. What has no excuse today may have a
-// rare one in a run of many seeds; the tally prints how often each was taken.
+// leastArmed returns, for each rule, in how many of a thousand cases it must be applied and not excused. A rule without excuses
+// today may have a rare one in a run of many seeds. The tally prints how often each excuse was used.
 func leastArmed() map[Rule]int {
 	return map[Rule]int{RuleEnding: 995, RuleTerm: 995, RuleUncalled: 995, RuleGrace: 900, RuleReadiness: 995, RuleConverges: 995}
 }
 
-// unarmed lists the rules that were applied too seldom, with their excuses.
+// unarmed returns the rules that were applied too rarely, with their excuses.
 func (t *tally) unarmed() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +73,7 @@ func (t *tally) unarmed() (out []string) {
 	return out
 }
 
-// String is the tally, faults by kind, then rules.
+// String returns the tally as text: faults by kind, then rules.
 func (t *tally) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// journal writes down what happens to pods in the API.
+// journal records the changes of pods in the API.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -49,7 +49,7 @@ func (j *journal) take() []string {
 	return out
 }
 
-// ids are the running containers with their restarts.
+// ids returns the running containers with their restart counts.
 func (w *World) ids() map[string]string {
 	out := map[string]string{}
 	for _, c := range w.Witness.Containers() {
@@ -60,7 +60,7 @@ func (w *World) ids() map[string]string {
 	return out
 }
 
-// An agent that is replaced, on a machine that forgot everything or not, changes nothing.
+// A new agent changes nothing, whether or not the machine kept its checkpoints.
 func TestRestartOfTheAgent(t *testing.T) {
 	t.Parallel()
 	for name, forgetful := range map[string]bool{"checkpoints": false, "nothing kept": true} {
@@ -88,7 +88,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 				if d := cmp.Diff(before, w.ids()); d != "" {
-					t.Errorf("the containers are others:\n%s", d)
+					t.Errorf("the containers changed:\n%s", d)
 				}
 				if n := w.Witness.Starts(); n != starts {
 					t.Errorf("%d containers were started", n-starts)
@@ -97,7 +97,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 					t.Errorf("%d hooks ran again", n-execs)
 				}
 				if lines := j.take(); len(lines) > 0 {
-					t.Errorf("a restart was seen from outside:\n%q", lines)
+					t.Errorf("the API shows the restart:\n%q", lines)
 				}
 				if r := w.NodeReady(); r.Status != v1.ConditionTrue {
 					t.Errorf("node %+v", r)
@@ -107,7 +107,7 @@ func TestRestartOfTheAgent(t *testing.T) {
 	}
 }
 
-// During an outage of the API containers go on, also those that crash; afterwards the API says what is.
+// During an outage of the API containers continue, and crashed ones restart. Afterwards the API shows the true state.
 func TestAPIOutage(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -124,9 +124,9 @@ func TestAPIOutage(t *testing.T) {
 		if n := w.Witness.Starts() - before; n != 1 {
 			t.Errorf("%d containers started during the outage, want the one that crashed", n)
 		}
-		w.Admin = nil // it is unreachable for all
+		w.Admin = nil // it is unreachable for everybody
 		w.SetOutage(false)
-		w.Await("the restart is told", 2*time.Minute, func() bool {
+		w.Await("the restart is in the API", 2*time.Minute, func() bool {
 			return w.Kube.Pod(Namespace, "p0").Status.ContainerStatuses[0].RestartCount == 1
 		})
 		w.WaitConverged(time.Minute)
@@ -134,7 +134,7 @@ func TestAPIOutage(t *testing.T) {
 	})
 }
 
-// Soon after an outage, however long it was, the agent knows what is asked of it.
+// The agent learns of changes soon after an outage, however long the outage was.
 func TestAfterAnOutageTheAgentKnowsSoon(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -154,7 +154,7 @@ func TestAfterAnOutageTheAgentKnowsSoon(t *testing.T) {
 	})
 }
 
-// Watches that end, break, or are too old cost nothing but a list.
+// A watch that ends, breaks, or is too old only costs a list.
 func TestWatchTrouble(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Kube: simkube.Config{Latency: 20 * time.Millisecond, WatchLatency: 50 * time.Millisecond}, Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -179,7 +179,7 @@ func TestWatchTrouble(t *testing.T) {
 	})
 }
 
-// A runtime that hangs makes the node NotReady, and Ready again when it is back; no container is touched.
+// A runtime that hangs makes the node NotReady, and Ready again when it answers. No container changes.
 func TestRuntimeHangs(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -191,7 +191,7 @@ func TestRuntimeHangs(t *testing.T) {
 		w.Await("the node is NotReady", 10*time.Minute, func() bool { return w.NodeReady().Status == v1.ConditionFalse })
 		time.Sleep(10 * time.Minute)
 		back()
-		// The calls that hung never return: they end by their own time, two minutes at most.
+		// The calls that hung end by their own timeouts, after two minutes at most.
 		w.Await("the node is Ready", 130*time.Second, func() bool { return w.NodeReady().Status == v1.ConditionTrue })
 		w.Create(Pod("b"))
 		w.WaitReady("b")
@@ -225,7 +225,7 @@ func TestRuntimeRestarts(t *testing.T) {
 	})
 }
 
-// One pod whose inspection hangs is that pod's trouble alone.
+// If the inspection of one pod hangs, no other pod is affected.
 func TestHungPod(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -257,8 +257,7 @@ func TestHungPod(t *testing.T) {
 	})
 }
 
-// Pods that are deleted while no agent runs are ended by the next one, with the grace period that their containers
-// carry.
+// If pods are deleted while no agent runs, the next agent ends them with the grace period in their containers' annotations.
 func TestDeletedWhileTheAgentIsDown(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -275,7 +274,7 @@ func TestDeletedWhileTheAgentIsDown(t *testing.T) {
 		w.StartAgent()
 		w.WaitGone("gone", "deleted")
 		if code, _ := w.Witness.LastExit(uid, "main"); code != 0 {
-			t.Errorf("exit code %d: it was not given its 40 s", code)
+			t.Errorf("exit code %d: the container did not get its grace period of 40 s", code)
 		}
 		if got := w.ids()["stays/main"]; got != stays {
 			t.Errorf("container %s became %s", stays, got)
@@ -284,7 +283,7 @@ func TestDeletedWhileTheAgentIsDown(t *testing.T) {
 	})
 }
 
-// Nothing is stopped before the API has said what is wanted.
+// Nothing is stopped before the API has answered.
 func TestAgentStartsDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -305,7 +304,7 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 	})
 }
 
-// Lost events cost time and nothing else; so do calls whose answer is lost.
+// Lost events only cost time, and so do calls whose answer is lost.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	for _, m := range []string{simcri.MethodEvent, "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox", "PullImage"} {
@@ -329,7 +328,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A machine that reboots has dead sandboxes: everything begins again in new ones.
+// After a reboot all sandboxes are dead, and everything starts again in new ones.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{Runtime: simcri.Config{Latency: latencies()}}, func(w *World) {
@@ -348,7 +347,7 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// API errors at the status of one pod do not keep others waiting.
+// API errors for the status of one pod do not delay others.
 func TestStatusRefused(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -356,14 +355,14 @@ func TestStatusRefused(t *testing.T) {
 		w.Create(Pod("a"))
 		w.Create(Pod("b"))
 		w.WaitReady("b")
-		// It runs though its status cannot be told.
+		// The pod runs although its status cannot be written.
 		w.Await("a to run", time.Second, func() bool { return w.Witness.Running(Namespace, "a", "main") != "" })
 		remove()
 		w.WaitReady("a")
 	})
 }
 
-// A node that an administrator removed comes back.
+// A Node that an administrator removed comes back.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// A tenant who writes into a pod what marks static pods gets neither their priority nor their freedom from selectors and
-// taints, and the pods that are there stay.
+// A tenant may copy the annotations of static pods into a pod. The pod gets neither their priority nor their exemption from
+// selectors and taints, and running pods stay.
 func TestForgedSourceEarnsNothing(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
@@ -34,25 +34,25 @@ func TestForgedSourceEarnsNothing(t *testing.T) {
 			}
 		}
 		if w.running("big") != id {
-			t.Error("the pod that was there had to make room")
+			t.Error("a running pod was preempted")
 		}
 	})
 }
 
-// A pod that claims to be a mirror of nothing is never run, and removed.
+// A pod that claims to be the mirror of an unknown static pod never runs, and is removed.
 func TestForgedMirrorIsRemoved(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{}, func(w *World) {
 		w.Create(Pod("forged", Annotate(pod.AnnotationMirror, "x")))
 		w.WaitGone("forged")
 		if w.Witness.Starts() != 0 {
-			t.Error("a mirror was run")
+			t.Error("the agent ran a mirror")
 		}
 	})
 }
 
-// Whoever knows the hash of a static pod can make a pod that passes for its mirror, and whoever may write its status can say
-// that everything has ended. The static pod goes on, and the forged mirror gives way to the node's own.
+// A client that knows the hash of a static pod can create a pod that looks like its mirror, and may write a status in which
+// everything has ended. The static pod continues, and the node replaces the forged mirror by its own.
 func TestForgedMirrorMovesNoStaticPod(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -81,7 +81,7 @@ func TestForgedMirrorMovesNoStaticPod(t *testing.T) {
 			t.Errorf("container %s became %s, %d starts", id, now, w.Witness.Starts())
 		}
 		if own = w.Kube.Pod(Namespace, webOnNode); own.Status.QOSClass == v1.PodQOSGuaranteed {
-			t.Error("the forged class of service is kept")
+			t.Error("the forged QoS class is kept")
 		}
 	})
 }
@@ -90,7 +90,7 @@ const usesKey = "    env: [{name: A, valueFrom: {secretKeyRef: {name: key, key: 
 
 const localKey = "{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: local}}"
 
-// secretInTheAPI is what a static pod must not reach.
+// secretInTheAPI creates a secret that a static pod must not reach.
 func (w *World) secretInTheAPI() {
 	w.Helper()
 	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "key"}, Data: map[string][]byte{"a": []byte("secret")}}
@@ -99,35 +99,35 @@ func (w *World) secretInTheAPI() {
 	}
 }
 
-func (w *World) toldOf(text string) bool {
+func (w *World) eventWith(text string) bool {
 	return slices.ContainsFunc(w.Kube.Events("", NodeName), func(e *v1.Event) bool {
 		return e.Reason == "InvalidStaticPod" && strings.Contains(e.Message, text)
 	})
 }
 
-// A static pod that refers to a Secret which only the API server has is refused, with an event; the node's own identity does
-// not fetch it. Once a manifest has the Secret, the pod runs with that.
+// A static pod that refers to a Secret which only the API server has is refused, with an event. The node does not fetch it with
+// its own identity. Once a manifest has the Secret, the pod runs with that.
 func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
 	files.write("web.yaml", manifest("web", "registry.example/web:1", usesKey))
 	Run(t, cfg, func(w *World) {
 		w.secretInTheAPI()
-		w.Await("event", time.Minute, func() bool { return w.toldOf("secret default/key") })
+		w.Await("event", time.Minute, func() bool { return w.eventWith("secret default/key") })
 		time.Sleep(time.Minute)
 		if w.Witness.Starts() != 0 || w.Kube.Pod(Namespace, webOnNode) != nil {
-			t.Error("the pod was run, or shown")
+			t.Error("the pod ran, or has a mirror")
 		}
 		files.write("key.yaml", localKey)
 		mirror := w.mirrorOf(webOnNode, nil)
 		if got := mirror.Annotations["wherry.dev/mirror-omits"]; got != "secret/key" {
-			t.Errorf("the mirror says that it omits %q", got)
+			t.Errorf("the mirror omits %q", got)
 		}
 		id := w.running(webOnNode)
 		files.remove("key.yaml")
 		time.Sleep(time.Minute)
 		if w.running(webOnNode) != id {
-			t.Error("a pod that runs ended with the Secret's file")
+			t.Error("a running pod ended when the Secret's file was removed")
 		}
 		w.StopAgent()
 		w.StartAgent()
@@ -142,8 +142,8 @@ func TestStaticPodMayNotReferToTheAPI(t *testing.T) {
 	})
 }
 
-// With PreventStaticPodAPIReferences off, as Kubernetes allows it still, the Secret comes from the API. The mirror does not
-// hide that, so the API server has no mirror of the pod.
+// With PreventStaticPodAPIReferences off, as Kubernetes still allows, the Secret comes from the API. The mirror keeps the
+// reference, so the API server refuses it.
 func TestStaticPodRefersToTheAPIWhereTheGateIsOff(t *testing.T) {
 	t.Parallel()
 	cfg, files := statics(t, Config{})
@@ -157,7 +157,7 @@ func TestStaticPodRefersToTheAPIWhereTheGateIsOff(t *testing.T) {
 		w.secretInTheAPI()
 		w.Await("running", time.Minute, func() bool { return w.running(webOnNode) != "" })
 		time.Sleep(time.Minute)
-		if w.toldOf("secret default/key") || w.Kube.Pod(Namespace, webOnNode) != nil {
+		if w.eventWith("secret default/key") || w.Kube.Pod(Namespace, webOnNode) != nil {
 			t.Error("the pod was refused, or its mirror hides the reference")
 		}
 	})

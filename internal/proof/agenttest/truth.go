@@ -184,7 +184,7 @@ func (t *truth) phase() {
 	for i := range t.pod.Spec.Containers {
 		in := t.newest[t.pod.Spec.Containers[i].Name]
 		begun = begun || in != nil && in.Sandbox == t.id
-		waits = waits || in == nil || !in.Running && !in.Exited && in.Attempt == 0 // an attempt above 0 follows one that ran
+		waits = waits || in == nil || !in.Running && !in.Exited && in.Attempt == 0 // an attempt above 0 follows a container that ran
 	}
 	want := v1.PodRunning
 	if waits {
@@ -204,7 +204,7 @@ func (t *truth) phase() {
 // ready compares readiness, of the containers and of the pod.
 func (t *truth) ready() {
 	if probesFail(t.pod) && !t.final() || len(t.pod.Spec.ReadinessGates) > 0 {
-		return // readiness changes all the time
+		return // readiness changes at any time
 	}
 	all := !t.final()
 	one := func(name string, statuses []v1.ContainerStatus) {

@@ -14,8 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// Idle lists containers that have every reason to run, and do not: those of pods that never end by themselves and whose
-// images, hooks, probes and commands are good.
+// Idle lists containers that should run but do not: those of pods that never end by themselves and whose images, hooks, probes
+// and commands are valid.
 func (w *World) Idle() []string {
 	var out []string
 	for uid, p := range w.Kube.Pods() {
@@ -35,7 +35,7 @@ func (w *World) Idle() []string {
 	return out
 }
 
-// runsForEver reports whether nothing in a pod's spec and annotations ends its containers, or keeps them from starting.
+// runsForEver reports whether nothing in a pod's spec and annotations ends its containers or prevents their start.
 func runsForEver(p *v1.Pod) bool {
 	s := &p.Spec
 	if s.RestartPolicy != v1.RestartPolicyAlways || s.ActiveDeadlineSeconds != nil || probesFail(p) {
@@ -54,7 +54,7 @@ func runsForEver(p *v1.Pod) bool {
 	})
 }
 
-// Unresized lists resizes of main containers that are neither made nor refused with a reason, in the API and the runtime.
+// Unresized lists resizes of main containers that are neither done nor refused with a reason, in the API and the runtime.
 func (w *World) Unresized() []string {
 	var out []string
 	free := int64(100_000) // the CPUs of a simulated machine, in thousandths
@@ -83,25 +83,25 @@ func (w *World) Unresized() []string {
 		}
 		switch {
 		case pending == "" && has != want:
-			out = append(out, fmt.Sprintf("pod %s: %dm CPU asked for, %dm given, and no word of why", p.Name, want, has))
+			out = append(out, fmt.Sprintf("pod %s: %dm CPU requested, %dm allocated, without a reason", p.Name, want, has))
 		case pending == v1.PodReasonDeferred && want-has <= free:
 			out = append(out, fmt.Sprintf("pod %s: a resize from %dm to %dm is deferred, and %dm are free", p.Name, has, want, free))
 		case pending == v1.PodReasonInfeasible && want <= 100_000:
-			out = append(out, fmt.Sprintf("pod %s: a resize to %dm is said not to be possible", p.Name, want))
+			out = append(out, fmt.Sprintf("pod %s: a resize to %dm is reported as infeasible", p.Name, want))
 		}
 		r, err := w.Runtime.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID})
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // the container is gone meanwhile
 		}
 		if shares := r.GetStatus().GetResources().GetLinux().GetCpuShares(); shares != min(has*1024/1000, 1<<18) {
-			out = append(out, fmt.Sprintf("pod %s: it has %d shares of CPU, and %dm by the API", p.Name, shares, has))
+			out = append(out, fmt.Sprintf("pod %s: it has %d shares of CPU, but %dm in the API", p.Name, shares, has))
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// accepted is what the node has accepted of what a container asks for, in thousandths of a CPU.
+// accepted returns how much of a container's request the node has accepted, in thousandths of a CPU.
 func accepted(p *v1.Pod, i int) int64 {
 	for j := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[j]; s.Name == p.Spec.Containers[i].Name && s.AllocatedResources != nil {
@@ -111,7 +111,7 @@ func accepted(p *v1.Pod, i int) int64 {
 	return p.Spec.Containers[i].Resources.Requests.Cpu().MilliValue()
 }
 
-// Unfollowed lists manifests whose pod and mirror are not there as they should be, and mirrors without a manifest.
+// Unfollowed lists manifests without the right pod or mirror, and mirrors without a manifest.
 func (w *World) Unfollowed() []string {
 	var out []string
 	wanted := w.Witness.Manifests()

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Await waits, at most for d, until the condition holds, and looks every 20 ms, after two seconds every 200.
+// Await waits until the condition holds, at most for d. It checks every 20 ms, and after two seconds every 200 ms.
 func (w *World) Await(what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	w.await(RuleConverges, what, d, ok)
 }
 
-// awaitNone waits until there is nothing in a list of what breaks a rule.
+// awaitNone waits until a list of violations of a rule is empty.
 func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
 	w.Helper()
 	var left []string
@@ -32,7 +32,7 @@ func (w *World) awaitNone(rule Rule, d time.Duration, list func() []string) {
 	})
 }
 
-// await is Await for a rule that breaks where it is in vain.
+// await is Await for a rule. If the condition does not hold in time, the rule is broken.
 func (w *World) await(rule Rule, what string, d time.Duration, ok func() bool) {
 	w.Helper()
 	began := time.Now()
@@ -84,8 +84,8 @@ func (w *World) WaitGone(names ...string) {
 	})
 }
 
-// WaitConverged waits until the API says what the runtime does, of each pod at some instant: what ends again and again is
-// not told of at once.
+// WaitConverged waits until the API has agreed with the runtime for each pod at some instant. The status of a pod that ends
+// again and again may lag behind.
 func (w *World) WaitConverged(d time.Duration) {
 	w.Helper()
 	agreed := map[types.UID]bool{}
@@ -121,7 +121,7 @@ func Condition(p *v1.Pod, typ v1.PodConditionType) v1.ConditionStatus {
 	return ""
 }
 
-// NodeReady returns the node's Ready condition; one without a status before it is there.
+// NodeReady returns the node's Ready condition; without one, an empty condition.
 func (w *World) NodeReady() v1.NodeCondition {
 	n := w.Kube.Node(NodeName)
 	if n == nil {

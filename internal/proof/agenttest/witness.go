@@ -53,7 +53,7 @@ type Instance struct {
 	Running                           bool
 	Exited                            bool
 	Created, Started                  time.Time
-	Shares                            int64 // of CPU, that it was made with
+	Shares                            int64 // CPU shares that it was created with
 	ExitCode                          int32
 }
 
@@ -74,12 +74,12 @@ type Witness struct {
 	versions  map[string]*v1.Pod        // the pod that each version of a manifest describes
 	statics   map[types.UID]*staticSeen // the static pods that an agent asked the runtime to run
 
-	agents   int       // how many agents have started
-	lastTold *told     // what the newest agent has learned
-	agentAt  time.Time // when the newest agent started
-	noAgent  bool
-	rereads  time.Duration // how often an agent reads the manifests again
-	moved    bool          // the machine's clock was set to another time
+	agents    int       // how many agents have started
+	lastAgent *learned  // what the newest agent has learned
+	agentAt   time.Time // when the newest agent started
+	noAgent   bool
+	rereads   time.Duration // how often an agent reads the manifests again
+	moved     bool          // the machine's clock was set to another time
 }
 
 // runtimeSeen is what the runtime holds, and what it held before.
@@ -88,7 +88,7 @@ type runtimeSeen struct {
 	sandboxes  map[string]*sandboxSeen
 	newestOf   map[string]*Instance   // the newest attempt by uid/container, kept after its removal
 	initDone   map[string]bool        // by sandbox/container
-	askedBy    map[types.UID]int      // which agent asked for the pod's newest sandbox
+	creator    map[types.UID]int      // number of the agent that requested the pod's newest sandbox
 	users      map[string][]types.UID // the pods that ever had an IP address, by address
 	starts     int
 	startsOf   map[string][]time.Time  // by uid/container, at most maxStarts
@@ -111,13 +111,13 @@ type known struct {
 	ends        map[types.UID]*ends
 	doomed      map[string]cause     // why a probe or a hook condemned a container, by container ID
 	streaks     map[probeKey]*streak // equal probe results in a row
-	aliveTold   map[string]types.UID // containers and sandboxes that an agent saw alive, by ID
+	knownAlive  map[string]types.UID // containers and sandboxes that an agent saw alive, by ID
 	unsaved     map[types.UID]bool   // pods with a checkpoint that could not be written
 	held        map[types.UID][]span // when a slow disk blocked turns of the pod
 	inspections map[types.UID]*inspection
 	beganAnew   map[types.UID]bool      // static pods that restarted their count while an older mirror may remain
-	troubleTold map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod ended
-	unreadyTold map[types.UID]time.Time // when a probe last reached its failure threshold, or a hook last failed
+	troubleAt   map[types.UID]time.Time // when an agent last learned that a container or sandbox of the pod ended
+	unreadyAt   map[types.UID]time.Time // when a probe last reached its failure threshold, or a hook last failed
 }
 
 // sent is a status on its way to the API server.
@@ -153,7 +153,7 @@ func newWitness() *Witness {
 		tallies: map[Rule]*Armed{}, manifests: map[string]*manifestSeen{}, versions: map[string]*v1.Pod{}, statics: map[types.UID]*staticSeen{},
 		runtimeSeen: runtimeSeen{
 			containers: map[string]*Instance{}, sandboxes: map[string]*sandboxSeen{}, newestOf: map[string]*Instance{},
-			initDone: map[string]bool{}, askedBy: map[types.UID]int{}, users: map[string][]types.UID{},
+			initDone: map[string]bool{}, creator: map[types.UID]int{}, users: map[string][]types.UID{},
 			startsOf: map[string][]time.Time{}, startsAll: map[string]int{}, exits: map[string]int32{},
 			over: map[types.UID]time.Time{}, termed: map[string]time.Time{},
 		},
@@ -162,7 +162,7 @@ func newWitness() *Witness {
 		},
 		known: known{
 			ends: map[types.UID]*ends{}, doomed: map[string]cause{}, streaks: map[probeKey]*streak{},
-			aliveTold: map[string]types.UID{}, inspections: map[types.UID]*inspection{}, held: map[types.UID][]span{}, unsaved: map[types.UID]bool{}, beganAnew: map[types.UID]bool{}, troubleTold: map[types.UID]time.Time{}, unreadyTold: map[types.UID]time.Time{},
+			knownAlive: map[string]types.UID{}, inspections: map[types.UID]*inspection{}, held: map[types.UID][]span{}, unsaved: map[types.UID]bool{}, beganAnew: map[types.UID]bool{}, troubleAt: map[types.UID]time.Time{}, unreadyAt: map[types.UID]time.Time{},
 		},
 	}
 }
@@ -185,13 +185,13 @@ func (w *Witness) note(rule Rule, format string, args ...any) {
 }
 
 // agent notes that an agent starts, with an empty record of what it learns; with nil, that the agent has ended.
-func (w *Witness) agent(t *told) {
+func (w *Witness) agent(t *learned) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.noAgent = t == nil
 	if t != nil {
 		w.agents++
-		w.lastTold = t
+		w.lastAgent = t
 		w.agentAt = time.Now()
 		clear(w.streaks) // an agent that starts counts from nothing
 	}
@@ -213,9 +213,9 @@ func (w *Witness) loaded(uid types.UID, began time.Time) {
 		return
 	}
 	if e := w.ends[uid]; e != nil {
-		e.tell(began, e.grace)
+		e.note(began, e.grace)
 	} else if spec := w.specOf(uid); spec != nil {
-		w.endOf(uid).tell(began, graceOf(spec))
+		w.endOf(uid).note(began, graceOf(spec))
 	}
 }
 

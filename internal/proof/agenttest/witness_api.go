@@ -39,7 +39,7 @@ func (w *Witness) apiChanged(typ watch.EventType, old, obj runtime.Object) {
 	if final := p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded; final && s.finalAt.IsZero() {
 		s.finalAt = time.Now()
 	}
-	if typ == watch.Added && s.gone && w.noAgent { // it was restored; had an agent been running, it would have begun to end the pod
+	if typ == watch.Added && s.gone && w.noAgent { // the pod was restored; a running agent would have begun to end it
 		s.gone, s.forced, s.deletedAt, s.readyAt = false, false, time.Time{}, time.Time{}
 		delete(w.ends, p.UID)
 	}
@@ -108,11 +108,11 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 		w.judged(RuleReadiness, "the pod has readiness gates")
 		return
 	case w.statics[uid] == nil && w.pods[uid] == nil:
-		w.judged(RuleReadiness, "a pod of a test that tells nothing of it")
+		w.judged(RuleReadiness, "a pod that the test does not register")
 		return
 	}
-	since := w.troubleTold[uid]
-	for _, at := range []time.Time{w.unreadyTold[uid], s.finalAt, w.over[uid]} {
+	since := w.troubleAt[uid]
+	for _, at := range []time.Time{w.unreadyAt[uid], s.finalAt, w.over[uid]} {
 		if at.After(since) {
 			since = at
 		}
@@ -125,12 +125,12 @@ func (w *Witness) judgeReadiness(s *podSeen, was, is *v1.Pod) {
 		return
 	}
 	if since.Before(s.readyAt) && w.heldUp(uid, since) {
-		w.judged(RuleReadiness, "the disk held up the turn that said ready")
+		w.judged(RuleReadiness, "the disk delayed the turn that reported ready")
 		return
 	}
 	w.judged(RuleReadiness, "")
 	if since.Before(s.readyAt) {
-		w.broken(RuleReadiness, "pod %s is not ready any more, and since %s, when that it is was sent, the agent was told of no reason; the last was at %s",
+		w.broken(RuleReadiness, "pod %s stopped being ready; the agent reported it ready at %s and learned of no reason since; the last reason was at %s",
 			is.Name, s.readyAt.Format("15:04:05.000"), since.Format("15:04:05.000"))
 	}
 }
@@ -160,13 +160,13 @@ func (w *Witness) event(e *v1.Event) {
 	w.eventsOf[uid] += int(n - w.eventCount[e.UID])
 	w.eventCount[e.UID] = n
 	if w.eventsOf[uid] > w.startsAll[uid] {
-		w.broken(RuleEvents, "pod %s: events tell of %d started containers, there were %d", e.InvolvedObject.Name, w.eventsOf[uid], w.startsAll[uid])
+		w.broken(RuleEvents, "pod %s: events count %d started containers, but there were %d", e.InvolvedObject.Name, w.eventsOf[uid], w.startsAll[uid])
 	}
 }
 
-// tellsAnew reports, once for each new life, whether the restart counts of a mirror may fall: the static pod began anew while the
+// startsAnew reports, once for each new life, whether the restart counts of a mirror may fall: the static pod began anew while the
 // API was away, and the mirror still showed its earlier life.
-func (w *Witness) tellsAnew(p *v1.Pod) bool {
+func (w *Witness) startsAnew(p *v1.Pod) bool {
 	st := w.statics[types.UID(p.Annotations[pod.AnnotationHash])]
 	if !pod.IsMirror(p) || st == nil || !st.anew {
 		return false
@@ -198,7 +198,7 @@ func (w *Witness) judgeStatus(was, is *v1.Pod) {
 			}
 		}
 	}
-	if len(fell) > 0 && !w.tellsAnew(is) {
+	if len(fell) > 0 && !w.startsAnew(is) {
 		w.broken(RuleAttempts, "pod %s: the restart count of %s", is.Name, strings.Join(fell, ", of "))
 	}
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // asked judges a call of an agent before the runtime executes it. The caller calls done after the call.
-func (w *Witness) asked(t *told, in any) (done func()) {
+func (w *Witness) asked(t *learned, in any) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch r := in.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
 		uid := types.UID(r.GetConfig().GetMetadata().GetUid())
-		w.askedBy[uid] = w.agents
+		w.creator[uid] = w.agents
 		return w.starting(t, r.GetConfig(), "a sandbox")
 	case *runtimeapi.CreateContainerRequest:
 		return w.starting(t, r.GetSandboxConfig(), "container "+r.GetConfig().GetMetadata().GetName())
@@ -42,11 +42,11 @@ func (w *Witness) asked(t *told, in any) (done func()) {
 }
 
 // starting checks that an agent starts nothing in a pod that it knows to be ending, or that it never learned of.
-func (w *Witness) starting(t *told, c *runtimeapi.PodSandboxConfig, what string) func() {
+func (w *Witness) starting(t *learned, c *runtimeapi.PodSandboxConfig, what string) func() {
 	uid, name := types.UID(c.GetMetadata().GetUid()), c.GetMetadata().GetName()
 	if w.pods[uid] != nil {
 		if !t.known[uid] {
-			w.broken(RuleEnding, "pod %s: %s is asked for by an agent that was never told of the pod", name, what)
+			w.broken(RuleEnding, "pod %s: an agent that never received the pod requests %s", name, what)
 		}
 		return w.startingIn(t, uid, name, what)
 	}
@@ -68,14 +68,14 @@ func (w *Witness) starting(t *told, c *runtimeapi.PodSandboxConfig, what string)
 	return w.startingIn(t, uid, name, what)
 }
 
-func (w *Witness) startingIn(t *told, uid types.UID, name, what string) func() {
+func (w *Witness) startingIn(t *learned, uid types.UID, name, what string) func() {
 	known := t.ending[uid]
 	if st := w.statics[uid]; st != nil {
 		known = w.manifestKnown(st)
 	}
 	w.judged(RuleEnding, "")
 	if !t.begin(uid, known) {
-		w.broken(RuleEnding, "pod %s: %s is asked for %s after the agent was told that the pod ends", name, what, time.Since(known))
+		w.broken(RuleEnding, "pod %s: %s is requested %s after the agent learned that the pod ends", name, what, time.Since(known))
 	}
 	return func() {
 		w.mu.Lock()
@@ -169,7 +169,7 @@ const rounding = 1500 * time.Millisecond
 // mayStop checks that an agent stops a running container only when there is a cause.
 func (w *Witness) mayStop(in *Instance) {
 	if w.specOf(in.UID) == nil {
-		w.judged(RuleUncalled, "a pod of a test that tells nothing of it")
+		w.judged(RuleUncalled, "a pod that the test does not register")
 		return
 	}
 	w.judged(RuleUncalled, "")
@@ -181,7 +181,7 @@ func (w *Witness) mayStop(in *Instance) {
 		rule = RuleStatic
 	}
 	w.suspects = append(w.suspects, suspect{in.ID, Violation{rule, time.Now(),
-		fmt.Sprintf("pod %s: container %s, attempt %d, is asked to end, and the agent was told of no reason", in.Pod, in.Name, in.Attempt)}})
+		fmt.Sprintf("pod %s: container %s, attempt %d, is stopped, and the agent knows no reason", in.Pod, in.Name, in.Attempt)}})
 }
 
 // suspect is a violation unless a cause is noted at the same instant: the agent and the Witness learn of a failed probe in
@@ -201,6 +201,6 @@ func (w *Witness) mayStopSandbox(id string) {
 	in.Namespace, in.Pod, _ = strings.Cut(s.name, "/")
 	w.judged(RuleUncalled, "")
 	if len(w.causes(in)) == 0 {
-		w.broken(RuleUncalled, "pod %s: its sandbox is asked to end, and the agent was told of no reason", in.Pod)
+		w.broken(RuleUncalled, "pod %s: its sandbox is stopped, and the agent knows no reason", in.Pod)
 	}
 }

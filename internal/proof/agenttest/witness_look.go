@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Violations are the invariants that broke.
+// Violations returns the violations so far.
 func (w *Witness) Violations() []Violation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -21,7 +21,7 @@ func (w *Witness) Violations() []Violation {
 	return out
 }
 
-// Starts is how many times a container was started.
+// Starts returns how many containers were started.
 func (w *Witness) Starts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *Witness) Newest(uid types.UID, name string) *Instance {
 	return w.newest(uid, name)
 }
 
-// newest is called with the lock held.
+// newest is Newest with the lock held.
 func (w *Witness) newest(uid types.UID, name string) *Instance {
 	var found *Instance
 	for _, c := range w.containers {

@@ -18,42 +18,42 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simkube"
 )
 
-// NodeName is the node of every World.
+// NodeName is the name of the node in every World.
 const NodeName = "node-1"
 
-// Namespace is where pods are, unless they say otherwise.
+// Namespace is the default namespace of pods.
 const Namespace = "default"
 
-// agentName is the User-Agent of agents, to the API server.
+// agentName is the User-Agent of agents at the API server.
 const agentName = "agent"
 
-// Config says what a World is like. The zero value is one where everything answers at once.
+// Config configures a World. In the zero value everything answers at once.
 type Config struct {
 	Seed    uint64
 	Kube    simkube.Config
 	Runtime simcri.Config
 	// Agent changes the agent's configuration before each start.
 	Agent func(*agent.Config)
-	// Deps changes what the agent is given before each start.
+	// Deps changes the agent's dependencies before each start.
 	Deps func(*agent.Deps)
-	// Forgetful: the machine keeps no checkpoints across agents.
+	// Forgetful: checkpoints are lost when an agent ends.
 	Forgetful bool
-	// PullRecords is where agents keep who pulled which image; empty: they keep nothing.
+	// PullRecords is the directory of pull records; "": agents keep none.
 	PullRecords string
 	// Standalone: the agent has no API server.
 	Standalone bool
-	// ClockMoves: the machine's clock may be moved while an agent runs.
+	// ClockMoves: the test changes the machine's clock while an agent runs.
 	ClockMoves bool
 	// Plant is a defect that the Witness has to find.
 	Plant *Bug
 }
 
-// World is one node: an agent, its runtime and its API server, in a bubble of their own time.
+// World is one node: an agent, its runtime and its API server, in one synctest bubble.
 type World struct {
 	testing.TB
 	Kube    *simkube.Kube
 	Runtime *simcri.Runtime
-	// Admin is a client that is not the agent's.
+	// Admin is an administrator's client.
 	Admin   kubernetes.Interface
 	Witness *Witness
 
@@ -62,21 +62,21 @@ type World struct {
 	disk    *checkpoint.InMemory
 	log     *tail
 	atFirst string // the log when the first invariant broke
-	// The agent that runs, if one does.
+	// This is the running agent, if there is one.
 	line  *line
 	end   context.CancelFunc
 	ended chan error
-	// Agents that were killed: what they had under way may go on for a while.
+	// These are killed agents, whose goroutines may still run for a while.
 	ghosts []chan error
 
-	diskFault atomic.Pointer[DiskFault] // nil: none
+	diskFault atomic.Pointer[DiskFault] // nil: the disk works
 	diskOps   atomic.Int64
 	crashes   int
-	quiet     bool // what the Witness found is not told
+	quiet     bool // do not report what the Witness found
 }
 
-// Run runs f in a bubble with a running agent. When f returns, the agent is ended; whatever the Witness saw fails the
-// test, and so does a goroutine that is left.
+// Run runs f in a bubble with a running agent. When f returns, it ends the agent. Violations that the Witness saw fail the
+// test, and so do goroutines that are left.
 func Run(t *testing.T, cfg Config, f func(w *World)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,10 +87,10 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 	})
 }
 
-// givenUp is what a planted World panics with where another would fail.
+// givenUp is the panic value of a planted World, where another World would fail the test.
 type givenUp struct{}
 
-// runPlanted is Run with a defect: it returns what the Witness found instead of failing.
+// runPlanted is Run with a bug. It returns the violations that the Witness found and does not fail the test.
 func runPlanted(t *testing.T, cfg Config, f func(w *World)) (found []Violation) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -152,13 +152,13 @@ func (w *World) close() {
 	}
 	switch {
 	case w.atFirst != "":
-		w.Logf("what the agent said before the first:\n%s", w.atFirst)
+		w.Logf("the agent's log before the first violation:\n%s", w.atFirst)
 	case w.Failed():
 		w.Logf("the agent's last words:\n%s", w.log)
 	}
 }
 
-// MoveClock moves the machine's clock: that of the agent, of the next ones, and of the runtime, not the API server's.
+// MoveClock changes the machine's clock: that of this agent, of the next agents and of the runtime, but not the API server's.
 func (w *World) MoveClock(d time.Duration) {
 	d = d.Truncate(time.Second)
 	w.clock.move(d)
@@ -176,17 +176,17 @@ func (w *World) MoveClock(d time.Duration) {
 	}
 }
 
-// Outage makes the API server unreachable for a time.
+// Outage makes the API server unreachable for the given time.
 func (w *World) Outage(d time.Duration) {
 	w.SetOutage(true)
 	time.Sleep(d)
 	w.SetOutage(false)
 }
 
-// SetOutage makes the API server unreachable, for all but the World's own methods, or reachable again.
+// SetOutage makes the API server unreachable or reachable again, except for the World's own methods.
 func (w *World) SetOutage(on bool) {
 	w.Kube.SetOutage(on)
 }
 
-// MachineHolds is how many pods left something on the machine.
+// MachineHolds returns how many pods have files on the machine.
 func (w *World) MachineHolds() int { return len(w.disk.UIDs()) }

@@ -21,30 +21,30 @@ const module = "github.com/wherry-node/wherry"
 // root is the root of the repository.
 var root = filepath.Join("..", "..", "..")
 
-// rooms are the directories of internal/, and what the packages of each may import of the others. Imports go down only, so that a
-// reader can take the rooms one at a time. The edges do not know each other, so that one can be replaced without the others.
+// rooms are the directories of internal/, each with the rooms from which its packages may import. Imports go down only, so that
+// a reader can study one room at a time. The edges do not import each other, so that one can be replaced without the others.
 var rooms = map[string][]string{
 	// Decisions: values only, no IO, clock, log or goroutine.
 	"core": {"core"},
-	// What several edges stand on, and what knows nothing of a node: requests to the API server, system calls on files that a
+	// The basis of several edges, without knowledge of nodes: requests to the API server, system calls on files that a
 	// container may control, and the order of the node's own work.
 	"base": {},
-	// One outside thing each.
+	// Each edge talks to one outside thing.
 	"edge": {"core", "base"},
-	// The edges at work for the decisions.
+	// These packages use the edges to execute the decisions.
 	"node": {"core", "base", "edge", "node"},
-	// What the commands of cmd/wherry do. They use the public agent as any embedder does.
+	// The commands of cmd/wherry. They use the public agent as any embedder does.
 	"cli": {"core", "base", "edge", "cli"},
-	// A runtime and an API server in memory. They stand for outside things and know nothing of the agent.
+	// A runtime and an API server in memory. They replace outside things and know nothing of the agent.
 	"sim": {"core", "base", "edge", "sim"},
-	// Tests of the whole, and what only tests use.
+	// Tests of the whole agent, and code that only tests use.
 	"proof": {"core", "base", "edge", "node", "sim", "proof"},
 }
 
 // mayUseAgent are the rooms that may import the public package agent, which imports the rest.
 var mayUseAgent = []string{"cli", "proof"}
 
-// pureForbidden is what a pure package must not import: it has no IO, no clock of its own, no concurrency.
+// pureForbidden are the packages that a pure package must not import: a pure package has no IO, no clock and no concurrency.
 var pureForbidden = []string{
 	"os", "os/exec", "net", "net/http", "log", "log/slog", "context", "io/ioutil", "syscall", "sync/atomic",
 	"google.golang.org/grpc", "k8s.io/client-go", "k8s.io/klog",
@@ -76,7 +76,7 @@ func packages(t *testing.T) []listed {
 	return pkgs
 }
 
-// roomOf returns the room and the name of a package below internal/ (a package below another has its name), or nothing.
+// roomOf returns the room and the name of a package below internal/ (a nested package has the name of its parent), or nothing.
 func roomOf(path string) (room, name string) {
 	rest, ok := strings.CutPrefix(path, module+"/internal/")
 	if !ok {
@@ -87,7 +87,7 @@ func roomOf(path string) (room, name string) {
 	return room, name
 }
 
-// dirOf returns where a package of internal/ is, from the root of the repository, or "".
+// dirOf returns the directory of a package of internal/, relative to the root of the repository, or "".
 func dirOf(t *testing.T, name string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "internal", "*", name))
@@ -111,7 +111,7 @@ func TestImportsGoDownOnly(t *testing.T) {
 		}
 		may, ok := rooms[room]
 		if !ok || name == "" {
-			t.Errorf("%s is in no room: a package is in internal/ROOM/NAME, and the rooms are in a table", p.ImportPath)
+			t.Errorf("%s is in no room: a package must be in internal/ROOM/NAME, with a ROOM of the table rooms", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -132,8 +132,8 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-// "No package-level variables but errors and compile-time guards, no init()": many agents live in one process.
-// Tables that are never written to are constants in all but syntax; they are recognised by what they are made of.
+// "No package-level variables but errors and compile-time guards, no init()", because many agents run in one process. Tables
+// that are never modified are allowed. The test recognises them by their initial value.
 func TestNoGlobalState(t *testing.T) {
 	for _, p := range packages(t) {
 		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {
@@ -174,12 +174,13 @@ func globalState(d ast.Decl) (problems []string) {
 	return problems
 }
 
-// harmless: errors, literal tables, compiled patterns and codecs (also such as are made when first used), sets of strings.
+// harmless reports whether an initial value is an error, a literal table, a compiled pattern or codec (also a lazy one), or a
+// set of strings.
 func harmless(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.CompositeLit, *ast.BasicLit:
 		return true
-	case *ast.SelectorExpr: // another package's error under a name of ours
+	case *ast.SelectorExpr: // an alias of another package's error
 		return strings.HasPrefix(e.Sel.Name, "Err")
 	case *ast.UnaryExpr:
 		return harmless(e.X)
@@ -207,7 +208,7 @@ func exprName(e ast.Expr) string {
 	return ""
 }
 
-// Every package says what it promises.
+// Every package documents its contract.
 func TestEveryPackageHasADocFile(t *testing.T) {
 	for _, p := range packages(t) {
 		if !strings.HasPrefix(p.ImportPath, module+"/internal/") && !slices.Contains(publicPackages, p.ImportPath) {
@@ -219,7 +220,7 @@ func TestEveryPackageHasADocFile(t *testing.T) {
 	}
 }
 
-// ARCHITECTURE.md names symbols; each `package.Symbol` in it must exist, or it misleads.
+// ARCHITECTURE.md names symbols. Each `package.Symbol` in it must exist.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if os.IsNotExist(err) {
@@ -236,7 +237,7 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 			dir = "agent"
 		}
 		if dir == "" {
-			continue // a type of the Kubernetes API, say
+			continue // for example a type of the Kubernetes API
 		}
 		found++
 		last := m[2]

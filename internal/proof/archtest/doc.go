@@ -1,3 +1,3 @@
-// Package archtest holds the tests that keep the architecture: which package may import which, and what no package
-// may do. Each rule stands beside its reason. It has no code of its own.
+// Package archtest has the tests of the architecture: which package may import which, and what no package may do. Each rule is
+// beside its reason. The package has no code of its own.
 package archtest

@@ -4,10 +4,11 @@ package archtest
 // why it cannot have it. docs/security.md is made from these rows.
 type hole struct {
 	id   string // a CVE number, a public issue, or the name of a class
-	what string // what an attacker does, and gains
-	// here says how this node stands to it, in a sentence.
+	what string // what an attacker does and gains
+	// here describes in a sentence how this node handles it.
 	here string
-	// tests are the tests that would fail if it were open, as package.TestName. None: here says why it cannot apply.
+	// tests are the tests that would fail if the hole were open, as package.TestName. If there are none, here says why it
+	// cannot apply.
 	tests []string
 }
 
@@ -99,7 +100,8 @@ var otherHoles = []hole{
 	{"CVE-2025-13281", "the controller manager fetches what a Portworx class names", "the controller manager's code", nil},
 }
 
-// classes are what this project's own reviews looked for: each is closed for the whole class, not for one case of it.
+// classes are the classes of holes that this project's own reviews searched for. Each is closed as a class, not only for one
+// case.
 var classes = []hole{
 	{"files that containers can write", "a link, FIFO, device, directory or sparse file of 4 TiB in the place of a hosts file, log or termination message hangs the agent, takes its memory or shows another pod's file",
 		"one helper opens them: no link followed, nothing opened before it is known to be a regular file, reads bounded. No other code may: a test of the source bans the calls",

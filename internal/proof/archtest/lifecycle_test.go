@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// docs/lifecycle.md says of each rule where it is shown; each place that it names must exist, or it misleads.
+// docs/lifecycle.md names the tests of each rule. Each place that it names must exist.
 func TestLifecycleNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "lifecycle.md"))
@@ -56,8 +56,7 @@ func TestLifecycleNamesWhatExists(t *testing.T) {
 	}
 }
 
-// A script that no rule names is one that nobody finds: each is named after what it pins, so the file name is enough, but
-// it has to say which sentence that is.
+// Each script begins with the sentence of the rule that it tests.
 func TestScriptsSayWhatTheyPin(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, dirOf(t, "decide"), "testdata", "decide", "*.txt"))

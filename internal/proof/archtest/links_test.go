@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// mdLink is a link of Markdown to a file or to a heading.
+// mdLink matches a Markdown link to a file or to a heading.
 var mdLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// mdCode is text between backticks, in which nothing is a link.
+// mdCode matches text between backticks, which contains no links.
 var mdCode = regexp.MustCompile("`[^`\n]*`")
 
 // root is its root, from this package.
 
-// pages are the documentation for people, by their paths from the root of the repository.
+// pages returns the paths of the documentation pages, relative to the root of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -31,7 +31,7 @@ func pages(t *testing.T) []string {
 	return out
 }
 
-// Links between pages lead somewhere: to a file that exists, and to a heading of it.
+// Each link between pages leads to an existing file, and to an existing heading.
 func TestLinksOfPages(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -52,7 +52,7 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// brokenLink says what is wrong with a link; "" when nothing is.
+// brokenLink returns the problem of a link; "": there is none.
 func brokenLink(t *testing.T, page, target string) string {
 	t.Helper()
 	path, heading, anchored := strings.Cut(target, "#")
@@ -69,7 +69,7 @@ func brokenLink(t *testing.T, page, target string) string {
 	return ""
 }
 
-// headings are the anchors of a page's headings, as GitHub makes them.
+// headings returns the anchors of a page's headings, as GitHub generates them.
 func headings(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -99,7 +99,7 @@ func readFile(t *testing.T, path string) []byte {
 	return data
 }
 
-// Every page of docs is in their index.
+// The index of docs names every page.
 func TestIndexOfPages(t *testing.T) {
 	t.Parallel()
 	index := string(readFile(t, filepath.Join(root, "docs", "README.md")))
@@ -114,7 +114,7 @@ func TestIndexOfPages(t *testing.T) {
 	}
 }
 
-// The check finds what is broken: a file that is not there, and a heading that is not there.
+// The check finds a missing file and a missing heading.
 func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "a.md")
@@ -130,8 +130,8 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	}
 }
 
-// A page of docs that names a test as package.TestName names one that exists. Two pages have checks of their own, and names that
-// stand for any test.
+// If a page of docs names a test as package.TestName, the test exists. Two pages have their own checks, and placeholder names
+// that match any test.
 func TestTestsThatPagesName(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile("`(\\w+\\.(?:Test|Fuzz)\\w+)`")
@@ -147,7 +147,7 @@ func TestTestsThatPagesName(t *testing.T) {
 	}
 }
 
-// The files that CONTRIBUTING sends a newcomer to exist, but for those that they are to write.
+// The files that CONTRIBUTING names exist, except those that the reader writes.
 func TestPathsOfContributing(t *testing.T) {
 	t.Parallel()
 	written := []string{"internal/edge/volume/flocker.go", "internal/edge/volume/flocker_test.go",

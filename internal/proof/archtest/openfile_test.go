@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// openers are the functions that open or list whatever stands at a path, follow links and wait for pipes, or read without a
-// bound. A container can put a link to another pod's log, a pipe, /dev/zero or 4 TiB of nothing where the node looks for a file.
-// hostfs.OpenUntrusted and what is beside it are safe; every other use stands in openAllowed with its reason. The system calls
-// themselves belong to hostfs, which need not explain each.
+// openers are functions that open or list any kind of file at a path, follow links and wait for pipes, or read without a bound.
+// In the place of a file that the node reads, a container can put a link to another pod's log, a pipe, /dev/zero or an empty
+// file of 4 TiB. hostfs.OpenUntrusted and similar functions are safe. Every other use is in openAllowed with its reason. The
+// system calls themselves are in hostfs, which needs no exceptions.
 var openers = map[string][]string{
 	"os":                    {"ReadFile", "Open", "OpenFile", "Create", "WriteFile", "ReadDir", "OpenRoot", "OpenInRoot", "DirFS", "CopyFS", "Truncate"},
 	"io":                    {"ReadAll"},
@@ -28,14 +28,14 @@ var openers = map[string][]string{
 
 // opening is one use of an opener.
 type opening struct {
-	where string // internal/edge/volume/podfiles.go:messageFile; the function is "Type.Method" for a method
-	call  string // os.OpenFile
+	where string // for example internal/edge/volume/podfiles.go:messageFile; a method is "Type.Method"
+	call  string // for example os.OpenFile
 }
 
-// openings finds the uses of openers in a file: calls, and functions that are handed on as values. io.ReadAll of a reader with a
-// bound around it is none.
+// openings returns the uses of openers in a file: calls, and functions that are passed as values. io.ReadAll of a bounded
+// reader is not one.
 func openings(path string, file *ast.File) (found []opening) {
-	names := map[string]string{} // the name of each package in this file
+	names := map[string]string{} // the names of imported packages in this file
 	for _, imp := range file.Imports {
 		at := strings.Trim(imp.Path.Value, `"`)
 		if openers[at] == nil {
@@ -75,7 +75,7 @@ func openings(path string, file *ast.File) (found []opening) {
 	return found
 }
 
-// hasBound: io.LimitReader(...) and http.MaxBytesReader(...) end.
+// hasBound reports whether a reader ends after a bound: io.LimitReader(...) or http.MaxBytesReader(...).
 func hasBound(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	return ok && slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader"}, exprName(call.Fun))
@@ -96,7 +96,7 @@ func declName(d ast.Decl) string {
 	return exprName(t) + "." + fn.Name.Name
 }
 
-// judge compares what was found with what is allowed. An exception that nothing needs any more is a problem too.
+// judge compares the uses with the exceptions. An exception without a use is a problem too.
 func judge(found []opening, allowed map[opening]string) (problems []string) {
 	used := map[opening]bool{}
 	for _, o := range found {
@@ -113,7 +113,7 @@ func judge(found []opening, allowed map[opening]string) (problems []string) {
 	return problems
 }
 
-// product reports whether a package is part of the agent or its command: simulated parts and tests open what they like.
+// product reports whether a package is part of the agent or its command. Simulations and tests may open any file.
 func product(importPath string) bool {
 	room, _ := roomOf(importPath)
 	return (room != "" && room != "sim" && room != "proof") || importPath == module+"/agent" || strings.HasPrefix(importPath, module+"/cmd/")
@@ -137,14 +137,14 @@ func TestFilesOfContainersAreOpenedByTheHelper(t *testing.T) {
 		}
 	}
 	if files < 200 {
-		t.Errorf("only %d files were looked at: the list of packages is wrong", files)
+		t.Errorf("only %d files were checked: the list of packages is wrong", files)
 	}
 	for _, problem := range judge(found, openAllowed) {
 		t.Error(problem)
 	}
 }
 
-// The test above finds what is planted, however it is written.
+// The test above finds planted uses in every form.
 func TestAPlantedOpenIsFound(t *testing.T) {
 	t.Parallel()
 	const source = `package volume

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// publicPackages are those that other modules may import.
+// publicPackages are the packages that other modules may import.
 var publicPackages = []string{module + "/agent", module + "/agent/simulated"}
 
-// An embedder cannot name a type of an internal package, so it can neither make such a value nor implement such an interface:
-// no exported name of a public package has one in its type.
+// No exported name of a public package has an internal type. An embedder cannot name such a type, so it could neither create a
+// value nor implement an interface of it.
 func TestPublicAPINamesNoInternalType(t *testing.T) {
 	t.Parallel()
 	load := compiledPackages(t, publicPackages...)
@@ -58,7 +58,7 @@ func TestLeaksAreFound(t *testing.T) {
 	}
 }
 
-// compiledPackages imports packages from what the compiler wrote about them.
+// compiledPackages imports packages from the compiler's export data.
 func compiledPackages(t *testing.T, paths ...string) types.Importer {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, paths...)...)
@@ -78,8 +78,8 @@ func compiledPackages(t *testing.T, paths ...string) types.Importer {
 	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
 }
 
-// leaks lists the exported names of pkg in whose type a package stands that is hidden, sorted, each with the type; looked is how
-// many exported names there are.
+// leaks returns the exported names of pkg whose types contain a hidden package, sorted, each with the type. looked is the
+// number of exported names.
 func leaks(pkg *types.Package, hidden func(path string) bool) (found []string, looked int) {
 	l := &leakSearch{pkg: pkg, hidden: hidden}
 	for _, name := range pkg.Scope().Names() {
@@ -109,7 +109,7 @@ type leakSearch struct {
 	found  []string
 }
 
-// named looks at what a user of a type sees: its parameters, exported fields, and its methods with the promoted ones.
+// named checks the visible parts of a type: its type parameters, its exported fields, and its methods, including promoted ones.
 func (l *leakSearch) named(name string, n *types.Named) {
 	for p := range n.TypeParams().TypeParams() {
 		l.check(name, p.Constraint())
@@ -121,7 +121,7 @@ func (l *leakSearch) named(name string, n *types.Named) {
 				l.check(name+"."+f.Name(), f.Type())
 			}
 		}
-	case *types.Interface: // its methods are those of the type
+	case *types.Interface: // the methods of an interface are those of the type
 	default:
 		l.check(name, u)
 	}
@@ -136,8 +136,8 @@ func (l *leakSearch) named(name string, n *types.Named) {
 	}
 }
 
-// check finds hidden types in t. It does not look into the types of other packages, nor into named ones of this one, which are
-// looked at where they are declared.
+// check finds hidden types in t. It does not enter types of other packages, or named types of this package, which are checked
+// at their declaration.
 func (l *leakSearch) check(where string, t types.Type) {
 	switch t := t.(type) {
 	case *types.Alias:

@@ -15,10 +15,11 @@ import (
 	"testing"
 )
 
-// said is where the agent says a reason, by the reason; "const " and the name of a constant that is one, "use " and any name.
+// said maps each reason to the places where the agent uses it. It also has "const " with the name of a constant that is a
+// reason, and "use " with any used name.
 type said map[string][]string
 
-// TestReasons: the table of reasons has each that the agent says, and the agent says each that the table says it does.
+// TestReasons checks that the table has each reason that the agent uses, and that the agent uses each reason of the table.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	found := said{}
@@ -57,7 +58,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsDocument: docs/reasons.md is the table.
+// TestReasonsDocument checks that docs/reasons.md matches the table.
 func TestReasonsDocument(t *testing.T) {
 	path := filepath.Join(root, "docs", "reasons.md")
 	if *update {
@@ -110,7 +111,7 @@ func sortedKeys(m said) (keys []string) {
 	return keys
 }
 
-// simulated are packages that play a part in tests and say what others say.
+// simulated are packages for tests, which use the reasons of other components.
 var simulated = []string{"agenttest", "simkube", "simcri", "fuzzfill", "archtest"}
 
 func (s said) walk(t *testing.T, dir string) {
@@ -141,8 +142,8 @@ func (s said) walk(t *testing.T, dir string) {
 
 var reasonName = regexp.MustCompile(`^(Event[A-Z]|.*[rR]eason)`)
 
-// look takes a reason from the places where one is said: fields and variables whose name is Reason, constants that are named so or
-// Event..., what follows an event's type, and what an action that fails is said to fail for.
+// look collects reasons from the places where one is used: fields and variables named Reason, constants with such a name or
+// named Event..., the argument after an event's type, and the reason of a failed action.
 func (s said) look(n ast.Node, path string) {
 	switch x := n.(type) {
 	case *ast.KeyValueExpr:
@@ -185,7 +186,7 @@ func (s said) look(n ast.Node, path string) {
 	}
 }
 
-// afterType takes what follows v1.EventTypeNormal or v1.EventTypeWarning in a list.
+// afterType takes the element after v1.EventTypeNormal or v1.EventTypeWarning in a list.
 func (s said) afterType(list []ast.Expr, path string) {
 	for i, e := range list {
 		if sel, ok := e.(*ast.SelectorExpr); ok && strings.HasPrefix(sel.Sel.Name, "EventType") && i+1 < len(list) {

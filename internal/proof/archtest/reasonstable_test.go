@@ -1,6 +1,6 @@
 package archtest
 
-// Where reasons stand.
+// These are the places of reasons.
 const (
 	inPodEvent      = "Events of pods"
 	inNodeEvent     = "Events of nodes"
@@ -12,12 +12,12 @@ const (
 	inAction        = "Failed actions, in the timeline of a pod"
 )
 
-// reason is one word that tools may look for.
+// reason is a word that tools may search for.
 type reason struct {
 	name, in string
 	own      bool   // upstream's kubelet has no such reason
-	not      string // why this agent never says it, or nothing
-	when     string // what it is said for, where that is no matter of course
+	not      string // why this agent never uses it, or ""
+	when     string // when the agent uses it, if that is not obvious
 }
 
 const (
@@ -124,7 +124,7 @@ var reasons = []reason{
 	{name: "InternalError", in: inAction, own: true}, {name: "Canceled", in: inAction, own: true},
 }
 
-// noReasons look like reasons and are none.
+// noReasons look like reasons but are not.
 var noReasons = map[string]bool{
 	"OutOfExtendedResources": true, // a label of a metric
 }

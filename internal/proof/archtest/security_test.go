@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/security.md")
 
-// Each row of the tables names a test that exists, or has none and a reason.
+// Each row of the tables names an existing test, or has no test and a reason.
 func TestEveryHoleHasItsTest(t *testing.T) {
 	t.Parallel()
 	cve := regexp.MustCompile(`CVE-\d{4}-\d+`)
@@ -20,11 +20,11 @@ func TestEveryHoleHasItsTest(t *testing.T) {
 	for _, section := range [][]hole{nodeHoles, otherHoles, classes} {
 		for _, h := range section {
 			if h.what == "" || h.here == "" {
-				t.Errorf("%s does not say what it is, or how this node stands to it", h.id)
+				t.Errorf("%s has no description, or does not describe how this node handles it", h.id)
 			}
 			for _, id := range cve.FindAllString(h.id, -1) {
 				if seen[id] {
-					t.Errorf("%s stands in two rows", id)
+					t.Errorf("%s is in two rows", id)
 				}
 				seen[id] = true
 			}
@@ -44,7 +44,7 @@ func TestEveryHoleHasItsTest(t *testing.T) {
 	}
 }
 
-// testExists looks for package.TestName, or for integration.TestName/"a subtest" by the name of the test.
+// testExists looks for package.TestName. For integration.TestName/"a subtest" it looks for the test's name.
 func testExists(t *testing.T, name string) bool {
 	t.Helper()
 	pkg, test, ok := strings.Cut(name, ".")
@@ -59,7 +59,7 @@ func testExists(t *testing.T, name string) bool {
 	return dir != "" && declares(t, filepath.Join(root, dir), test)
 }
 
-// docs/security.md is made from the tables: `make golden` writes it.
+// docs/security.md is generated from the tables: `make golden` writes it.
 func TestSecurityPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(root, "docs", "security.md")

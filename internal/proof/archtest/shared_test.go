@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A function that takes a lock does not return a pointer into what the lock guards: its caller would read there without it.
+// A function that takes a lock does not return a pointer into the guarded data, because its caller would read that without the
+// lock.
 func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	t.Parallel()
 	functions := 0
@@ -37,7 +38,7 @@ func TestNoPointerToSharedStateIsHandedOut(t *testing.T) {
 	}
 }
 
-// The rule sees what it is for.
+// The check finds such functions.
 func TestPointerToSharedStateIsSeen(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]int{
@@ -69,7 +70,7 @@ func locks(body *ast.BlockStmt) (found bool) {
 	return found
 }
 
-// pointersInto are the returns of pointers to fields and elements.
+// pointersInto returns the positions of returned pointers to fields and elements.
 func pointersInto(body *ast.BlockStmt) (at []token.Pos) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		if _, ok := n.(*ast.FuncLit); ok {

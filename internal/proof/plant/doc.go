@@ -1,3 +1,3 @@
-// Package plant plants, in tests, what a container could put where the node looks for a file: a link, a pipe, a device. The
-// product does not import it.
+// Package plant creates, in tests, what a container could put in the place of a file that the node reads: a link, a pipe, a
+// device. The product does not import it.
 package plant

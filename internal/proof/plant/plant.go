@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Secret is the content of the files that links of Things lead to: it must not come out.
+// Secret is the content of the targets of Things' links. It must not leak.
 const Secret = "2026-01-02T03:04:05Z stdout F the secret of another pod\n"
 
-// Thing is something that is no regular file.
+// Thing is a directory entry that is not a regular file.
 type Thing struct {
 	Name string
-	// Plant makes it at path.
+	// Plant creates it at path.
 	Plant func(t testing.TB, path string)
 }
 
-// Things are what may stand in the place of a file.
+// Things returns what a container may put in the place of a file.
 func Things() []Thing {
 	return []Thing{
 		{"link", func(t testing.TB, path string) {
@@ -51,7 +51,7 @@ func plantSocket(t testing.TB, path string) {
 	must(t, os.Rename(filepath.Join(short, "s"), path))
 }
 
-// Sparse makes a file of 4 TiB that takes no room on disk.
+// Sparse creates a file of 4 TiB that uses no space on disk.
 func Sparse(t testing.TB, path string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -60,16 +60,16 @@ func Sparse(t testing.TB, path string) {
 	Grow(t, path)
 }
 
-// Grow makes a file 4 TiB long, as `truncate -s 4T` does in a container.
+// Grow extends a file to 4 TiB, as `truncate -s 4T` does in a container.
 func Grow(t testing.TB, path string) {
 	t.Helper()
 	must(t, os.Truncate(path, 4<<40))
 }
 
-// Farm is how many links LinkFarm makes: more than are listed at a time.
+// Farm is how many links LinkFarm creates: more than the node lists at a time.
 const Farm = 600
 
-// LinkFarm fills a directory with links to a file beside it, each named by name.
+// LinkFarm fills a directory with links to a file beside it. The function name returns the names of the links.
 func LinkFarm(t testing.TB, dir string, name func(i int) string) (secret string) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o777))
@@ -81,7 +81,7 @@ func LinkFarm(t testing.TB, dir string, name func(i int) string) (secret string)
 	return secret
 }
 
-// Allocates fails the test where f allocates more than limit bytes.
+// Allocates fails the test if f allocates more than limit bytes.
 func Allocates(t testing.TB, limit uint64, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -93,7 +93,7 @@ func Allocates(t testing.TB, limit uint64, f func()) {
 	}
 }
 
-// Returns fails the test where f hangs. The limit is far beyond what f takes on a slow machine.
+// Returns fails the test if f hangs. The limit is much longer than f takes on a slow machine.
 func Returns(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -109,7 +109,7 @@ func Returns(t testing.TB, f func()) {
 	}
 }
 
-// NeedRoot skips the test where it has no root; in CI it must have.
+// NeedRoot skips the test without root. In CI the test must have root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {

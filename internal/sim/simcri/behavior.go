@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Annotations of a pod that say what its containers do. Each may have "." and a container's name appended; that
-// one then counts for this container, before the one without a name.
+// These annotations of a pod script its containers. An annotation may end in "." and a container's name. It then applies to
+// this container and takes precedence over the one without a name.
 const (
 	AnnotationRunFor       = "wherry.dev/sim-run-for"       // exit by itself after this duration ("10s")
 	AnnotationExitCode     = "wherry.dev/sim-exit-code"     // with this code (alone: at once)
 	AnnotationExitReason   = "wherry.dev/sim-exit-reason"   // and this reason, for example OOMKilled
 	AnnotationMessage      = "wherry.dev/sim-message"       // and this termination message
-	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit so; later ones serve
-	AnnotationStopAfter    = "wherry.dev/sim-stop-after"    // how long it takes to end when asked to; "never": until it is killed
+	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit so; later ones run until they are stopped
+	AnnotationStopAfter    = "wherry.dev/sim-stop-after"    // time from the stop signal to the exit; "never": it runs until it is killed
 	AnnotationStartError   = "wherry.dev/sim-start-error"   // StartContainer fails with this message
-	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // commands run in it, and requests to it, fail until then
-	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // and fail from then on
+	AnnotationReadyAfter   = "wherry.dev/sim-ready-after"   // until then, commands in the container and requests to it fail
+	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // from then on, commands in the container and requests to it fail
 	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
 )
 
-// ContainerInfo is a container as behaviour may depend on it. The maps are not to be changed.
+// ContainerInfo describes a container to Config.Behave. The maps must not be modified.
 type ContainerInfo struct {
 	PodNamespace, PodName, PodUID string
 	Name                          string
@@ -29,20 +29,20 @@ type ContainerInfo struct {
 	Image                         string
 	PodAnnotations                map[string]string
 	Annotations                   map[string]string
-	// Running is how long it has run; 0 before it starts.
+	// Running is how long the container has run; 0 before it starts.
 	Running time.Duration
 }
 
-// Behavior is what a container does. The zero value leaves it to its command.
+// Behavior is the behaviour of a container. The zero value: its command decides.
 type Behavior struct {
-	// Exits after RunFor with ExitCode, Reason and Message.
+	// Exits makes the container exit after RunFor with ExitCode, Reason and Message.
 	Exits           bool
 	RunFor          time.Duration
 	ExitCode        int32
 	Reason, Message string
-	// Serves until it is stopped, whatever its command.
+	// Serves makes the container run until it is stopped, whatever its command.
 	Serves bool
-	// Asked to end, it does so after StopAfter with StopCode, or never.
+	// StopAfter is the time from the stop signal to the exit with StopCode.
 	StopAfter  time.Duration
 	StopCode   int32
 	IgnoreStop bool
@@ -62,7 +62,7 @@ func (r *Runtime) info(c *container) ContainerInfo {
 	return info
 }
 
-// note returns an annotation of the pod that concerns this container.
+// note returns the value of a pod's annotation for this container.
 func (c *container) note(name string) (string, bool) {
 	if len(c.sb.annotations) == 0 {
 		return "", false
@@ -83,7 +83,7 @@ func (c *container) duration(name string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// behavior is what the container does. Values that cannot be read count as absent. Called with the lock held.
+// behavior returns the container's behaviour. Invalid values count as absent. Called with the lock held.
 func (r *Runtime) behavior(c *container) Behavior {
 	if r.cfg.Behave != nil {
 		if b, ok := r.cfg.Behave(r.info(c)); ok {
@@ -116,7 +116,7 @@ func (r *Runtime) behavior(c *container) Behavior {
 	return b
 }
 
-// healthy says whether commands run in the container, and requests to it, succeed now.
+// healthy reports whether commands in the container and requests to it succeed now.
 func (c *container) healthy(now time.Time) bool {
 	ran := now.Sub(time.Unix(0, c.started))
 	if d, ok := c.duration(AnnotationReadyAfter); ok && ran < d {

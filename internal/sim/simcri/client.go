@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Clients returns the runtime as the generated clients see one, in process. Nothing is copied: a request must not
-// be changed after the call, and an answer is read only.
+// Clients returns generated clients that call the runtime in process. They copy nothing: a request must not be modified after
+// the call, and an answer must not be modified.
 func (r *Runtime) Clients() (runtimeapi.RuntimeServiceClient, runtimeapi.ImageServiceClient) {
 	return &runtimeClient{r}, &imageClient{r}
 }
@@ -169,13 +169,13 @@ func (c *runtimeClient) GetContainerEvents(ctx context.Context, _ *runtimeapi.Ge
 	return &clientStream[runtimeapi.ContainerEventResponse]{ctx: ctx, recv: func(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 		e, err := sub.next(ctx)
 		if err != nil {
-			leave() // a stream that has ended is not read again
+			leave() // the caller does not read a stream that has ended
 		}
 		return e, err
 	}}, nil
 }
 
-// The lists as streams: one answer in process, several over gRPC so that none is too large.
+// These calls return the lists as streams: one answer in process, several over gRPC so that none is too large.
 
 // perAnswer is how many items one answer of a streamed list has.
 const perAnswer = 500

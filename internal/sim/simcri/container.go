@@ -13,11 +13,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/due"
 )
 
-// container is one attempt of a container. Of its configuration only what is asked for again is kept.
+// container is one attempt of a container. It keeps only the parts of its configuration that are read later.
 //
 //	created ──► running ──► exited      (removed from any of them)
 type container struct {
-	due.Place // when something happens to it next
+	due.Place // its place in the heap: when its state changes next
 
 	id, name    string
 	sb          *sandbox
@@ -38,22 +38,22 @@ type container struct {
 	exitCode                   int32
 	reason, message            string
 
-	prog    *program // what it does; nil: it serves until it is stopped
-	step    int      // of prog.steps, the next
-	laps    int      // how often its loop has been run
+	prog    *program // its scripted process; nil: it runs until it is stopped
+	step    int      // index of the next step in prog.steps
+	laps    int      // how many times its loop has run
 	endsAt  time.Time
 	ending  exit
-	stopped bool // it has got a stop signal
+	stopped bool // it has received a stop signal
 	waiters []chan struct{}
 }
 
-// exit is how a process ends.
+// exit is the result of a process that ends.
 type exit struct {
 	code            int32
 	reason, message string
 }
 
-// CreateContainer makes a container in a sandbox that is ready.
+// CreateContainer creates a container in a sandbox that is ready.
 func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	cfg := req.GetConfig()
 	meta, pod := cfg.GetMetadata(), req.GetSandboxConfig().GetMetadata()
@@ -121,7 +121,7 @@ func (r *Runtime) makeContainer(id, name string, s *sandbox, cfg *runtimeapi.Con
 	return nil
 }
 
-// checkImageMount refuses a mount of an image that cannot be. Called with the lock held.
+// checkImageMount rejects an invalid mount of an image. Called with the lock held.
 func (r *Runtime) checkImageMount(m *runtimeapi.Mount) error {
 	switch {
 	case m.GetImage() == nil:
@@ -135,7 +135,7 @@ func (r *Runtime) checkImageMount(m *runtimeapi.Mount) error {
 	return nil
 }
 
-// userOf is the user that a container runs as: the security context's, else the image's.
+// userOf returns the user of a container: that of the security context, or else the image's.
 func (r *Runtime) userOf(sc *runtimeapi.LinuxContainerSecurityContext, img *image) *runtimeapi.LinuxContainerUser {
 	u := &runtimeapi.LinuxContainerUser{SupplementalGroups: sc.GetSupplementalGroups()}
 	switch {
@@ -153,7 +153,7 @@ func (r *Runtime) userOf(sc *runtimeapi.LinuxContainerSecurityContext, img *imag
 	return u
 }
 
-// StartContainer starts a container that was created.
+// StartContainer starts a created container.
 func (r *Runtime) StartContainer(ctx context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	f, err := r.enter(ctx, "StartContainer", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *runtimeapi.StartConta
 	return leave(ctx, f, &runtimeapi.StartContainerResponse{})
 }
 
-// start does it. Called with the lock held.
+// start starts a container. Called with the lock held.
 func (r *Runtime) start(id string) error {
 	c := find(r.containers, id)
 	switch {
@@ -207,7 +207,7 @@ func (r *Runtime) start(id string) error {
 	return nil
 }
 
-// plan puts c in the heap for what happens to it next. Called with the lock held.
+// plan puts c in the heap at the time of its next change. Called with the lock held.
 func (r *Runtime) plan(c *container) {
 	next := c.endsAt
 	if at := r.nextOutput(c); !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -216,7 +216,7 @@ func (r *Runtime) plan(c *container) {
 	r.at(c, next)
 }
 
-// nextOutput is when c writes next; zero when it does not, or nobody could read it.
+// nextOutput returns when c writes next; zero: it writes nothing, or nothing reads its output.
 func (r *Runtime) nextOutput(c *container) time.Time {
 	if !r.cfg.WriteLogs || c.prog == nil || c.step >= len(c.prog.steps) {
 		return time.Time{}
@@ -224,7 +224,7 @@ func (r *Runtime) nextOutput(c *container) time.Time {
 	return time.Unix(0, c.started).Add(c.prog.steps[c.step].at + time.Duration(c.laps)*c.prog.period)
 }
 
-// advance does what is due for c: output, or its end. Called with the lock held.
+// advance performs the change of c that is due: output, or its exit. Called with the lock held.
 func (r *Runtime) advance(c *container, now time.Time) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
@@ -276,8 +276,8 @@ func (r *Runtime) Exit(containerID string, code int32, reason, message string) {
 	}
 }
 
-// StopContainer asks a container to end and, after the timeout, ends it by force. It returns when the container has
-// ended, and is idempotent. The signal is sent once, however often it is called; each call has its own timeout.
+// StopContainer sends a stop signal and kills the container after the timeout. It returns when the container has ended, and is
+// idempotent. Repeated calls send no second signal. Each call has its own timeout.
 func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	f, err := r.enter(ctx, "StopContainer", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -355,7 +355,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, req *runtimeapi.RemoveCon
 	return leave(ctx, f, &runtimeapi.RemoveContainerResponse{})
 }
 
-// removeContainer takes a container out. Called with the lock held.
+// removeContainer removes a container. Called with the lock held.
 func (r *Runtime) removeContainer(c *container) {
 	r.at(c, time.Time{})
 	delete(r.containers, c.id)
@@ -387,7 +387,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, req *runtimeapi.
 	return leave(ctx, f, &runtimeapi.UpdateContainerResourcesResponse{})
 }
 
-// mergeResources is old with what is set in change. Neither is changed: they may be shared with callers.
+// mergeResources returns old with the values of change. It modifies neither, since callers may share them.
 func mergeResources(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
 	if change == nil {
 		return old
@@ -423,7 +423,7 @@ func mergeResources(old, change *runtimeapi.LinuxContainerResources) *runtimeapi
 	return out
 }
 
-// ofContainer names a container and its pod for faults. The function is called with the lock held.
+// ofContainer returns a function that names a container and its pod for faults. The function is called with the lock held.
 func (r *Runtime) ofContainer(id string) func() target {
 	return func() target {
 		if c := find(r.containers, id); c != nil {

@@ -18,7 +18,7 @@ import (
 
 const busybox = "docker.io/library/busybox:1.36"
 
-// TestContract holds the runtime to the contract in process, in a bubble where time is free.
+// TestContract runs the contract's cases in process, in a synctest bubble.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for _, c := range cricontract.Cases() {
@@ -34,14 +34,15 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractOverGRPC is the same over a socket.
+// TestContractOverGRPC runs the contract's cases over a socket.
 func TestContractOverGRPC(t *testing.T) {
 	t.Parallel()
 	r := simcri.New(simcri.Config{Images: []string{busybox}, WriteLogs: true})
 	cricontract.Run(t, dialed(t, serve(t, r), t.TempDir(), ""))
 }
 
-// TestContractOfContainerd holds the runtime at WHERRY_CRI_SOCKET to the contract: containerd is the judge of it.
+// TestContractOfContainerd runs the contract's cases against the runtime at WHERRY_CRI_SOCKET. It shows that the contract
+// describes containerd.
 func TestContractOfContainerd(t *testing.T) {
 	socket := os.Getenv("WHERRY_CRI_SOCKET")
 	if socket == "" {

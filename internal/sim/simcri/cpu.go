@@ -9,23 +9,23 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// processors are what the work of a runtime shares: while more pieces are under way than there are processors, each gets its
-// part and takes as much longer. The zero value has no end of them.
+// processors are the CPUs that the work of a runtime shares. With more pieces of work than CPUs, each piece gets its share and
+// takes longer. The zero value has unlimited CPUs.
 type processors struct {
 	count int
 
 	mu    sync.Mutex
 	work  map[*piece]bool
-	since time.Time // left of each piece is as of then
+	since time.Time // when left of each piece was last updated
 	timer *time.Timer
 }
 
 type piece struct {
-	left float64 // seconds of a processor
+	left float64 // seconds of CPU time
 	done chan struct{}
 }
 
-// spend takes d of a processor's time.
+// spend waits until the work has had CPU time d.
 func (p *processors) spend(ctx context.Context, d time.Duration) error {
 	if p.count == 0 || d <= 0 {
 		return nil
@@ -46,12 +46,12 @@ func (p *processors) spend(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// speed is how much of a processor each piece has.
+// speed returns the share of a CPU that each piece of work gets.
 func (p *processors) speed() float64 {
 	return min(1, float64(p.count)/max(1, float64(len(p.work))))
 }
 
-// change brings what is left up to date, changes what is under way, and sees to the next end.
+// change updates the remaining times, calls f, and sets the timer to the next end.
 func (p *processors) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

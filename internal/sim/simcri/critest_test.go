@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// critestBinary is upstream's suite for container runtimes, as make build makes it.
+// critestBinary is upstream's test suite for container runtimes, built by make build.
 const critestBinary = "../../../bin/critest"
 
-// readCritest reads the list: true for specs that pass, false for those that cannot.
+// readCritest reads the list of specs: true for those that pass, false for those that simcri cannot support.
 func readCritest(t *testing.T) map[string]bool {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/critest.txt")
@@ -44,14 +44,14 @@ type critestSpec struct {
 	Why   string
 }
 
-// runCritest runs the specs that match and returns how every spec went.
+// runCritest runs the specs that match and returns the result of every spec.
 func runCritest(t *testing.T, endpoint, focus string) []critestSpec {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, critestBinary, "--runtime-endpoint", endpoint, "--ginkgo.no-color", "--ginkgo.focus", focus, "--ginkgo.json-report", report)
-	said, err := cmd.CombinedOutput() // its exit status is told by the report, spec by spec
+	said, err := cmd.CombinedOutput() // the report has the result of each spec, so the exit status is not needed
 	raw, readErr := os.ReadFile(report)
 	if readErr != nil {
 		t.Fatalf("critest left no report (%v): %v\n%s", readErr, err, said)
@@ -76,8 +76,8 @@ func runCritest(t *testing.T, endpoint, focus string) []critestSpec {
 	return out
 }
 
-// TestCritest holds the simulated runtime, over gRPC on a socket, to those of upstream's specs that the list says it
-// passes, and the list to name every spec there is.
+// TestCritest runs upstream's specs against the simulated runtime, over gRPC on a socket. All specs that the list marks as
+// passing must pass, and the list must name every spec.
 func TestCritest(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

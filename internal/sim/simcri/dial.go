@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// DialContext connects to a port of a running pod's address: whatever the port, an HTTP/1.1 server answers there,
-// 200 while the pod's containers are healthy, else 503. It can stand in for the network of a node's probes.
+// DialContext connects to an address of a running pod. On every port an HTTP/1.1 server answers 200 while the pod's containers
+// are healthy, and 503 otherwise. It replaces the network for a node's probes.
 func (r *Runtime) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -32,14 +32,14 @@ func (r *Runtime) DialContext(ctx context.Context, network, address string) (net
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connect to %s: connection refused", address)}
 	}
 	here, there := net.Pipe()
-	go func() { // ends when either side closes
+	go func() { // ends when either side closes the connection
 		defer func() { _ = there.Close() }()
 		_ = r.answer(sb, there)
 	}()
 	return here, nil
 }
 
-// sandboxOf finds the sandbox with an address in which something runs.
+// sandboxOf returns the sandbox with this address if it has a running container.
 func (r *Runtime) sandboxOf(ip netip.Addr) *sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *sandbox) runs() bool {
 	return false
 }
 
-// answer is the HTTP server of a simulated pod, for one connection.
+// answer serves HTTP for a simulated pod on one connection.
 func (r *Runtime) answer(s *sandbox, conn io.ReadWriter) error {
 	requests := bufio.NewReader(conn)
 	for {

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// backlog is how many events a subscriber may leave unread. One that reads too slowly loses its stream, and knows.
+// backlog is how many unread events a subscriber may have. With more, its stream ends with an error.
 const backlog = 4096
 
 // subscription is one reader of events.
@@ -27,7 +27,7 @@ type subscription struct {
 func (s *subscription) push(e *runtimeapi.ContainerEventResponse) {
 	s.mu.Lock()
 	if len(s.events) >= backlog {
-		s.err = status.Error(codes.ResourceExhausted, "events are read too slowly")
+		s.err = status.Error(codes.ResourceExhausted, "the subscriber reads events too slowly")
 	} else if s.err == nil {
 		s.events = append(s.events, e)
 	}
@@ -51,7 +51,7 @@ func (s *subscription) nudge() {
 	}
 }
 
-// next returns the next event; it waits for one.
+// next returns the next event. It blocks until there is one.
 func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResponse, error) {
 	for {
 		s.mu.Lock()
@@ -77,7 +77,7 @@ func (s *subscription) next(ctx context.Context) (*runtimeapi.ContainerEventResp
 	}
 }
 
-// emit tells all subscribers of a change. Called with the lock held, after the change.
+// emit sends an event to all subscribers. Called with the lock held, after the change.
 func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType) {
 	if len(r.subs) == 0 && r.cfg.Observe == nil {
 		return
@@ -99,7 +99,7 @@ func (r *Runtime) emit(s *sandbox, id string, typ runtimeapi.ContainerEventType)
 	}
 }
 
-// subscribe begins to collect events.
+// subscribe starts a subscription to events.
 func (r *Runtime) subscribe(ctx context.Context) (*subscription, func(), error) {
 	if r.cfg.NoEvents {
 		return nil, nil, status.Error(codes.Unimplemented, "this runtime has no container events")
@@ -136,7 +136,7 @@ func (r *Runtime) Disconnect() {
 	r.dropSubscribers(status.Error(codes.Unavailable, "the runtime was restarted"))
 }
 
-// GetContainerEvents sends events from now on until the caller leaves.
+// GetContainerEvents sends events from now on until the caller's context ends.
 func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
 	ctx := stream.Context()
 	sub, leave, err := r.subscribe(ctx)
@@ -155,38 +155,38 @@ func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runt
 	}
 }
 
-// clientStream is a stream of answers in process: no goroutine feeds it, Recv fetches.
+// clientStream is a stream of answers in process. It needs no goroutine: Recv produces the answers.
 type clientStream[T any] struct {
 	ctx  context.Context
 	recv func(context.Context) (*T, error)
 }
 
-// Recv returns the next answer, io.EOF after the last.
+// Recv returns the next answer, and io.EOF after the last.
 func (s *clientStream[T]) Recv() (*T, error) { return s.recv(s.ctx) }
 
-// Context is the context of the call.
+// Context returns the context of the call.
 func (s *clientStream[T]) Context() context.Context { return s.ctx }
 
-// Header, Trailer and CloseSend are what gRPC has besides; nothing is in them.
+// Header returns no headers.
 func (s *clientStream[T]) Header() (metadata.MD, error) { return nil, nil }
 
-// Trailer is empty.
+// Trailer returns no trailers.
 func (s *clientStream[T]) Trailer() metadata.MD { return nil }
 
-// CloseSend does nothing: nothing is sent.
+// CloseSend does nothing, because the client sends nothing.
 func (s *clientStream[T]) CloseSend() error { return nil }
 
-// SendMsg is not for streams of answers.
+// SendMsg returns an error, because the stream is read only.
 func (s *clientStream[T]) SendMsg(any) error {
 	return status.Error(codes.Unimplemented, "this stream is read only")
 }
 
-// RecvMsg is Recv for generated code, which does not use it here.
+// RecvMsg returns an error. Generated code does not call it here.
 func (s *clientStream[T]) RecvMsg(any) error {
 	return status.Error(codes.Unimplemented, "use Recv")
 }
 
-// once is a stream of one answer.
+// once returns a stream of one answer.
 func once[T any](ctx context.Context, answer *T) *clientStream[T] {
 	sent := false
 	return &clientStream[T]{ctx: ctx, recv: func(context.Context) (*T, error) {
@@ -198,7 +198,7 @@ func once[T any](ctx context.Context, answer *T) *clientStream[T] {
 	}}
 }
 
-// empty is a stream of no answers.
+// empty returns a stream without answers.
 func empty[T any](ctx context.Context) *clientStream[T] {
 	return &clientStream[T]{ctx: ctx, recv: func(context.Context) (*T, error) { return nil, io.EOF }}
 }

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// command finds what a command does in a running container: it may have an answer ready, or a program.
+// command is the effect of a command in a running container: a ready answer, or a program.
 type command struct {
 	prog           *program
 	stdout, stderr []byte
@@ -21,7 +21,7 @@ type command struct {
 	answered       bool
 }
 
-// command looks it up. Called without the lock.
+// command finds the effect of a command. Called without the lock.
 func (r *Runtime) command(id string, cmd []string) (command, error) {
 	r.mu.Lock()
 	c := find(r.containers, id)
@@ -55,7 +55,7 @@ func (r *Runtime) command(id string, cmd []string) (command, error) {
 	return command{prog: p}, nil
 }
 
-// ExecSync runs a command in a container to its end.
+// ExecSync runs a command in a container and waits for its end.
 func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	f, err := r.enter(ctx, "ExecSync", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -92,8 +92,8 @@ func (r *Runtime) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest)
 	return leave(ctx, f, &runtimeapi.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: c.prog.code})
 }
 
-// writeLog appends output to the log file of a container, as CRI lays it out; nil only makes the file. Called with
-// the lock held.
+// writeLog appends output to the log file of a container, in CRI's format. With nil it only creates the file. Called with the
+// lock held.
 func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) {
 	if !r.cfg.WriteLogs || c.logPath == "" {
 		return
@@ -120,7 +120,7 @@ func (r *Runtime) writeLog(c *container, at time.Time, out []byte, stderr bool) 
 	}
 }
 
-// atTime puts the time where $(date) stood.
+// atTime replaces $(date) by the time.
 func atTime(out []byte, at time.Time) []byte {
 	return bytes.ReplaceAll(out, []byte(now), []byte(at.UTC().Format(time.UnixDate)))
 }
@@ -140,7 +140,7 @@ func appendFile(name string, data []byte) error {
 	return err
 }
 
-// ReopenContainerLog makes the log file anew after it was rotated.
+// ReopenContainerLog creates a new log file after a rotation.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	f, err := r.enter(ctx, "ReopenContainerLog", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -163,7 +163,7 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, req *runtimeapi.Reopen
 	return leave(ctx, f, &runtimeapi.ReopenContainerLogResponse{})
 }
 
-// CheckpointContainer is not possible: there is no process.
+// CheckpointContainer returns an error, because there is no process.
 func (r *Runtime) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "checkpointing is not supported: nothing runs in a simulated container")
 }

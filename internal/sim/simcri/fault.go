@@ -8,44 +8,45 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Effect is what an injected fault does to a call.
+// Effect is the effect of an injected fault on a call.
 type Effect uint8
 
 const (
-	// Refuse answers Fault.Err (after Delay) and does nothing.
+	// Refuse returns Fault.Err after Delay and does nothing else.
 	Refuse Effect = iota
-	// Hang does nothing and answers when the caller gives up.
+	// Hang does nothing and returns when the caller's context ends.
 	Hang
-	// Slow does it after Delay.
+	// Slow performs the call after Delay.
 	Slow
-	// Lost does it, and then answers Err after Delay; a negative Delay answers when the caller gives up. The
-	// caller cannot know whether it was done.
+	// Lost performs the call, and then returns Err after Delay; a negative Delay waits for the end of the caller's context. The
+	// caller cannot know whether the call was performed.
 	Lost
-	// KeepName is Refuse for creations, which leaves the name reserved for Delay (negative: for ever), as a
-	// runtime does whose cleanup is still under way.
+	// KeepName is Refuse for creations that leave the name reserved for Delay (negative: for ever), like a runtime that is
+	// still cleaning up.
 	KeepName
 )
 
-// MethodEvent is the method of faults that lose events: the effect is always that the event is not sent.
+// MethodEvent is the method of faults that lose events. Their effect is always that the event is not sent.
 const MethodEvent = "Event"
 
-// Fault is something that goes wrong with calls.
+// Fault makes calls fail or delays them.
 type Fault struct {
 	// Method is the name of a CRI method, MethodEvent, or "" for every method.
 	Method string
-	// Pod and Container, if set, are the names of those whom it concerns; for PullImage, Container is the image.
+	// Pod and Container, if set, limit the fault to the pod and the container with this name. For PullImage, Container is the
+	// image.
 	Pod, Container string
 	Effect         Effect
-	// Err is answered. Default: Unknown, "injected fault".
+	// Err is the error to return. Default: Unknown, "injected fault".
 	Err   error
 	Delay time.Duration
-	// Times is how often it happens; 0 is always.
+	// Times is how many calls the fault affects; 0: all.
 	Times int
-	// Chance of each occasion; 0 is always.
+	// Chance is the probability for each call; 0: always.
 	Chance float64
 }
 
-// Inject adds a fault. The function returned takes it away.
+// Inject adds a fault. The returned function removes it.
 func (r *Runtime) Inject(f Fault) (remove func()) {
 	if f.Err == nil {
 		f.Err = status.Error(codes.Unknown, "injected fault")
@@ -70,10 +71,10 @@ func (r *Runtime) dropFault(p *Fault) {
 	}
 }
 
-// target is whom a call concerns.
+// target is the pod and the container of a call.
 type target struct{ pod, container string }
 
-// fault returns the fault that strikes this call, or nil. Called with the lock held.
+// fault returns the fault for this call, or nil. Called with the lock held.
 func (r *Runtime) fault(method string, t target) *Fault {
 	for _, f := range r.faults {
 		if (f.Method != method && (f.Method != "" || method == MethodEvent)) ||
@@ -96,8 +97,8 @@ func (r *Runtime) fault(method string, t target) *Fault {
 	return nil
 }
 
-// enter begins a call: it counts it, takes its latency and suffers its fault. A nil error means: do it, and give
-// the fault to leave.
+// enter begins a call: it counts the call, waits for its latency and applies its fault. If the error is nil, the caller
+// performs the call and passes the fault to leave.
 func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*Fault, error) {
 	r.mu.Lock()
 	r.calls[method]++
@@ -137,7 +138,7 @@ func (r *Runtime) enter(ctx context.Context, method string, of func() target) (*
 	return f, nil
 }
 
-// leave ends a call that was done.
+// leave ends a call that was performed.
 func leave[T any](ctx context.Context, f *Fault, answer T) (T, error) {
 	var none T
 	if f == nil || f.Effect != Lost {
@@ -149,7 +150,7 @@ func leave[T any](ctx context.Context, f *Fault, answer T) (T, error) {
 	return none, f.Err
 }
 
-// pause waits; a negative time waits for the caller to give up.
+// pause waits for d; a negative d waits for the end of ctx.
 func pause(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()

@@ -14,22 +14,22 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Pull is what pulling an image is like.
+// Pull describes the pull of an image.
 type Pull struct {
-	// Took is how long it takes.
+	// Took is the duration of the pull.
 	Took time.Duration
-	// Err is the answer, if it fails.
+	// Err is the error of the pull; nil: it succeeds.
 	Err error
-	// Users are those that the registry gives it to; none: everybody.
+	// Users are the users who may pull the image; empty: everybody.
 	Users []string
-	// Size of the image in bytes; 0 takes one derived from the name.
+	// Size is the size of the image in bytes; 0: a size derived from the name.
 	Size uint64
-	// UID is the user of the image, User its name if it has one; both absent is root.
+	// UID is the user ID of the image. User is its user name, if it has one. Without both the user is root.
 	UID  *int64
 	User string
 }
 
-// DefaultPull takes no time, and fails for registries under .invalid, as they do.
+// DefaultPull describes a pull that takes no time. It fails for registries under .invalid, which do not exist.
 func DefaultPull(image string) Pull {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err == nil && strings.HasSuffix(reference.Domain(named), ".invalid") {
@@ -39,7 +39,7 @@ func DefaultPull(image string) Pull {
 	return Pull{}
 }
 
-// image is one image that is present.
+// image is a present image.
 type image struct {
 	id     string // sha256:...
 	tags   []string
@@ -63,7 +63,7 @@ func (i *image) ref() string {
 	return i.id
 }
 
-// canonical is the full name of an image, with a tag or digest.
+// canonical returns the full name of an image, with a tag or digest.
 func canonical(name string) string {
 	named, err := reference.ParseDockerRef(name)
 	if err != nil {
@@ -72,7 +72,7 @@ func canonical(name string) string {
 	return named.String()
 }
 
-// resolve finds an image by ID or name. Called with the lock held.
+// resolve returns the image with an ID or name, or nil. Called with the lock held.
 func (r *Runtime) resolve(name string) *image {
 	if i := r.images[name]; i != nil {
 		return i
@@ -86,7 +86,7 @@ func (r *Runtime) resolve(name string) *image {
 	return r.imageNames[canonical(name)]
 }
 
-// addImage makes an image present. Called with the lock held, or before anyone else knows r.
+// addImage makes an image present. Called with the lock held, or before r is shared.
 func (r *Runtime) addImage(name string, p Pull) *image {
 	full := canonical(name)
 	if i := r.imageNames[full]; i != nil {
@@ -125,7 +125,7 @@ func (i *image) describe() *runtimeapi.Image {
 	return out
 }
 
-// PullImage makes an image present, after the time that it takes.
+// PullImage makes an image present after the duration of its pull.
 func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	name := req.GetImage().GetImage()
 	if _, err := reference.ParseNormalizedNamed(name); err != nil {
@@ -152,14 +152,14 @@ func (r *Runtime) PullImage(ctx context.Context, req *runtimeapi.PullImageReques
 	return leave(ctx, f, &runtimeapi.PullImageResponse{ImageRef: i.id})
 }
 
-// Pulls returns how often an image was pulled, by the name that was asked for.
+// Pulls returns how many times an image was pulled under this name.
 func (r *Runtime) Pulls(name string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pulls[name]
 }
 
-// ImageStatus describes one image; none is no error.
+// ImageStatus describes one image. A missing image is no error.
 func (r *Runtime) ImageStatus(ctx context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	f, err := r.enter(ctx, "ImageStatus", func() target { return target{container: req.GetImage().GetImage()} })
 	if err != nil {
@@ -214,7 +214,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, req *runtimeapi.RemoveImageRe
 	return leave(ctx, f, &runtimeapi.RemoveImageResponse{})
 }
 
-// ImageFsInfo says how much images use.
+// ImageFsInfo returns the disk usage of images.
 func (r *Runtime) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	f, err := r.enter(ctx, "ImageFsInfo", nil)
 	if err != nil {

@@ -38,13 +38,13 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("addresses (-want +got):\n%s", diff)
 		}
 		if _, err := r.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: sandboxConfig("full", nil)}); err == nil {
-			t.Error("a sandbox without an address left for it")
+			t.Error("a sandbox was created although no address is free")
 		}
 		if _, err := r.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: ids[2]}); err != nil {
 			t.Fatal(err)
 		}
 		if got := ips(runSandbox(t, r, "full", nil)); got != "10.1.2.4 fd00::7" {
-			t.Errorf("the address that is free again: %s", got)
+			t.Errorf("the address that was released: %s", got)
 		}
 		if _, err := r.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{
 			NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.9.0.0/24"}}}); err != nil {

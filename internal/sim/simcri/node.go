@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Version says which runtime this is.
+// Version returns the name and version of the runtime.
 func (r *Runtime) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	f, err := r.enter(ctx, "Version", nil)
 	if err != nil {
@@ -22,7 +22,7 @@ func (r *Runtime) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*r
 	})
 }
 
-// Status says whether runtime and network are ready.
+// Status reports whether the runtime and the network are ready.
 func (r *Runtime) Status(ctx context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	f, err := r.enter(ctx, "Status", nil)
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *Runtime) Status(ctx context.Context, req *runtimeapi.StatusRequest) (*r
 	return leave(ctx, f, resp)
 }
 
-// RuntimeConfig says which cgroup driver the runtime uses.
+// RuntimeConfig returns the cgroup driver of the runtime.
 func (r *Runtime) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	f, err := r.enter(ctx, "RuntimeConfig", nil)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Runtime) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfig
 	})
 }
 
-// UpdateRuntimeConfig takes the node's pod CIDRs; addresses in use stay.
+// UpdateRuntimeConfig sets the node's pod CIDRs. Addresses in use stay.
 func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, req *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	f, err := r.enter(ctx, "UpdateRuntimeConfig", nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, req *runtimeapi.Updat
 	return leave(ctx, f, &runtimeapi.UpdateRuntimeConfigResponse{})
 }
 
-// UpdatePodSandboxResources takes note of nothing: a simulated sandbox has no cgroup.
+// UpdatePodSandboxResources does nothing, because a simulated sandbox has no cgroup.
 func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	f, err := r.enter(ctx, "UpdatePodSandboxResources", r.ofSandbox(req.PodSandboxId))
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi
 	return leave(ctx, f, &runtimeapi.UpdatePodSandboxResourcesResponse{})
 }
 
-// usage is the simulated use of a container: cores and bytes. Called with the lock held.
+// usage returns the simulated usage of a container: cores and bytes. Called with the lock held.
 func (c *container) usage() (cores float64, memory uint64) {
 	cores, memory = 0.001, 10<<20
 	if v, ok := c.note(AnnotationCPU); ok {
@@ -122,7 +122,7 @@ func (c *container) usage() (cores float64, memory uint64) {
 
 func u64(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// stats describes what a container uses. Called with the lock held.
+// stats returns the usage of a container. Called with the lock held.
 func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats {
 	cores, memory := c.usage()
 	ran := now.Sub(time.Unix(0, c.started))
@@ -146,7 +146,7 @@ func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats 
 	}
 }
 
-// available is what is left of the memory limit; none means none is told.
+// available returns how much of the memory limit is left; 0 without a limit.
 func available(c *container, memory uint64) uint64 {
 	if limit := c.resources.GetMemoryLimitInBytes(); limit > 0 && uint64(limit) > memory {
 		return uint64(limit) - memory
@@ -154,7 +154,7 @@ func available(c *container, memory uint64) uint64 {
 	return 0
 }
 
-// ContainerStats says what one container uses.
+// ContainerStats returns the usage of one container.
 func (r *Runtime) ContainerStats(ctx context.Context, req *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	f, err := r.enter(ctx, "ContainerStats", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *Runtime) ContainerStats(ctx context.Context, req *runtimeapi.ContainerS
 	return leave(ctx, f, resp)
 }
 
-// ListContainerStats says what running containers use.
+// ListContainerStats returns the usage of running containers.
 func (r *Runtime) ListContainerStats(ctx context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	f, err := r.enter(ctx, "ListContainerStats", nil)
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *Runtime) ListContainerStats(ctx context.Context, req *runtimeapi.ListCo
 	return leave(ctx, f, resp)
 }
 
-// podStats describes what a sandbox uses. Called with the lock held.
+// podStats returns the usage of a sandbox. Called with the lock held.
 func (r *Runtime) podStats(s *sandbox, now time.Time) *runtimeapi.PodSandboxStats {
 	linux := &runtimeapi.LinuxPodSandboxStats{
 		Network: &runtimeapi.NetworkUsage{Timestamp: now.UnixNano(), DefaultInterface: &runtimeapi.NetworkInterfaceUsage{
@@ -220,7 +220,7 @@ func (r *Runtime) podStats(s *sandbox, now time.Time) *runtimeapi.PodSandboxStat
 	}
 }
 
-// PodSandboxStats says what one sandbox uses.
+// PodSandboxStats returns the usage of one sandbox.
 func (r *Runtime) PodSandboxStats(ctx context.Context, req *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
 	f, err := r.enter(ctx, "PodSandboxStats", r.ofSandbox(req.PodSandboxId))
 	if err != nil {
@@ -237,7 +237,7 @@ func (r *Runtime) PodSandboxStats(ctx context.Context, req *runtimeapi.PodSandbo
 	return leave(ctx, f, resp)
 }
 
-// ListPodSandboxStats says what ready sandboxes use.
+// ListPodSandboxStats returns the usage of ready sandboxes.
 func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	f, err := r.enter(ctx, "ListPodSandboxStats", nil)
 	if err != nil {
@@ -256,7 +256,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, req *runtimeapi.ListP
 	return leave(ctx, f, resp)
 }
 
-// ListMetricDescriptors names no metrics: a runtime may have none of its own.
+// ListMetricDescriptors returns no metrics: simcri has none of its own.
 func (r *Runtime) ListMetricDescriptors(ctx context.Context, _ *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	f, err := r.enter(ctx, "ListMetricDescriptors", nil)
 	if err != nil {
@@ -265,7 +265,7 @@ func (r *Runtime) ListMetricDescriptors(ctx context.Context, _ *runtimeapi.ListM
 	return leave(ctx, f, &runtimeapi.ListMetricDescriptorsResponse{})
 }
 
-// ListPodSandboxMetrics lists the ready sandboxes, without metrics.
+// ListPodSandboxMetrics returns the ready sandboxes, without metrics.
 func (r *Runtime) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
 	f, err := r.enter(ctx, "ListPodSandboxMetrics", nil)
 	if err != nil {

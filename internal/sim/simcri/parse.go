@@ -2,7 +2,7 @@ package simcri
 
 import "strings"
 
-// word is a word of a script; what its variables are worth is known when its command runs.
+// word is a word of a script. Its variables get their values when its command runs.
 type word struct {
 	text  string
 	parts []part // nil: text has no variables
@@ -28,7 +28,7 @@ func (w word) expand(env map[string]string) string {
 	return b.String()
 }
 
-// now stands for $(date) in output until it is written.
+// now is the placeholder for $(date) in output until the output is written.
 const now = "\x00date\x00"
 
 // simple is one command of a script and the operator after it.
@@ -76,7 +76,7 @@ func (p *parser) endWord() {
 func (p *parser) endCommand(op string) {
 	p.endWord()
 	for len(p.cur.words) > 0 && strings.Contains(" do then else { ( ", " "+p.cur.words[0].text+" ") {
-		p.cur.words = p.cur.words[1:] // what follows is a command of its own
+		p.cur.words = p.cur.words[1:] // the rest is a command of its own
 	}
 	p.cur.op = op
 	p.out = append(p.out, p.cur)
@@ -143,7 +143,7 @@ func (p *parser) next(text string) int {
 	return 1
 }
 
-// quoted takes a word in double quotes.
+// quoted parses a word in double quotes.
 func (p *parser) quoted(text string) int {
 	p.inWord = true
 	i := 1
@@ -161,7 +161,7 @@ func (p *parser) quoted(text string) int {
 	return min(i+1, len(text))
 }
 
-// variable takes $NAME, ${NAME} or $(COMMAND); of commands only date has a value.
+// variable parses $NAME, ${NAME} or $(COMMAND). Only the command date has a value.
 func (p *parser) variable(text string) int {
 	for open, end := range map[string]string{"${": "}", "$(": ")"} {
 		if !strings.HasPrefix(text, open) {
@@ -176,7 +176,7 @@ func (p *parser) variable(text string) int {
 		case open == "${":
 			p.literal()
 			p.word.parts = append(p.word.parts, part{text: inner, variable: true})
-		case strings.HasPrefix(inner, "("): // arithmetic ends with two
+		case strings.HasPrefix(inner, "("): // an arithmetic expression ends with two parentheses
 			if strings.HasPrefix(text[n:], ")") {
 				n++
 			}

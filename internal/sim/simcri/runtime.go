@@ -19,49 +19,48 @@ import (
 	"github.com/wherry-node/wherry/internal/core/due"
 )
 
-// Config says what a Runtime is like. The zero value is a runtime that answers at once.
+// Config configures a Runtime. The zero value is a runtime that answers at once.
 type Config struct {
-	// Seed of everything that is random.
+	// Seed is the seed of all random values.
 	Seed uint64
-	// PodCIDRs are where pod addresses come from, one per family. Default 10.88.0.0/16. UpdateRuntimeConfig
-	// replaces them.
+	// PodCIDRs are the ranges of pod addresses, one per family. Default: 10.88.0.0/16. UpdateRuntimeConfig replaces them.
 	PodCIDRs []netip.Prefix
-	// Latency is how long a method takes by its name ("RunPodSandbox"); "" is for those not named.
+	// Latency is the latency of a method by its name ("RunPodSandbox"). "" is the latency of the others.
 	Latency map[string]Latency
-	// Processors that the work of the runtime shares, as CPU says how much each method has; 0: no end of them.
+	// Processors is the number of CPUs that the work of the runtime shares; 0: unlimited. CPU is the work of each method.
 	Processors int
-	// CPU is how much of a processor's time a method takes by its name, beside its latency.
+	// CPU is the CPU time of a method by its name, in addition to its latency.
 	CPU map[string]time.Duration
-	// Pull says what pulling an image is like. Default: DefaultPull.
+	// Pull describes the pull of an image. Default: DefaultPull.
 	Pull func(image string) Pull
-	// Images are present from the start.
+	// Images are present from the beginning.
 	Images []string
-	// Behave overrides what a container does; ok false leaves it to annotations and command.
+	// Behave overrides the behaviour of a container. If ok is false, its annotations and command decide.
 	Behave func(ContainerInfo) (b Behavior, ok bool)
-	// Exec overrides what a command run in a container does; ok false leaves it to the tiny shell.
+	// Exec overrides the effect of a command in a container. If ok is false, the simple shell runs it.
 	Exec func(ContainerInfo, []string) (stdout, stderr []byte, code int32, ok bool)
 	// RuntimeHandlers are the handlers besides the default one.
 	RuntimeHandlers []string
 	// SystemdCgroups makes RuntimeConfig answer systemd instead of cgroupfs.
 	SystemdCgroups bool
-	// WriteLogs makes containers write their log files, as CRI lays them out, where the directory can be made.
+	// WriteLogs makes containers write log files in CRI's format, if their directory can be created.
 	WriteLogs bool
-	// KeepEnv keeps the environment of containers for exec; it is the largest part of an idle container.
+	// KeepEnv keeps the environment of containers for exec. It is the largest part of an idle container's memory.
 	KeepEnv bool
-	// NoEvents makes GetContainerEvents unimplemented, as in runtimes without support for it.
+	// NoEvents makes GetContainerEvents unimplemented, as in runtimes that do not support it.
 	NoEvents bool
-	// Name and Version of the runtime. Default simcri and 1.0.0.
+	// Name and Version are those of the runtime. Default: simcri and 1.0.0.
 	Name, Version string
-	// ImageFsPath is the mount point that ImageFsInfo tells. Default /var/lib/simcri.
+	// ImageFsPath is the mount point that ImageFsInfo returns. Default: /var/lib/simcri.
 	ImageFsPath string
-	// Observe sees every event at the moment of the change, also those that a fault loses. It is called with the
-	// runtime's lock held: it must be quick and must not call back.
+	// Observe gets every event at the moment of the change, even if a fault loses the event. It is called with the runtime's
+	// lock held: it must be quick and must not call back.
 	Observe func(*runtimeapi.ContainerEventResponse)
-	// Log gets one line per change at debug level. Default: nothing.
+	// Log gets one line per change at debug level. Default: no log.
 	Log *slog.Logger
 }
 
-// Latency is a time with an even spread around it.
+// Latency is a mean duration with a uniform jitter around it.
 type Latency struct{ Mean, Jitter time.Duration }
 
 // Runtime is a container runtime in memory. All methods may be called concurrently.
@@ -76,7 +75,7 @@ type Runtime struct {
 	closed     bool
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	names      map[string]string // reserved name -> ID
+	names      map[string]string // reserved name to ID
 	images     map[string]*image // by ID
 	imageNames map[string]*image // by every name and digest
 	pulls      map[string]int
@@ -92,7 +91,7 @@ type Runtime struct {
 	serial     uint64
 }
 
-// New returns a Runtime with nothing in it but Config.Images. It starts nothing.
+// New returns a Runtime with only the images of Config.Images. It starts nothing.
 func New(cfg Config) *Runtime {
 	if len(cfg.PodCIDRs) == 0 {
 		cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/16")}
@@ -128,7 +127,7 @@ func New(cfg Config) *Runtime {
 	return r
 }
 
-// Close ends what the runtime has under way: timers and event streams. Containers do nothing from then on.
+// Close ends the runtime's timers and event streams. From then on containers do not change.
 func (r *Runtime) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,8 +138,8 @@ func (r *Runtime) Close() {
 	r.dropSubscribers(status.Error(codes.Unavailable, "the runtime is closed"))
 }
 
-// SetCondition changes a condition that Status answers: runtimeapi.RuntimeReady or NetworkReady. While the network
-// is not ready, sandboxes that need it cannot be made.
+// SetCondition changes a condition of Status: runtimeapi.RuntimeReady or NetworkReady. While the network is not ready,
+// sandboxes that need it cannot be created.
 func (r *Runtime) SetCondition(name string, ok bool, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +172,7 @@ func (r *Runtime) newID(name string, now time.Time) string {
 	}
 }
 
-// derive is the source of all that is random: a hash of the seed and what it is for.
+// derive is the source of all random values: a hash of the seed and of their purpose.
 func (r *Runtime) derive(what, name string, numbers ...int64) [sha256.Size]byte {
 	buf := binary.LittleEndian.AppendUint64(nil, r.cfg.Seed)
 	buf = append(append(append(append(buf, what...), 0), name...), 0)
@@ -183,7 +182,7 @@ func (r *Runtime) derive(what, name string, numbers ...int64) [sha256.Size]byte 
 	return sha256.Sum256(buf)
 }
 
-// chance returns a number in [0,1) for one occasion.
+// chance returns a number in [0,1) for one purpose.
 func (r *Runtime) chance(what, name string, n int64) float64 {
 	sum := r.derive(what, name, n)
 	return float64(binary.LittleEndian.Uint64(sum[:])>>11) / (1 << 53)
@@ -198,7 +197,7 @@ func (r *Runtime) reserve(name, id string) error {
 	return nil
 }
 
-// find looks an ID or a unique beginning of one up.
+// find returns the object with an ID or a unique prefix of an ID.
 func find[T any](all map[string]*T, id string) *T {
 	if v := all[id]; v != nil {
 		return v
@@ -226,7 +225,7 @@ func errInvalid(format string, args ...any) error {
 	return status.Error(codes.InvalidArgument, fmt.Sprintf(format, args...))
 }
 
-// at arranges that c is looked at then; the zero time takes it out. Called with the lock held.
+// at sets when fire next looks at c; the zero time removes c from the heap. Called with the lock held.
 func (r *Runtime) at(c *container, at time.Time) {
 	if at.IsZero() {
 		r.timers.Remove(c)
@@ -236,7 +235,7 @@ func (r *Runtime) at(c *container, at time.Time) {
 	r.arm()
 }
 
-// arm sets the one timer to the first of the heap. Called with the lock held.
+// arm sets the timer to the first time of the heap. Called with the lock held.
 func (r *Runtime) arm() {
 	first, ok := r.timers.First()
 	if r.closed || !ok {
@@ -253,7 +252,7 @@ func (r *Runtime) arm() {
 	r.timer.Reset(wait)
 }
 
-// fire does what is due.
+// fire performs the changes that are due.
 func (r *Runtime) fire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandbox is a pod sandbox. Of its configuration only what is asked for again is kept.
+// sandbox is a pod sandbox. It keeps only the parts of its configuration that are read later.
 type sandbox struct {
 	id, name    string
 	meta        *runtimeapi.PodSandboxMetadata
@@ -39,7 +39,7 @@ func hostNetwork(c *runtimeapi.LinuxSandboxSecurityContext) bool {
 	return c.GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
-// RunPodSandbox makes a sandbox that is ready.
+// RunPodSandbox creates a sandbox that is ready.
 func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	cfg := req.GetConfig()
 	meta := cfg.GetMetadata()
@@ -61,8 +61,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandb
 	return leave(ctx, f, &runtimeapi.RunPodSandboxResponse{PodSandboxId: id})
 }
 
-// create does a creation whose name is reserved, unless err says that it failed already. The name of a creation
-// that failed is free again, unless the fault keeps it.
+// create performs a creation whose name is reserved. A non-nil err means that it has failed already. After a failure the name
+// is free again, unless the fault keeps it.
 func (r *Runtime) create(name string, f *Fault, err error, do func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *Runtime) create(name string, f *Fault, err error, do func() error) erro
 	return err
 }
 
-// checkUserns refuses mappings that no runtime takes.
+// checkUserns rejects mappings that no runtime accepts.
 func checkUserns(u *runtimeapi.UserNamespace) error {
 	if u == nil {
 		return nil
@@ -131,7 +131,7 @@ func (r *Runtime) makeSandbox(id, name string, cfg *runtimeapi.PodSandboxConfig,
 	return nil
 }
 
-// releaseLater frees a name that a failed creation left reserved. Called with the lock held.
+// releaseLater frees a name after a failed creation. Called with the lock held.
 func (r *Runtime) releaseLater(name string, after time.Duration) {
 	if after < 0 {
 		return
@@ -143,7 +143,7 @@ func (r *Runtime) releaseLater(name string, after time.Duration) {
 	})
 }
 
-// StopPodSandbox ends the containers of a sandbox by force, and its network. It is idempotent.
+// StopPodSandbox kills the containers of a sandbox and removes its network. It is idempotent.
 func (r *Runtime) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	f, err := r.enter(ctx, "StopPodSandbox", r.ofSandbox(req.PodSandboxId))
 	if err != nil {
@@ -157,10 +157,10 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSan
 	return leave(ctx, f, &runtimeapi.StopPodSandboxResponse{})
 }
 
-// killed is the exit of a process that got SIGKILL.
+// killed is the exit of a process that SIGKILL ended.
 var killed = exit{code: 137}
 
-// stopSandbox ends everything in a sandbox at once. Called with the lock held.
+// stopSandbox ends all containers of a sandbox at once. Called with the lock held.
 func (r *Runtime) stopSandbox(s *sandbox, how exit) {
 	now := time.Now()
 	for _, c := range s.containers {
@@ -177,7 +177,7 @@ func (r *Runtime) stopSandbox(s *sandbox, how exit) {
 	r.emit(s, s.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// RemovePodSandbox removes a sandbox with all its containers, by force. It is idempotent.
+// RemovePodSandbox removes a sandbox with all its containers, even running ones. It is idempotent.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, req *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	f, err := r.enter(ctx, "RemovePodSandbox", r.ofSandbox(req.PodSandboxId))
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *runtimeapi.RemovePo
 	return leave(ctx, f, &runtimeapi.RemovePodSandboxResponse{})
 }
 
-// KillSandbox ends a sandbox from outside, as a crash of its pause process or a reboot of the machine would.
+// KillSandbox ends a sandbox like a crash of its pause process or a reboot of the machine.
 func (r *Runtime) KillSandbox(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +206,7 @@ func (r *Runtime) KillSandbox(id string) {
 	}
 }
 
-// ofSandbox names the pod of a sandbox for faults. The function is called with the lock held.
+// ofSandbox returns a function that names the pod of a sandbox for faults. The function is called with the lock held.
 func (r *Runtime) ofSandbox(id string) func() target {
 	return func() target {
 		if s := find(r.sandboxes, id); s != nil {
@@ -216,7 +216,7 @@ func (r *Runtime) ofSandbox(id string) func() target {
 	}
 }
 
-// addresses is a range that addresses are taken from in turn.
+// addresses is a range whose addresses are used in turn.
 type addresses struct {
 	prefix netip.Prefix
 	next   netip.Addr
@@ -231,8 +231,8 @@ func ranges(prefixes []netip.Prefix) []addresses {
 	return out
 }
 
-// allocate takes one address of each range. The first two of a range are the network's and the gateway's, the last
-// of an IPv4 range is broadcast. Called with the lock held.
+// allocate returns one address of each range. It skips the first two of a range (network and gateway) and the last of an IPv4
+// range (broadcast). Called with the lock held.
 func (r *Runtime) allocate() ([]netip.Addr, error) {
 	var out []netip.Addr
 	for i := range r.cidrs {

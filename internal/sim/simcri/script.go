@@ -10,29 +10,29 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// program is what a command does, worked out beforehand: output at certain times, and an end.
+// program is the precomputed effect of a command: output at certain times, and an exit.
 type program struct {
 	steps       []step
 	took        time.Duration
 	code        int32
-	message     string // what it wrote to the termination message file
+	message     string // the content of the termination message file
 	forever     bool
 	ignoresStop bool // "SIGTERM has no effect on the first process of a container unless it handles it"
 	readsStdin  bool // cat without a file
-	unknown     bool // it ran a command that the tiny shell does not know
-	// A loop repeats the steps from loopFrom on, every period.
+	unknown     bool // it ran a command that the simple shell does not have
+	// A loop repeats the steps from loopFrom on, once per period.
 	loopFrom int
 	period   time.Duration
 }
 
-// step is output at a time after the start.
+// step is output at a certain time after the start.
 type step struct {
 	at     time.Duration
 	out    []byte
 	stderr bool
 }
 
-// compileMain works out what a container does. nil is a server.
+// compileMain computes the program of a container; nil: a server.
 func compileMain(cfg *runtimeapi.ContainerConfig) *program {
 	cmd := append(append([]string(nil), cfg.Command...), cfg.Args...)
 	if len(cmd) == 0 {
@@ -53,16 +53,16 @@ func compileMain(cfg *runtimeapi.ContainerConfig) *program {
 	return &s.p
 }
 
-// compileExec works out what a command run in a container does.
+// compileExec computes the program of a command in a container.
 func compileExec(cmd []string, env map[string]string) *program {
 	s := shell{env: env}
 	s.run(cmd)
 	return &s.p
 }
 
-// shell runs a tiny language: commands in a row with ; && || and newlines, quotes, $NAME, output to
-// /dev/termination-log or to standard error, for over words. Other loops run for ever; what it does not know
-// succeeds at once in an exec, and is a server in a container.
+// shell interprets a simple language: commands joined by ; && || and newlines, quotes, $NAME, output to /dev/termination-log or
+// to standard error, and for loops over words. Other loops run for ever. An unknown command succeeds at once in an exec, and is
+// a server in a container.
 type shell struct {
 	p           program
 	env         map[string]string
@@ -73,7 +73,7 @@ type shell struct {
 	done        bool
 }
 
-// run is the first process.
+// run runs the first process.
 func (s *shell) run(cmd []string) {
 	s.command(cmd, redirect{})
 	if s.p.forever {
@@ -147,7 +147,8 @@ func (s *shell) command(words []string, to redirect) {
 	}
 }
 
-// maxSleep is for ever, as far as a simulation goes; maxCommands is as many as a script may run before it is.
+// maxSleep is the longest sleep, which a simulation does not reach. maxCommands bounds the commands of a script; with more it
+// runs for ever.
 const (
 	maxSleep    = 3 * 365 * 24 * time.Hour
 	maxCommands = 10_000
@@ -158,7 +159,7 @@ func (s *shell) forever(ignoresStop bool) {
 	s.p.ignoresStop = s.p.ignoresStop || ignoresStop
 }
 
-// sleep waits for the sum of its arguments. A first process that sleeps does not handle signals.
+// sleep waits for the sum of its arguments. If it is the first process, it does not handle signals.
 func (s *shell) sleep(args []string) {
 	s.p.ignoresStop = s.main
 	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
@@ -218,7 +219,7 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`).Replace(s)
 }
 
-// shell runs a script given with -c. A script of a file, or none at all, is not known.
+// shell runs a script given with -c. A script in a file, or no script, counts as unknown.
 func (s *shell) shell(args []string) {
 	for i, a := range args {
 		if strings.HasPrefix(a, "-") && strings.HasSuffix(a, "c") && i+1 < len(args) {
@@ -232,7 +233,7 @@ func (s *shell) shell(args []string) {
 	}
 }
 
-// script runs commands in a row.
+// script runs the commands of a script one after another.
 func (s *shell) script(text string) { s.list(parse(text)) }
 
 func (s *shell) list(commands []simple) {
@@ -261,7 +262,7 @@ func (s *shell) list(commands []simple) {
 	}
 }
 
-// closing is where the loop that begins at i is done.
+// closing returns the index of the done that ends the loop at i.
 func closing(commands []simple, i int) int {
 	depth := 0
 	for ; i < len(commands); i++ {
@@ -280,7 +281,7 @@ func closing(commands []simple, i int) int {
 	return i
 }
 
-// loop runs a for loop as often as it has words, and any other for ever.
+// loop runs a for loop once per word, and any other loop for ever.
 func (s *shell) loop(head []string, body []simple) {
 	if head[0] == "for" && len(head) > 2 && head[2] == "in" {
 		for _, v := range head[3:] {
@@ -296,12 +297,12 @@ func (s *shell) loop(head []string, body []simple) {
 	}
 	s.p.loopFrom, s.p.period = from, s.p.took-began
 	if s.p.period < 100*time.Millisecond {
-		s.p.period = time.Second // a loop that does not wait
+		s.p.period = time.Second // a loop without a sleep
 	}
 	s.forever(s.main)
 }
 
-// expandAll gives the words of a command their values.
+// expandAll replaces the variables in the words of a command.
 func (s *shell) expandAll(words []word) []string {
 	var out []string
 	for _, w := range words {

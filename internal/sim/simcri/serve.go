@@ -17,7 +17,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 )
 
-// Serve answers CRI over gRPC on l, and streams on an address of the loopback interface, until ctx ends.
+// Serve serves CRI over gRPC on l, and streams on a loopback address, until ctx ends.
 func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
 	streamListener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,14 +47,14 @@ func (r *Runtime) Serve(ctx context.Context, l net.Listener) error {
 	return streamErr
 }
 
-// streams is where exec, attach and port-forward are served.
+// streams is the server of exec, attach and port-forward.
 type streams struct {
 	mu     sync.Mutex
 	server streaming.Server
 }
 
-// ServeStreams serves exec, attach and port-forward on l until ctx ends. base is the URL under which callers reach
-// l; "" is its address.
+// ServeStreams serves exec, attach and port-forward on l until ctx ends. base is the URL at which callers reach l; "": the
+// address of l.
 func (r *Runtime) ServeStreams(ctx context.Context, l net.Listener, base string) error {
 	if base == "" {
 		base = "http://" + l.Addr().String()
@@ -73,8 +73,8 @@ func (r *Runtime) ServeStreams(ctx context.Context, l net.Listener, base string)
 	return nil
 }
 
-// StreamHandler serves exec, attach and port-forward under a URL; from then on Exec, Attach and PortForward name
-// addresses there.
+// StreamHandler returns a handler for exec, attach and port-forward at the URL base. From then on, Exec, Attach and PortForward
+// return URLs below base.
 func (r *Runtime) StreamHandler(base string) (http.Handler, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Runtime) streamServer() (streaming.Server, error) {
 	return r.streams.server, nil
 }
 
-// running checks that a container can be streamed to.
+// running returns an error if the container does not run.
 func (r *Runtime) running(id string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *Runtime) running(id string) (string, error) {
 	return c.id, nil
 }
 
-// Exec prepares a stream to a command in a container.
+// Exec returns the URL of a stream to a command in a container.
 func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	f, err := r.enter(ctx, "Exec", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runti
 	return leave(ctx, f, resp)
 }
 
-// Attach prepares a stream to the first process of a container.
+// Attach returns the URL of a stream to the first process of a container.
 func (r *Runtime) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	f, err := r.enter(ctx, "Attach", r.ofContainer(req.ContainerId))
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *Runtime) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (*r
 	return leave(ctx, f, resp)
 }
 
-// PortForward prepares a stream to a port of a sandbox.
+// PortForward returns the URL of a stream to a port of a sandbox.
 func (r *Runtime) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	f, err := r.enter(ctx, "PortForward", r.ofSandbox(req.PodSandboxId))
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/wherry-node/wherry/internal/sim/simcri"
 )
 
-// inBubble runs f on a new runtime where time is free.
+// inBubble runs f with a new runtime in a synctest bubble.
 func inBubble(t *testing.T, cfg simcri.Config, f func(t *testing.T, r *simcri.Runtime)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func startContainer(t *testing.T, r *simcri.Runtime, req *runtimeapi.CreateConta
 	return resp.ContainerId
 }
 
-// how says in one line how a container is: "exited 7 Error msg".
+// how returns the state of a container on one line: "exited 7 Error msg".
 func how(t *testing.T, r *simcri.Runtime, id string) string {
 	t.Helper()
 	resp, err := r.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
@@ -92,7 +92,7 @@ func TestBehavior(t *testing.T) {
 		attempt     uint32
 		after       time.Duration
 		want        string
-		stop        string // how it is after a stop with a grace of 10 s; "" does not stop it
+		stop        string // the state after a stop with a grace period of 10 s; "": no stop
 		took        time.Duration
 	}{
 		{name: "server", after: time.Hour, want: "running", stop: "exited 0 Completed"},
@@ -177,7 +177,7 @@ func TestFaults(t *testing.T) {
 			code  codes.Code
 			took  time.Duration
 			made  int
-			again codes.Code // what the same call gets right after
+			again codes.Code // the code of the same call right afterwards
 		}{
 			{"refuse", simcri.Fault{Method: "RunPodSandbox", Err: status.Error(codes.Internal, "no")}, codes.Internal, 0, 0, codes.OK},
 			{"hang", simcri.Fault{Method: "RunPodSandbox", Effect: simcri.Hang}, codes.DeadlineExceeded, time.Minute, 0, codes.OK},
@@ -205,7 +205,7 @@ func TestFaults(t *testing.T) {
 		}
 		time.Sleep(time.Minute + time.Second)
 		if err := run("keeps"); err != nil {
-			t.Errorf("the name that was kept is not free after a minute: %v", err)
+			t.Errorf("the reserved name is not free after a minute: %v", err)
 		}
 	})
 }
@@ -311,7 +311,7 @@ func TestScriptedOutput(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameWorld makes the same calls twice.
+// TestSameSeedSameWorld makes the same calls twice and compares the results.
 func TestSameSeedSameWorld(t *testing.T) {
 	t.Parallel()
 	world := func(seed uint64) (out []string) {
@@ -336,7 +336,7 @@ func TestSameSeedSameWorld(t *testing.T) {
 	}
 }
 
-// TestIdleCostsNothing counts goroutines and bytes of idle pods.
+// TestIdleCostsNothing bounds the goroutines and the memory of idle pods.
 func TestIdleCostsNothing(t *testing.T) {
 	const pods = 2000
 	r := simcri.New(simcri.Config{Images: []string{busybox}})

@@ -17,7 +17,7 @@ func matches(labels, selector map[string]string) bool {
 	return true
 }
 
-// PodSandboxStatus describes one sandbox and, verbosely, what simcri knows besides.
+// PodSandboxStatus describes one sandbox. With verbose it adds simcri's own state.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	f, err := r.enter(ctx, "PodSandboxStatus", r.ofSandbox(req.PodSandboxId))
 	if err != nil {
@@ -54,7 +54,7 @@ func sandboxStatus(s *sandbox) *runtimeapi.PodSandboxStatus {
 	return st
 }
 
-// ListPodSandbox lists the sandboxes that a filter lets through, in no order.
+// ListPodSandbox returns the sandboxes that match a filter, in any order.
 func (r *Runtime) ListPodSandbox(ctx context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	f, err := r.enter(ctx, "ListPodSandbox", nil)
 	if err != nil {
@@ -128,7 +128,7 @@ func containerStatus(c *container) *runtimeapi.ContainerStatus {
 	return st
 }
 
-// ListContainers lists the containers that a filter lets through, in no order.
+// ListContainers returns the containers that match a filter, in any order.
 func (r *Runtime) ListContainers(ctx context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	f, err := r.enter(ctx, "ListContainers", nil)
 	if err != nil {

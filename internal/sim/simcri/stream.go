@@ -15,13 +15,13 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// streamer is the runtime as the streaming library calls it.
+// streamer implements the interface of the streaming library.
 type streamer struct{ r *Runtime }
 
-// terminalSizes tell of a window that was resized; a simulated terminal has no use for them.
+// terminalSizes carries the new sizes of a terminal window. A simulated terminal ignores them.
 type terminalSizes = <-chan remotecommand.TerminalSize
 
-// interactive is a shell for people: it runs line by line what the tiny shell knows.
+// interactive is an interactive shell: it runs each line in the simple shell.
 func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) error {
 	prompt := func() {
 		if tty {
@@ -85,7 +85,7 @@ func (s streamer) PortForward(_ context.Context, id string, _ int32, stream io.R
 	return nil
 }
 
-// Exec runs a command and streams its output as it comes.
+// Exec runs a command and sends its output at the scripted times.
 func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errOut io.WriteCloser, tty bool, _ terminalSizes) error {
 	if errOut == nil {
 		errOut = nopCloser{io.Discard}
@@ -102,7 +102,7 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 		_, _ = errOut.Write(c.stderr)
 		return exitError(c.code)
 	}
-	if in != nil && len(cmd) == 1 && c.prog.unknown { // a bare sh
+	if in != nil && len(cmd) == 1 && c.prog.unknown { // sh without arguments
 		return s.interactive(id, in, out, tty)
 	}
 	began := time.Now()
@@ -122,7 +122,7 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 			to = errOut
 		}
 		if _, err := to.Write(atTime(st.out, time.Now())); err != nil {
-			return err // whoever read it has left
+			return err // the reader has closed the stream
 		}
 		if i++; i == len(c.prog.steps) && c.prog.period > 0 && c.prog.loopFrom < i {
 			i, lap = c.prog.loopFrom, lap+1
@@ -141,7 +141,7 @@ func (s streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reade
 	return exitError(c.prog.code)
 }
 
-// Attach gives back what is typed: a simulated process says nothing of its own.
+// Attach echoes its input, because a simulated process has no interactive output of its own.
 func (s streamer) Attach(ctx context.Context, id string, in io.Reader, out, _ io.WriteCloser, _ bool, _ terminalSizes) error {
 	if _, err := s.r.running(id); err != nil {
 		return err

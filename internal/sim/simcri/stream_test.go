@@ -97,7 +97,7 @@ func waitFor(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestCrictl lets crictl talk to it, where it is built.
+// TestCrictl runs crictl against simcri, if crictl is built.
 func TestCrictl(t *testing.T) {
 	t.Parallel()
 	crictl, err := filepath.Abs("../../../bin/crictl")

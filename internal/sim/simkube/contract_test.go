@@ -25,8 +25,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractOfAPIServer holds the API server of WHERRY_TEST_KUBECONFIG to the same; test/integration does so with its
-// own.
+// TestContractOfAPIServer runs the contract's cases against the API server of WHERRY_TEST_KUBECONFIG. test/integration runs
+// them against its own API server.
 func TestContractOfAPIServer(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv("WHERRY_TEST_KUBECONFIG")

@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// Effect is what an injected fault does to a request.
+// Effect is the effect of an injected fault on a request.
 type Effect uint8
 
 const (
-	// Refuse answers Fault.Err (an apierrors status error) after Delay and does nothing.
+	// Refuse returns Fault.Err (an apierrors status error) after Delay and does nothing else.
 	Refuse Effect = iota
-	// Break breaks the connection after Delay; nothing is done.
+	// Break breaks the connection after Delay. The request is not performed.
 	Break
-	// Hang answers when the caller gives up; nothing is done.
+	// Hang returns when the caller's context ends. The request is not performed.
 	Hang
-	// Slow does it after Delay.
+	// Slow performs the request after Delay.
 	Slow
-	// Lost does it, and breaks the connection after Delay: the caller cannot know.
+	// Lost performs the request, and breaks the connection after Delay: the caller cannot know the result.
 	Lost
 )
 
-// Fault is something that goes wrong with requests.
+// Fault makes requests fail or delays them.
 type Fault struct {
-	// Verb, Resource ("pods", "pods/status"), Namespace and Name say which requests; "" is all.
+	// Verb, Resource ("pods", "pods/status"), Namespace and Name select the requests; "": all.
 	Verb, Resource, Namespace, Name string
-	// Agent is the User-Agent of those whom it concerns; "" is all.
+	// Agent is the User-Agent of the clients that the fault affects; "": all.
 	Agent  string
 	Effect Effect
 	Err    error
 	Delay  time.Duration
-	// Times is how often it happens; 0 is always.
+	// Times is how many requests the fault affects; 0: all.
 	Times int
 }
 
@@ -43,7 +43,7 @@ var (
 	errRefused = fmt.Errorf("dial simkube: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 )
 
-// Inject adds a fault. The function returned takes it away.
+// Inject adds a fault. The returned function removes it.
 func (k *Kube) Inject(f Fault) (remove func()) {
 	if f.Err == nil {
 		f.Err = errors.New("injected fault")
@@ -68,7 +68,7 @@ func (k *Kube) drop(p *Fault) {
 	}
 }
 
-// fault returns the fault that strikes a request, or nil.
+// fault returns the fault for a request, or nil.
 func (k *Kube) fault(req *request) *Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +91,7 @@ func (k *Kube) fault(req *request) *Fault {
 	return nil
 }
 
-// SetOutage makes the server unreachable, or reachable again: connections are refused, open watches break.
+// SetOutage makes the server unreachable or reachable. During an outage connections are refused. Open watches break.
 func (k *Kube) SetOutage(on bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -108,14 +108,14 @@ func (k *Kube) down() error {
 	return k.outage
 }
 
-// CutWatches breaks all open watches, as a load balancer that is replaced does.
+// CutWatches breaks all open watches, like the replacement of a load balancer.
 func (k *Kube) CutWatches() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cut(io.ErrUnexpectedEOF)
 }
 
-// cut is called with the lock held.
+// cut breaks all open watches. Called with the lock held.
 func (k *Kube) cut(err error) {
 	for s := range k.watches {
 		s.end(err)

@@ -25,7 +25,7 @@ func (k *kind) gr() schema.GroupResource {
 	return schema.GroupResource{Group: k.gvk.Group, Resource: k.resource}
 }
 
-// kinds is what is served, by group/version/resource; nothing of it is shared.
+// kinds returns the served resources, by group/version/resource. Each call returns new maps.
 func kinds() map[string]*kind {
 	core := schema.GroupVersion{Version: "v1"}
 	list := []*kind{
@@ -39,7 +39,7 @@ func kinds() map[string]*kind {
 		{gvk: core.WithKind("Event"), resource: "events", namespaced: true, new: func() runtime.Object { return &v1.Event{} }},
 		{gvk: coordinationv1.SchemeGroupVersion.WithKind("Lease"), resource: "leases", namespaced: true, new: func() runtime.Object { return &coordinationv1.Lease{} }},
 		{gvk: nodev1.SchemeGroupVersion.WithKind("RuntimeClass"), resource: "runtimeclasses", new: func() runtime.Object { return &nodev1.RuntimeClass{} }},
-		// Reviews are answered and not kept.
+		// Reviews are answered and not stored.
 		{gvk: authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), resource: "tokenreviews", new: func() runtime.Object { return &authenticationv1.TokenReview{} }},
 		{gvk: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), resource: "subjectaccessreviews", new: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }},
 	}

@@ -20,26 +20,26 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config says what a Kube is like. The zero value answers at once.
+// Config configures a Kube. The zero value answers at once.
 type Config struct {
-	// Seed of the UIDs.
+	// Seed is the seed of the UIDs.
 	Seed uint64
-	// Latency is how long a request takes; WatchLatency how long a change takes to reach a watch.
+	// Latency is the duration of a request. WatchLatency is how long a change takes to reach a watch.
 	Latency, WatchLatency time.Duration
-	// History is how many changes a watch may be behind before it has to list again (410 Gone). Default 4096.
+	// History is how many changes a watch may be behind before it must list again (410 Gone). Default: 4096.
 	History int
-	// NoStreamedLists refuses sendInitialEvents, as API servers before 1.32 do.
+	// NoStreamedLists refuses sendInitialEvents, like API servers before 1.32.
 	NoStreamedLists bool
-	// TokenVolumes gives every pod the volume with a service account token that API servers give it.
+	// TokenVolumes adds the volume with a service account token to every pod, as API servers do.
 	TokenVolumes bool
-	// OnChange sees each change, in order and under the lock: it must not call back. old is nil for Added; for Deleted
-	// both are the last state.
+	// OnChange is called for each change, in order and with the lock held: it must not call back. old is nil for Added. For
+	// Deleted both are the last state.
 	OnChange func(typ watch.EventType, old, obj runtime.Object)
-	// OnRequest sees each request that was answered, concurrently.
+	// OnRequest is called for each answered request, concurrently.
 	OnRequest func(Request)
 }
 
-// Request is one request as the log of an API server would have it.
+// Request is one request, as in an API server's audit log.
 type Request struct {
 	At                                     time.Time
 	Agent                                  string // User-Agent
@@ -70,14 +70,14 @@ type Kube struct {
 	rv      uint64
 	serial  uint64
 	log     []change
-	oldest  uint64 // a watch from before this version has to list again
+	oldest  uint64 // a watch from an older version must list again
 	watches map[*subscription]bool
 	faults  []*Fault
 	outage  error
 	counts  map[string]int
 }
 
-// New returns a Kube with the namespaces that every cluster has.
+// New returns a Kube with the namespaces of every cluster.
 func New(cfg Config) *Kube {
 	if cfg.History == 0 {
 		cfg.History = 4096
@@ -89,7 +89,7 @@ func New(cfg Config) *Kube {
 	return k
 }
 
-// addNamespace makes a namespace with what controllers put into each.
+// addNamespace adds a namespace with the objects that controllers create in each.
 func (k *Kube) addNamespace(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,30 +97,30 @@ func (k *Kube) addNamespace(name string) {
 	k.fillNamespace(name)
 }
 
-// fillNamespace adds what controllers would. Called with the lock held.
+// fillNamespace adds the objects that controllers create. Called with the lock held.
 func (k *Kube) fillNamespace(name string) {
 	k.add("v1/serviceaccounts", &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	k.add("v1/configmaps", &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "simulated"}})
 }
 
-// add stores an object that is known to be good. Called with the lock held.
+// add stores a valid object. Called with the lock held.
 func (k *Kube) add(which string, obj runtime.Object) {
 	kd := k.kinds[which]
 	k.prepareCreate(kd, obj)
 	k.commit(kd, nil, obj)
 }
 
-// Client returns a clientset for this Kube. Agent is its user agent.
+// Client returns a clientset for this Kube. agent is its User-Agent.
 func (k *Kube) Client(agent string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(k.RESTConfig(agent))
 }
 
-// RESTConfig is a client configuration for this Kube.
+// RESTConfig returns a client configuration for this Kube.
 func (k *Kube) RESTConfig(agent string) *rest.Config {
 	return &rest.Config{Host: "http://simkube", Transport: k, UserAgent: agent, QPS: -1}
 }
 
-// uid derives a UID. Called with the lock held.
+// uid derives a new UID. Called with the lock held.
 func (k *Kube) uid() types.UID {
 	k.serial++
 	buf := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, k.cfg.Seed), k.serial)
@@ -129,21 +129,21 @@ func (k *Kube) uid() types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
 }
 
-// Count returns how many requests there were, by "verb resource[/subresource]".
+// Count returns the number of requests by "verb resource[/subresource]".
 func (k *Kube) Count(what string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.counts[what]
 }
 
-// Counts returns the number of requests, by the names that Count takes.
+// Counts returns the numbers of requests by the same names as Count.
 func (k *Kube) Counts() map[string]int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return maps.Clone(k.counts)
 }
 
-// Total returns how many requests there were at all.
+// Total returns the number of all requests.
 func (k *Kube) Total() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,11 +172,11 @@ func (k *Kube) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// ServeHTTP answers over a connection.
+// ServeHTTP answers a request over a connection.
 func (k *Kube) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resp, err := k.RoundTrip(r)
 	if err != nil {
-		panic(http.ErrAbortHandler) // the connection breaks: that is the fault that was asked for
+		panic(http.ErrAbortHandler) // this breaks the connection, which is the injected fault
 	}
 	defer func() { _ = resp.Body.Close() }()
 	w.Header().Set("Content-Type", "application/json")
@@ -186,7 +186,7 @@ func (k *Kube) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.Flush()
 		}
 	}
-	flush() // a watch has begun though nothing happens yet
+	flush() // the client must see that the watch has begun, although there is no event yet
 	buf := make([]byte, 32<<10)
 	for err == nil {
 		var n int
@@ -212,7 +212,7 @@ func (k *Kube) note(req *request, a answer, began time.Time) {
 	}
 }
 
-// answer does a request, with its latency and its faults.
+// answer performs a request, with its latency and its faults.
 func (k *Kube) answer(r *http.Request) (*request, answer, error) {
 	req, body, err := readRequest(r)
 	if err != nil {

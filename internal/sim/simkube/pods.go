@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// defaultPod sets what an API server sets and a node agent relies on.
+// defaultPod sets the defaults of an API server that a node agent relies on.
 func (k *Kube) defaultPod(p *v1.Pod) {
 	s := &p.Spec
 	setDefault(&s.RestartPolicy, v1.RestartPolicyAlways)
@@ -49,7 +49,7 @@ func (k *Kube) defaultPod(p *v1.Pod) {
 	}
 }
 
-// refuseMirror is what the ServiceAccount and NodeRestriction admission plugins say to a mirror pod.
+// refuseMirror returns the error of the ServiceAccount and NodeRestriction admission plugins for an invalid mirror pod.
 func refuseMirror(p *v1.Pod) error {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
 		return nil
@@ -80,7 +80,7 @@ func refuseMirror(p *v1.Pod) error {
 	return nil
 }
 
-// checkUpdate refuses changes of a pod's spec that are not to be.
+// checkUpdate rejects forbidden changes of a pod's spec.
 func checkUpdate(kd *kind, old, obj runtime.Object, sub string) error {
 	p, ok := obj.(*v1.Pod)
 	if !ok {
@@ -168,7 +168,7 @@ func defaultContainer(c *v1.Container) {
 	}
 }
 
-// addTokenVolume adds what the ServiceAccount admission plugin adds.
+// addTokenVolume adds the volume of the ServiceAccount admission plugin.
 func addTokenVolume(s *v1.PodSpec, name string) {
 	s.Volumes = append(s.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
 		DefaultMode: new(int32(0o644)),
@@ -185,8 +185,8 @@ func addTokenVolume(s *v1.PodSpec, name string) {
 	}
 }
 
-// qosClass follows the documentation: Guaranteed where every container has equal limits and requests of CPU and memory,
-// BestEffort where none has any, else Burstable.
+// qosClass returns the class as documented: Guaranteed if every container has equal limits and requests of CPU and memory,
+// BestEffort if no container has any, else Burstable.
 func qosClass(p *v1.Pod) v1.PodQOSClass {
 	guaranteed, any := true, false
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// request is what a URL and a method mean.
+// request is a parsed request.
 type request struct {
 	agent       string
 	verb        string // get list watch create update patch delete
@@ -39,7 +39,8 @@ func (r *request) gr() schema.GroupResource {
 	return schema.GroupResource{Group: group, Resource: r.resource}
 }
 
-// readRequest reads /api/v1/... and /apis/group/version/..., then [namespaces/ns/]resource[/name[/subresource]].
+// readRequest parses the path /api/v1/... or /apis/group/version/..., followed by
+// [namespaces/ns/]resource[/name[/subresource]].
 func readRequest(r *http.Request) (*request, []byte, error) {
 	req := &request{agent: r.UserAgent(), query: r.URL.Query(), contentType: r.Header.Get("Content-Type")}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -100,7 +101,7 @@ func verbOf(method string, req *request) string {
 	return strings.ToLower(method)
 }
 
-// do answers a request that arrived.
+// do performs a request.
 func (k *Kube) do(ctx context.Context, req *request, body []byte) (answer, error) {
 	kd := k.kinds[req.version+"/"+req.resource]
 	if kd == nil {
@@ -135,22 +136,22 @@ func (k *Kube) do(ctx context.Context, req *request, body []byte) (answer, error
 	return answer{}, apierrors.NewMethodNotSupported(kd.gr(), req.verb)
 }
 
-// raw is an answer that is encoded already.
+// raw returns an answer whose body is already encoded.
 func raw(code int, body []byte) answer {
 	return answer{code: code, body: io.NopCloser(bytes.NewReader(body))}
 }
 
-// encode makes the JSON of an object with its kind.
+// encode returns the JSON of an object with its kind.
 func encode(gvk schema.GroupVersionKind, obj runtime.Object) []byte {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	b, err := json.Marshal(obj)
-	if err != nil { // API types are made to be encoded
+	if err != nil { // API types can always be encoded
 		panic(fmt.Sprintf("simkube: encode %s: %v", gvk.Kind, err))
 	}
 	return b
 }
 
-// failure is the answer for an error, in the form of an API server.
+// failure returns the answer for an error, in the form of an API server.
 func failure(err error) answer {
 	st := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
 	var as apierrors.APIStatus
@@ -160,7 +161,7 @@ func failure(err error) answer {
 	return raw(int(st.Code), encode(schema.GroupVersionKind{Version: "v1", Kind: "Status"}, &st))
 }
 
-// decode reads an object of a kind, JSON or protobuf, from a request.
+// decode decodes an object of a kind, JSON or protobuf, from the body of a request.
 func decode(kd *kind, body []byte) (runtime.Object, error) {
 	obj := kd.new()
 	if err := read(body, obj, kd.gvk); err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// token answers a TokenRequest: a token that says whose it is and until when.
+// token answers a TokenRequest with a token that names its account and its expiry.
 func (k *Kube) token(req *request, body []byte) (answer, error) {
 	var tr authenticationv1.TokenRequest
 	if err := read(body, &tr, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")); err != nil {
@@ -49,10 +49,10 @@ func (k *Kube) token(req *request, body []byte) (answer, error) {
 	return raw(http.StatusCreated, encode(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), &tr)), nil
 }
 
-// UnknownToken begins the tokens that are nobody's.
+// UnknownToken is the prefix of tokens that belong to no user.
 const UnknownToken = "unknown-"
 
-// review allows everything, and knows every other token as the user that it names.
+// review allows every access. It accepts every token without the prefix UnknownToken, and takes it as the user's name.
 func review(kd *kind, body []byte) (answer, error) {
 	obj, err := decode(kd, body)
 	if err != nil {

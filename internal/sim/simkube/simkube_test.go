@@ -28,8 +28,8 @@ func follow(t *testing.T, c kubernetes.Interface) cache.Store {
 	return store
 }
 
-// A reflector of client-go keeps its store right through an outage, cut watches, a compacted history and servers that
-// do not stream lists.
+// A reflector of client-go keeps its store correct during an outage, after cut watches and a compacted history, and with
+// servers that do not stream lists.
 func TestReflectorFollows(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"streamed": {}, "listed": {NoStreamedLists: true}, "slow": {Latency: 50 * time.Millisecond, WatchLatency: 200 * time.Millisecond}} {
@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// The same over a socket.
+// The same rules hold over a socket.
 func TestServesHTTP(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(New(Config{}))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// checkStatus is what the API server refuses of a pod's status.
+// checkStatus returns the errors for which an API server rejects a pod's status.
 func checkStatus(was, p *v1.Pod) field.ErrorList {
 	path := field.NewPath("status")
 	errs := checkGenerations(&p.Status, path)
@@ -28,7 +28,7 @@ func checkStatus(was, p *v1.Pod) field.ErrorList {
 	return errs
 }
 
-// checkGenerations: no negative ones, and names of conditions that are names.
+// checkGenerations rejects negative generations and invalid names of conditions.
 func checkGenerations(s *v1.PodStatus, path *field.Path) (errs field.ErrorList) {
 	if s.ObservedGeneration < 0 {
 		errs = append(errs, field.Invalid(path.Child("observedGeneration"), s.ObservedGeneration, "must be a non-negative integer"))
@@ -45,8 +45,8 @@ func checkGenerations(s *v1.PodStatus, path *field.Path) (errs field.ErrorList) 
 	return errs
 }
 
-// checkEnds: a container that has terminated stays so, unless its policy or a rule of it starts it again after that code,
-// or a rule of the pod's may start all.
+// checkEnds rejects a status in which a terminated container is no longer terminated, unless its policy or rule restarts it
+// after that exit code, or a rule of the pod may restart all containers.
 func checkEnds(was, p *v1.Pod, path *field.Path) (errs field.ErrorList) {
 	check := func(name string, old, now []v1.ContainerStatus, again func(name string, code int32) bool) {
 		for i := range old {
@@ -80,7 +80,7 @@ func checkEnds(was, p *v1.Pod, path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// startsAgain is the restart policy: a rule of the container's that names the code, then its own policy, then the pod's.
+// startsAgain applies the restart policy: a rule of the container for the exit code, or its own policy, or the pod's.
 func startsAgain(s *v1.PodSpec, c *v1.Container, code int32) bool {
 	policy := string(s.RestartPolicy)
 	if c.RestartPolicy != nil {
@@ -107,7 +107,7 @@ func restartsAll(s *v1.PodSpec) bool {
 	return false
 }
 
-// checkUsers: user and group IDs are not negative, and fit.
+// checkUsers rejects user and group IDs that are negative or too large.
 func checkUsers(p *v1.Pod, path *field.Path) (errs field.ErrorList) {
 	for name, list := range map[string][]v1.ContainerStatus{
 		"containerStatuses": p.Status.ContainerStatuses, "initContainerStatuses": p.Status.InitContainerStatuses,
@@ -131,7 +131,7 @@ func checkUsers(p *v1.Pod, path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// checkAddresses: new ones are addresses, and there is at most one of each family.
+// checkAddresses rejects new values that are not addresses, and more than one address per family.
 func checkAddresses(path *field.Path, was, is []string) (errs field.ErrorList) {
 	had, families := map[string]bool{}, map[bool]int{}
 	for _, ip := range was {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// object is one stored state of an object; it is never changed.
+// object is one stored state of an object. It is never modified.
 type object struct {
 	obj  runtime.Object
 	meta metav1.Object
@@ -28,7 +28,7 @@ type object struct {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// commit stores a state under the next version and tells the watches; a nil obj removes old. Called with the lock held.
+// commit stores a state under the next version and passes it to the watches. A nil obj deletes old. Called with the lock held.
 func (k *Kube) commit(kd *kind, old *object, obj runtime.Object) *object {
 	k.rv++
 	typ, o := watch.Modified, &object{obj: obj, rv: k.rv}
@@ -69,14 +69,14 @@ func (k *Kube) commit(kd *kind, old *object, obj runtime.Object) *object {
 	return o
 }
 
-// Compact forgets all changes: whoever watches from a version of now or before has to list again.
+// Compact forgets the history of changes. A watch from the current version or an older one must list again.
 func (k *Kube) Compact() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.log, k.oldest = nil, k.rv
 }
 
-// find looks an object up, and finds that a name is taken by another UID. Called with the lock held.
+// find returns an object. It returns a conflict if the request has another UID. Called with the lock held.
 func (k *Kube) find(kd *kind, req *request) (*object, error) {
 	if o := kd.objects[key(req.namespace, req.name)]; o != nil {
 		return o, nil
@@ -94,7 +94,7 @@ func (k *Kube) get(kd *kind, req *request) (answer, error) {
 	return raw(http.StatusOK, o.json), nil
 }
 
-// selector is what a list or watch lets through.
+// selector selects the objects of a list or watch.
 type selector struct {
 	namespace string
 	labels    labels.Selector
@@ -129,7 +129,7 @@ func (s *selector) matches(o *object) bool {
 	return s.labels.Matches(labels.Set(o.meta.GetLabels())) && (s.fields.Empty() || s.fields.Matches(fieldsOf(o.obj)))
 }
 
-// fieldsOf are the fields that objects can be selected by.
+// fieldsOf returns the fields by which objects can be selected.
 func fieldsOf(obj runtime.Object) fields.Set {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -155,7 +155,7 @@ func fieldsOf(obj runtime.Object) fields.Set {
 	return f
 }
 
-// selected are the objects that match, by name. Called with the lock held.
+// selected returns the objects that match, sorted by name. Called with the lock held.
 func selected(kd *kind, s *selector) []*object {
 	var out []*object
 	for _, o := range kd.objects {
@@ -169,7 +169,7 @@ func selected(kd *kind, s *selector) []*object {
 	return out
 }
 
-// list answers all at once: limit is a wish that may be passed over.
+// list returns all objects at once. A server may ignore limit.
 func (k *Kube) list(kd *kind, req *request) (answer, error) {
 	s, err := readSelector(kd, req)
 	if err != nil {
@@ -194,7 +194,7 @@ func (k *Kube) list(kd *kind, req *request) (answer, error) {
 	return raw(http.StatusOK, []byte(b.String())), nil
 }
 
-// version is the resourceVersion of a list or watch.
+// version returns the resourceVersion of a list or watch.
 func version(req *request) (uint64, error) {
 	s := req.query.Get("resourceVersion")
 	if s == "" {
@@ -223,7 +223,7 @@ func (k *Kube) Pod(namespace, name string) *v1.Pod {
 	return nil
 }
 
-// Restore puts a pod back as it was, with its UID, as the restoring of a backup does. There must be none of its name.
+// Restore adds a pod with its old UID and state, like a restored backup. There must be no pod of its name.
 func (k *Kube) Restore(p *v1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -264,7 +264,7 @@ func (k *Kube) Events(namespace, name string) []*v1.Event {
 	return out
 }
 
-// ExpireEvents forgets all events, as API servers do after an hour, and the history with them. No watch is told.
+// ExpireEvents deletes all events, as API servers do after an hour, and their history. Watches get no change.
 func (k *Kube) ExpireEvents() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -272,7 +272,7 @@ func (k *Kube) ExpireEvents() {
 	k.log, k.oldest = nil, k.rv
 }
 
-// RemoveNamespace removes a namespace with all that is in it, as its controller does once it is deleted.
+// RemoveNamespace removes a namespace with all its objects, as its controller does after the deletion.
 func (k *Kube) RemoveNamespace(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bookmarkEvery is how often an idle watch is told the newest version.
+// bookmarkEvery is how often an idle watch gets a bookmark with the newest version.
 const bookmarkEvery = time.Minute
 
 // change is one entry of the history.
@@ -25,7 +25,7 @@ type change struct {
 	old, cur *object
 }
 
-// subscription is an open watch; it is the body of the response, and its reader does the work.
+// subscription is an open watch. It is the body of the response, and its reader does the work.
 type subscription struct {
 	k         *Kube
 	kind      *kind
@@ -37,13 +37,13 @@ type subscription struct {
 
 	mu     sync.Mutex
 	frames []frame
-	rest   []byte // of a frame that was read in part
-	err    error  // after the frames
+	rest   []byte // the rest of a frame that was read in part
+	err    error  // returned after the frames
 	mark   time.Time
 	wake   chan struct{} // capacity 1
 }
 
-// frame is one event as it is sent, and when it arrives.
+// frame is one encoded event, and the time when it arrives.
 type frame struct {
 	due  time.Time
 	data []byte
@@ -51,7 +51,7 @@ type frame struct {
 
 var _ io.ReadCloser = (*subscription)(nil)
 
-// watch opens a watch. The history after the version, or with sendInitialEvents all that there is, comes first.
+// watch opens a watch. It begins with the history after the version, or with all objects if sendInitialEvents is set.
 func (k *Kube) watch(ctx context.Context, kd *kind, req *request) (answer, error) {
 	sel, err := readSelector(kd, req)
 	if err != nil {
@@ -107,7 +107,8 @@ func bookmark(kd *kind, rv uint64, annotations map[string]string) []byte {
 	return encode(kd.gvk, obj)
 }
 
-// offer tells the watch of a change, if it concerns it: what comes to match was added, what ceases to was deleted.
+// offer passes a change to the watch if it matches. An object that begins to match is Added, one that ceases to match is
+// Deleted.
 func (s *subscription) offer(c change) {
 	if c.kind != s.kind {
 		return
@@ -143,14 +144,14 @@ func (s *subscription) nudge() {
 	}
 }
 
-// end lets the reader read what arrived and then fail. It may be called with the lock of k held.
+// end makes the reader fail after it has read the frames that have arrived. It may be called with the lock of k held.
 func (s *subscription) end(err error) {
 	s.mu.Lock()
 	if s.err == nil {
 		s.err = err
 	}
 	if err != io.EOF {
-		s.frames = nil // a connection that breaks takes along what is under way
+		s.frames = nil // a broken connection loses the frames that have not arrived
 	}
 	s.mu.Unlock()
 	s.nudge()
@@ -176,7 +177,7 @@ func (s *subscription) Read(p []byte) (int, error) {
 	}
 }
 
-// next reads what has arrived, or says how long to wait.
+// next reads the frames that have arrived, or returns how long to wait.
 func (s *subscription) next(p []byte) (n int, wait time.Duration, err error) {
 	s.k.mu.Lock()
 	rv := s.k.rv

@@ -62,7 +62,7 @@ func (k *Kube) create(kd *kind, req *request, body []byte) (answer, error) {
 	return raw(http.StatusCreated, o.json), nil
 }
 
-// check is the little validation that there is. Called with the lock held.
+// check performs the few validations that there are. Called with the lock held.
 func (k *Kube) check(kd *kind, obj runtime.Object) error {
 	m := metaOf(obj)
 	if kd.namespaced && k.kinds["v1/namespaces"].objects[key("", m.GetNamespace())] == nil {
@@ -94,7 +94,7 @@ func (k *Kube) check(kd *kind, obj runtime.Object) error {
 	return nil
 }
 
-// prepareCreate sets what the server decides. Called with the lock held.
+// prepareCreate sets the fields that the server sets. Called with the lock held.
 func (k *Kube) prepareCreate(kd *kind, obj runtime.Object) {
 	m := metaOf(obj)
 	m.SetUID(k.uid())
@@ -117,7 +117,7 @@ func (k *Kube) prepareCreate(kd *kind, obj runtime.Object) {
 	}
 }
 
-// update does PUT and PATCH.
+// update handles PUT and PATCH.
 func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,7 +139,7 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 		if req.verb == "patch" {
 			return answer{}, apierrors.NewInvalid(kd.gvk.GroupKind(), req.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable")})
 		}
-		//lint:ignore ST1005 the server's words
+		//lint:ignore ST1005 the text is the API server's
 		return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.meta.GetUID()))
 	}
 	if rv := m.GetResourceVersion(); rv != "" && rv != old.meta.GetResourceVersion() {
@@ -155,7 +155,7 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 	m.SetResourceVersion(old.meta.GetResourceVersion())
 	obj.GetObjectKind().SetGroupVersionKind(kd.gvk)
 	if equality.Semantic.DeepEqual(old.obj, obj) {
-		return raw(http.StatusOK, old.json), nil // nothing changes: no new version
+		return raw(http.StatusOK, old.json), nil // nothing changes, so the version stays
 	}
 	o := k.commit(kd, old, obj)
 	if grace := m.GetDeletionGracePeriodSeconds(); m.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 && (grace == nil || *grace == 0) {
@@ -164,7 +164,7 @@ func (k *Kube) update(kd *kind, req *request, body []byte) (answer, error) {
 	return raw(http.StatusOK, o.json), nil
 }
 
-// patched is the object after a patch, as JSON.
+// patched returns the object after a patch, as JSON.
 func patched(kd *kind, req *request, old *object, patch []byte) ([]byte, error) {
 	switch types.PatchType(req.contentType) {
 	case types.StrategicMergePatchType:
@@ -184,7 +184,7 @@ func patched(kd *kind, req *request, old *object, patch []byte) ([]byte, error) 
 		"simkube applies strategic merge and merge patches, not "+req.contentType, 0, true)
 }
 
-// merge is RFC 7386.
+// merge applies a merge patch (RFC 7386).
 func merge(old, patch any) any {
 	p, ok := patch.(map[string]any)
 	if !ok {
@@ -204,7 +204,8 @@ func merge(old, patch any) any {
 	return out
 }
 
-// prepareUpdate undoes what the caller may not change: all but the status at the status, the status elsewhere.
+// prepareUpdate restores the fields that the caller may not change: all but the status for the status subresource, otherwise
+// the status.
 func prepareUpdate(old, obj runtime.Object, sub string) {
 	was, m := metaOf(old), metaOf(obj)
 	m.SetUID(was.GetUID())
@@ -226,7 +227,7 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 			spec := *b.Spec.DeepCopy()
 			spec.EphemeralContainers = o.Spec.EphemeralContainers
 			o.Spec, o.Status = spec, b.Status
-		case "resize": // resources alone
+		case "resize": // only the resources
 			spec := *b.Spec.DeepCopy()
 			spec.Resources = o.Spec.Resources
 			takeResources(spec.InitContainers, o.Spec.InitContainers)
@@ -253,7 +254,7 @@ func prepareUpdate(old, obj runtime.Object, sub string) {
 	}
 }
 
-// keepGenerations keeps the observed generations that a status does not tell.
+// keepGenerations keeps the observed generations that a new status does not set.
 func keepGenerations(old, s *v1.PodStatus) {
 	if s.ObservedGeneration == 0 {
 		s.ObservedGeneration = old.ObservedGeneration
@@ -278,7 +279,7 @@ func takeResources(to, from []v1.Container) {
 	}
 }
 
-// delete removes an object, or begins to.
+// delete removes an object, or starts its deletion.
 func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 	var opts metav1.DeleteOptions
 	if len(body) > 0 {
@@ -300,7 +301,7 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 			return answer{}, apierrors.NewConflict(schema.GroupResource{Resource: kd.gvk.Kind}, req.name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *pre.UID, old.meta.GetUID()))
 		}
 		if pre.ResourceVersion != nil && *pre.ResourceVersion != old.meta.GetResourceVersion() {
-			//lint:ignore ST1005 the server's words
+			//lint:ignore ST1005 the text is the API server's
 			return answer{}, apierrors.NewConflict(kd.gr(), req.name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *pre.ResourceVersion, old.meta.GetResourceVersion()))
 		}
 	}
@@ -310,7 +311,7 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 		grace = graceOf(p, opts.GracePeriodSeconds)
 	}
 	if grace == 0 && len(old.meta.GetFinalizers()) == 0 {
-		if kd.resource == "pods" && ending(metaOf(obj), 0) { // seen for a moment, with no grace left
+		if kd.resource == "pods" && ending(metaOf(obj), 0) { // watches see this state for a moment, without a grace period left
 			old = k.commit(kd, old, obj)
 		}
 		o := k.commit(kd, old, nil)
@@ -326,7 +327,7 @@ func (k *Kube) delete(kd *kind, req *request, body []byte) (answer, error) {
 	return raw(http.StatusOK, k.commit(kd, old, obj).json), nil
 }
 
-// graceOf is the grace period of a pod's deletion: "0 for pods that are not bound or have ended".
+// graceOf returns the grace period of a pod's deletion: "0 for pods that are not bound or have ended".
 func graceOf(p *v1.Pod, asked *int64) int64 {
 	var grace int64
 	switch {
@@ -344,7 +345,7 @@ func graceOf(p *v1.Pod, asked *int64) int64 {
 	return grace
 }
 
-// ending sets the deletion's marks; once they are set the time may only get shorter. It reports a change.
+// ending sets the deletion's fields. Once they are set, the time can only get shorter. It reports whether anything changed.
 func ending(m metav1.Object, grace int64) bool {
 	at := metav1.NewTime(time.Now().Truncate(time.Second).Add(time.Duration(grace) * time.Second))
 	if was := m.GetDeletionTimestamp(); was != nil {

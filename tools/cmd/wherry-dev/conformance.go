@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/dev"
 )
 
-// toEnd is how long a run may take to end what it started, once it is told to.
+// toEnd is how long a run may take to clean up after it is told to stop.
 const toEnd = 3 * time.Minute
 
 func conformanceCommand() *cobra.Command {
@@ -53,7 +53,7 @@ func conformanceCommand() *cobra.Command {
 					return err
 				}
 			}
-			if limit > 0 { // how long a build takes is a matter of the Go cache
+			if limit > 0 { // building takes as long as the state of the Go cache requires
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
@@ -84,7 +84,7 @@ func conformanceCommand() *cobra.Command {
 	return cmd
 }
 
-// systemctlCommand is what upstream's tests find as systemctl: see dev.Unit.
+// systemctlCommand returns the command that upstream's tests run as systemctl: see dev.Unit.
 func systemctlCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
@@ -98,8 +98,8 @@ func systemctlCommand() *cobra.Command {
 	return cmd
 }
 
-// outside runs this program again in new namespaces. That one has toEnd to end what it started when ctx is done; then it is
-// killed, and what it has left is ended from here.
+// outside runs this program again in new namespaces. When ctx ends, the inner program has toEnd to clean up. Then it is killed,
+// and outside cleans up the rest.
 func outside(ctx context.Context, o conformance.Options) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -108,7 +108,7 @@ func outside(ctx context.Context, o conformance.Options) error {
 	again := exec.CommandContext(ctx, self, append(os.Args[1:], "--inside")...)
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-	// A terminal's interrupt reaches both; SIGTERM and the limit only this one.
+	// A terminal's interrupt reaches both programs. SIGTERM and the limit reach only this one.
 	again.Cancel, again.WaitDelay = func() error { return again.Process.Signal(syscall.SIGTERM) }, toEnd
 	if err := again.Start(); err != nil {
 		return fmt.Errorf("enter new namespaces: %w", err)

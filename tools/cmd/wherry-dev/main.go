@@ -33,8 +33,8 @@ func command() *cobra.Command {
 	return root
 }
 
-// checkout is the root of the project's tree: the nearest directory upwards of the working directory, or else of this
-// program, that holds tools/ and controlplane/.
+// checkout returns the root of the project's tree: the nearest directory with tools/ and controlplane/, upwards from the
+// working directory or else from this program.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -51,7 +51,7 @@ func checkout() (string, error) {
 			}
 		}
 	}
-	return "", errors.New("find checkout: neither " + dir + " nor " + program + " lies in one")
+	return "", errors.New("find checkout: neither " + dir + " nor " + program + " is in a checkout")
 }
 
 func exists(path string) bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withPlaneCommand runs a command beside a control plane that lives as long as the command.
+// withPlaneCommand runs a command together with a control plane, which ends when the command ends.
 func withPlaneCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "with-plane -- COMMAND [ARG...]", Args: cobra.MinimumNArgs(1),
@@ -43,7 +43,7 @@ func withPlane(ctx context.Context, program string, args []string) (err error) {
 	defer func() { _ = log.Close() }()
 	plane := exec.Command(program, "--data-dir", dir, "--secure-port", "0", "--proxy=false", "--ready-file", ready)
 	plane.Stdout, plane.Stderr = log, log
-	// A group of its own: an interrupt reaches the command first, and the plane when that has ended.
+	// The plane has its own process group: an interrupt reaches the command first, and the plane after the command has ended.
 	plane.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := plane.Start(); err != nil {
 		return fmt.Errorf("start control plane: %w", err)
@@ -72,7 +72,7 @@ func withPlane(ctx context.Context, program string, args []string) (err error) {
 	return nil
 }
 
-// awaitFile waits until a file is there, or the process that writes it has ended.
+// awaitFile waits until a file exists, or until the process that writes it has ended.
 func awaitFile(ctx context.Context, path string, ended chan error) error {
 	deadline := time.After(4 * time.Minute)
 	for {
@@ -84,7 +84,7 @@ func awaitFile(ctx context.Context, path string, ended chan error) error {
 			return ctx.Err()
 		case err := <-ended:
 			ended <- err
-			return fmt.Errorf("it ended: %w", errors.Join(err, errors.New("see its output below")))
+			return fmt.Errorf("the control plane ended: %w", errors.Join(err, errors.New("see its output below")))
 		case <-deadline:
 			return errors.New("not ready in 4 minutes")
 		case <-time.After(100 * time.Millisecond):

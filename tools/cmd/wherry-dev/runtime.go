@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// runtimeCommand starts and ends a containerd of its own: what `up` uses, and what tests use beside it.
+// runtimeCommand starts and ends a separate containerd, which `up` and tests use.
 func runtimeCommand() *cobra.Command {
 	c := runtime.Config{SandboxImage: images.Pause}
 	var flavor string

@@ -1,14 +1,14 @@
-// Command wherry-mutate asks of the tests of one package what they would notice: it changes one thing in one place of the
-// package's code (a mutant), runs the package's tests, and lists the mutants that no test told from the original.
+// Command wherry-mutate shows what the tests of one package would notice. It changes one thing in one place of the package's
+// code (a mutant), runs the package's tests, and lists the mutants with which all tests pass.
 //
-// All mutants are compiled into one test binary, behind a number in the environment: a mutant costs a run of the tests and
-// no compilation. Nothing in the tree is written: the changed files reach the compiler by go's -overlay.
+// All mutants are compiled into one test binary and selected by a number in the environment. So a mutant costs a run of the
+// tests, but no compilation. The command does not write to the tree: the changed files reach the compiler by go's -overlay.
 //
 //	wherry-mutate -dir .. -pkg ./internal/core/decide -known internal/core/decide/testdata/mutants.txt
 //
-// A mutant is named by file, function, what was changed and which one of its kind it is in that function, so that names
-// outlive edits elsewhere. The file of known survivors gives each a reason ("NAME: reason"); a survivor that is not in it,
-// and a name in it that is not a survivor, end the command with status 1.
+// The name of a mutant has the file, the function, the change, and its number among equal changes in that function. So names
+// stay valid after edits in other functions. The file of known survivors gives a reason for each ("NAME: reason"). The command
+// ends with status 1 if a survivor is missing in the file, or if a name in the file is not a survivor.
 //
 // # What is changed
 //

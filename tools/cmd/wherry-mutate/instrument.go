@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// pkg is a package whose files get mutants.
+// pkg is a package into whose files the mutants are compiled.
 type pkg struct {
 	dir     string
 	name    string
@@ -27,11 +27,11 @@ type pkg struct {
 	files   map[string]*ast.File // by path
 	info    types.Info
 	types   *types.Package
-	mutants []string          // names; the number of a mutant is its place, from 1
-	changed map[string][]byte // path: what the compiler gets
+	mutants []string          // names; the number of a mutant is its index, from 1
+	changed map[string][]byte // path to the content for the compiler
 }
 
-// load parses and types a package, with the export data that the go command makes of what it imports.
+// load parses and type-checks a package, with the go command's export data of its imports.
 func load(ctx context.Context, dir, path string) (*pkg, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,DepOnly,Name", path)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
@@ -73,12 +73,12 @@ func load(ctx context.Context, dir, path string) (*pkg, error) {
 	})}
 	p.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}}
 	if p.types, err = conf.Check(path, p.fset, ordered, &p.info); err != nil {
-		return nil, fmt.Errorf("type %s: %w", path, err)
+		return nil, fmt.Errorf("type-check %s: %w", path, err)
 	}
 	return p, nil
 }
 
-// instrument puts all mutants into the files.
+// instrument adds all mutants to the files.
 func (p *pkg) instrument() error {
 	for _, path := range sortedKeys(p.files) {
 		f := p.files[path]
@@ -102,7 +102,7 @@ func (p *pkg) instrument() error {
 	return nil
 }
 
-// support is what the changed files call. mut(n) is whether mutant n is the one that lives in this run.
+// support is the code that the changed files call. mut(n) reports whether mutant n is active in this run.
 const support = `package PACKAGE
 
 import (
@@ -145,7 +145,7 @@ func mutMax[T cmp.Ordered](n int, a, b T) T {
 }
 `
 
-// importsOf maps import paths to the names that a file gives them.
+// importsOf maps import paths to their names in a file.
 func importsOf(f *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, i := range f.Imports {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// config is what the command line asks for.
+// config has the options of the command line.
 type config struct {
 	dir, pkg, known, only string
 	among                 string
@@ -76,7 +76,7 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	pkgDir := filepath.Join(c.dir, c.pkg)
-	for _, stage := range c.stages { // the original must pass, else every mutant is noticed
+	for _, stage := range c.stages { // the original must pass, because otherwise every mutant would look noticed
 		if noticed, out := c.noticed(ctx, bin, pkgDir, stage, 0); noticed {
 			return fmt.Errorf("the tests %s fail without any change:\n%s", stage, out)
 		}
@@ -115,14 +115,14 @@ func (c *config) compile(ctx context.Context, p *pkg, tmp string) (string, error
 	return bin, nil
 }
 
-// result is what became of the mutants.
+// result has the results of the mutants.
 type result struct {
 	runs      int
-	noticed   []int // by each stage
+	noticed   []int // number of noticed mutants, by stage
 	survivors []string
 }
 
-// runAll runs the tests on each mutant, one after another, and names those that lived.
+// runAll runs the tests for each mutant, one after another, and collects the survivors.
 func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (*result, error) {
 	began := time.Now()
 	var among []byte
@@ -161,7 +161,7 @@ func (c *config) runAll(ctx context.Context, p *pkg, bin, pkgDir string) (*resul
 	return r, nil
 }
 
-// noticed runs tests with one mutant active and reports whether they failed, panicked or did not end.
+// noticed runs the tests with one mutant active, and reports whether they failed, panicked or hung.
 func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int) (bool, []byte) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func (c *config) noticed(ctx context.Context, bin, dir, stage string, mutant int
 	return err != nil, out
 }
 
-// verdict compares the survivors with those that are known, each with its reason.
+// verdict compares the survivors with the known ones, each of which has a reason.
 func (c *config) verdict(r *result) error {
 	known, err := readKnown(c.known)
 	if err != nil {

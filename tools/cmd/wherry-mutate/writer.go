@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// writer writes the mutants of one file into its text.
+// writer adds the mutants of one file to its text.
 type writer struct {
 	*pkg
 	src     []byte
@@ -19,14 +19,14 @@ type writer struct {
 	file    string
 	fn      string
 	results *types.Tuple
-	last    ast.Stmt // of the function: a return here must stay
+	last    ast.Stmt // the last statement of the function: a return here must stay
 	seen    map[string]int
 	imports map[string]string
 	inserts []insert
 }
 
-// insert is text put in at an offset, in place of what reaches to end. Of several at one offset, closing ones come first,
-// innermost first; then opening ones, outermost first.
+// insert is a text to insert at an offset, in place of the text up to end. At one offset, closing texts come first, innermost
+// first, and then opening texts, outermost first.
 type insert struct {
 	at, end int
 	order   int
@@ -35,7 +35,7 @@ type insert struct {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// mutant names one and returns its number.
+// mutant adds a mutant with its name and returns its number.
 func (w *writer) mutant(what string, at ast.Node) int {
 	text := strings.Join(strings.Fields(w.text(at)), " ")
 	if len(text) > 60 {
@@ -52,14 +52,14 @@ func (w *writer) mutant(what string, at ast.Node) int {
 func (w *writer) offset(p token.Pos) int { return int(p) - w.base }
 func (w *writer) text(n ast.Node) string { return string(w.src[w.offset(n.Pos()):w.offset(n.End())]) }
 
-// wrap puts text before and after a node.
+// wrap inserts text before and after a node.
 func (w *writer) wrap(n ast.Node, before, after string) {
 	at, end := w.offset(n.Pos()), w.offset(n.End())
-	seq := len(w.inserts) // of two about the same text, the later one is inside
+	seq := len(w.inserts) // of two inserts around the same text, the later one is inside
 	w.inserts = append(w.inserts, insert{at, at, (1<<20-(end-at))<<20 + seq, before}, insert{end, end, -((1<<20 - (end - at)) << 20) - seq, after})
 }
 
-// replace puts text in place of what lies between two positions.
+// replace replaces the text between two positions.
 func (w *writer) replace(from, to token.Pos, text string) {
 	w.inserts = append(w.inserts, insert{w.offset(from), w.offset(to), 1 << 40, text})
 }
@@ -77,14 +77,14 @@ func (w *writer) function(fn *ast.FuncDecl) {
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return false // small; what they do is seen where they are used
+			return false // small functions are covered by mutants of their callers
 		case *ast.GenDecl:
 			return n.Tok != token.CONST
 		case *ast.IfStmt:
 			w.condition(n.Cond, true)
 		case *ast.ForStmt:
 			if n.Cond != nil {
-				w.condition(n.Cond, false) // for ever is noticed by the clock alone
+				w.condition(n.Cond, false) // an endless loop would only be noticed by a timeout
 			}
 		case *ast.SwitchStmt:
 			if n.Tag == nil {
@@ -173,7 +173,7 @@ func (w *writer) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// numeric reports whether an expression is a number that is computed when it is met.
+// numeric reports whether an expression is a number that is computed at run time.
 func (w *writer) numeric(e ast.Expr) bool {
 	tv := w.info.Types[e]
 	b, ok := tv.Type.Underlying().(*types.Basic)
@@ -191,7 +191,7 @@ func (w *writer) typeName(t types.Type) string {
 	})
 }
 
-// writable reports whether a type can be written in this file: every package it names is imported.
+// writable reports whether the file can name a type: it imports every package in the type's name.
 func (w *writer) writable(t types.Type) bool {
 	ok := true
 	types.TypeString(t, func(p *types.Package) string {
@@ -215,7 +215,7 @@ func (w *writer) number(n *ast.BasicLit) {
 	}
 	more := "1"
 	if t == "time.Duration" {
-		more = "1000000000" // a nanosecond more is nothing that anyone would notice
+		more = "1000000000" // one nanosecond more has no noticeable effect
 	}
 	w.wrap(n, fmt.Sprintf("mutPick[%s](%d, ", t, w.mutant("one more", n)), fmt.Sprintf(", %s+%s)", n.Value, more))
 }
@@ -232,7 +232,7 @@ func (w *writer) bound(n *ast.CallExpr, id *ast.Ident) {
 	w.replace(id.Pos(), n.Lparen+1, fmt.Sprintf("%s[%s](%d, ", fn, w.typeOf(n), num))
 }
 
-// fields puts nought in place of the values of a literal's fields.
+// fields replaces the values of a literal's fields by zero values.
 func (w *writer) fields(n *ast.CompositeLit) {
 	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
 	if !ok {
@@ -251,7 +251,7 @@ func (w *writer) fields(n *ast.CompositeLit) {
 	}
 }
 
-// returned puts nought in place of what is returned; a truth value is negated.
+// returned replaces returned values by zero values. It negates booleans.
 func (w *writer) returned(n *ast.ReturnStmt) {
 	if len(n.Results) != w.results.Len() {
 		return
@@ -269,7 +269,7 @@ func (w *writer) returned(n *ast.ReturnStmt) {
 	}
 }
 
-// nought reports whether an expression says the zero value: nil, "", 0, a constant that is zero, T{}.
+// nought reports whether an expression is the zero value: nil, "", 0, a constant that is zero, T{}.
 func (w *writer) nought(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -291,7 +291,7 @@ func (w *writer) nought(e ast.Expr) bool {
 	return false // true and false are negated
 }
 
-// statements leaves statements out.
+// statements removes statements.
 func (w *writer) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -311,7 +311,7 @@ func (w *writer) statements(list []ast.Stmt) {
 	}
 }
 
-// apply makes the text of the file with all that was put in.
+// apply returns the text of the file with all inserts.
 func (w *writer) apply() []byte {
 	slices.SortStableFunc(w.inserts, func(a, b insert) int {
 		if a.at != b.at {

@@ -1,5 +1,5 @@
-// Command applets is the little of curl, nc, nmeter, printenv and sh that Kubernetes' own tests use inside of their containers and that
-// Debian's busybox lacks; what it is called decides which it is. It is static, so that an image can hold it.
+// Command applets implements the parts of curl, nc, nmeter, printenv and sh that Kubernetes' own tests use in their containers
+// and that Debian's busybox lacks. The name of the program selects the applet. It is static, so that an image can contain it.
 //
 //	curl [-gqskI] [-X METHOD] [-H HEADER] [-d DATA] [-o FILE] [-w FORMAT] [-m SECONDS] [--connect-timeout SECONDS] URL
 //	nc   [-utvzN] [-w SECONDS] HOST PORT
@@ -45,7 +45,7 @@ func main() {
 	os.Exit(code)
 }
 
-// options splits arguments into flags and the rest; valued are the flags that take a value, several of a letter may be
+// options splits arguments into flags and the rest. valued are the flags that take a value. Several one-letter flags may be
 // written together.
 func options(args []string, valued string) (flags map[string][]string, rest []string) {
 	flags = map[string][]string{}
@@ -80,7 +80,7 @@ func options(args []string, valued string) (flags map[string][]string, rest []st
 	return flags, rest
 }
 
-// first is the value of the first flag given of those named.
+// first returns the value of the first of the named flags that is given.
 func first(flags map[string][]string, names ...string) (string, bool) {
 	for _, name := range names {
 		if values, ok := flags[name]; ok {
@@ -97,7 +97,7 @@ func seconds(value string, fallback time.Duration) time.Duration {
 	return fallback
 }
 
-// The codes that curl ends with.
+// These are the exit codes of curl.
 const (
 	badUsage, noHost, noConnection, httpError, timedOut = 2, 6, 7, 22, 28
 )
@@ -105,7 +105,7 @@ const (
 func curl(args []string) (int, error) {
 	flags, urls := options(args, "XHdowm")
 	if len(urls) != 1 {
-		return badUsage, fmt.Errorf("want one URL, got %q", urls)
+		return badUsage, fmt.Errorf("expected one URL, got %q", urls)
 	}
 	url := urls[0]
 	if !strings.Contains(url, "://") {
@@ -122,9 +122,9 @@ func curl(args []string) (int, error) {
 	transport := &http.Transport{
 		DialContext:       (&net.Dialer{Timeout: seconds(connect, 5*time.Minute)}).DialContext,
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // every test asks with -k
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // every test uses -k
 	}
-	response, err := transport.RoundTrip(request.WithContext(ctx)) // a redirect is not followed without -L
+	response, err := transport.RoundTrip(request.WithContext(ctx)) // redirects are not followed without -L
 	format, report := first(flags, "w", "write-out")
 	if err != nil {
 		if report {
@@ -228,7 +228,7 @@ func sh(args []string) (int, error) {
 func nc(args []string) (int, error) {
 	flags, rest := options(args, "w")
 	if len(rest) != 2 {
-		return 1, fmt.Errorf("want host and port, got %q", rest)
+		return 1, fmt.Errorf("expected host and port, got %q", rest)
 	}
 	network := "tcp"
 	if _, udp := flags["u"]; udp {
@@ -252,7 +252,7 @@ func nc(args []string) (int, error) {
 			_ = c.CloseWrite()
 		}
 	}()
-	// As nc does, -w also bounds the silence after which it ends.
+	// As in nc, -w also bounds how long it waits for data.
 	buffer := make([]byte, 64<<10)
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(idle))
@@ -264,7 +264,7 @@ func nc(args []string) (int, error) {
 	}
 }
 
-// nmeter tells the time of day with milliseconds: the one thing that tests ask of it.
+// nmeter prints the time of day with milliseconds, which is all that tests use of it.
 func nmeter(args []string) (int, error) {
 	_, rest := options(args, "d")
 	if len(rest) != 1 || rest[0] != "%3t" {

@@ -1,5 +1,5 @@
-// Command web is the web server of the examples: it says who serves the request, and can be made to fail so that
-// probes, restarts and limits can be tried out.
+// Command web is the web server of the examples. It shows which pod serves the request, and it can be made to fail, to try out
+// probes, restarts and limits.
 //
 //	/            host name, path, client, and selected environment
 //	/env         the whole environment
@@ -50,7 +50,7 @@ func main() {
 	slog.Info("ended")
 }
 
-// state is what requests change.
+// state is the state that requests change.
 type state struct {
 	mu        sync.Mutex
 	unhealthy bool
@@ -90,7 +90,7 @@ func (s *state) healthz(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unhealthy {
-		http.Error(w, "told to be unhealthy", http.StatusServiceUnavailable)
+		http.Error(w, "set to unhealthy by a request", http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")
@@ -113,7 +113,7 @@ func exit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "code has to be a number from 0 to 255", http.StatusBadRequest)
 		return
 	}
-	slog.Info("told to exit", "code", code)
+	slog.Info("exiting by request", "code", code)
 	os.Exit(code)
 }
 
@@ -125,7 +125,7 @@ func (s *state) alloc(w http.ResponseWriter, r *http.Request) {
 	}
 	block := make([]byte, mib<<20)
 	for i := 0; i < len(block); i += 4096 {
-		block[i] = 1 // touched, so that the memory is really used
+		block[i] = 1 // written, so that the memory is really used
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

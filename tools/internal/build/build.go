@@ -16,21 +16,21 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Target is one thing to make.
+// Target is one thing to build.
 type Target struct {
 	Name   string
 	Module string   // directory of the module, relative to the checkout
-	Args   []string // of go, with {bin} for the output directory
+	Args   []string // arguments of go, with {bin} for the output directory
 	Env    []string
-	// Makes are the files below bin/.
+	// Makes are the resulting files below bin/.
 	Makes []string
-	// Wants are Debian packages without which it cannot be made.
+	// Wants are the Debian packages that the build needs.
 	Wants []string
-	// OnDemand is made only when named: it takes long, and few need it.
+	// OnDemand targets are built only when named, because they take long and few users need them.
 	OnDemand bool
 }
 
-// Versions of what is not in go.mod files in a form that can be linked in.
+// These are the versions of programs that go.mod files do not have in a form that can be linked in.
 const (
 	kubernetesVersion = "v1.36.3"
 	containerdVersion = "v2.4.2"
@@ -43,15 +43,15 @@ func kubernetesFlags() string {
 	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s -X %sgitTreeState=clean", v, kubernetesVersion, v, major, v, minor[:strings.IndexByte(minor, '.')], v)
 }
 
-// Targets are all of them, in the order in which they are made.
+// Targets returns all targets, in the order in which they are built.
 func Targets() []Target {
 	static := []string{"CGO_ENABLED=0"}
 	return []Target{
 		{Name: "wherry", Module: ".", Env: static, Makes: []string{"wherry"},
 			// Without the tag, grpc's request traces bring in html/template, whose calls of methods by name make the linker
 			// keep every exported method of every type: 19 of 55 MB.
-			// No -buildmode=pie: without cgo the Go linker then makes a program that needs ld-linux.so on the node and is 10.6 %
-			// larger (30.8 MB, not 27.9). A random address protects against errors of memory, and Go has few of those.
+			// No -buildmode=pie: without cgo the Go linker then makes a program that needs ld-linux.so on the node and is 10.6
+			// % larger (30.8 MB instead of 27.9). Random addresses protect against memory errors, which are rare in Go.
 			Args: []string{"build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", "{bin}/wherry", "./cmd/wherry"}},
 		{Name: "wherry-controlplane", Module: "controlplane", Env: static, Makes: []string{"wherry-controlplane"},
 			Args: []string{"build", "-ldflags", kubernetesFlags(), "-o", "{bin}/wherry-controlplane", "./cmd/wherry-controlplane"}},
@@ -88,10 +88,10 @@ func Targets() []Target {
 
 const testImages = "k8s.io/kubernetes/test/images/"
 
-// Run makes the targets of the given names (if none is given, all but those on demand).
+// Run builds the targets with the given names, or all except those on demand if no name is given.
 func Run(ctx context.Context, checkout string, names []string, progress io.Writer) error {
 	bin := filepath.Join(checkout, "bin")
-	for _, dir := range []string{"cni", "conformance"} { // go build wants to see a directory
+	for _, dir := range []string{"cni", "conformance"} { // go build needs an existing directory
 		if err := os.MkdirAll(filepath.Join(bin, dir), 0o755); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (t Target) make(ctx context.Context, checkout, bin string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(checkout, t.Module)
 	cmd.Env = append(append(os.Environ(), "GOFLAGS=", "GOWORK=off"), t.Env...)
-	cmd.WaitDelay = 10 * time.Second // for compilers that outlive a go command that is told to end
+	cmd.WaitDelay = 10 * time.Second // for compilers that outlive a canceled go command
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("in %s: go %s: %w\n%s", t.Module, strings.Join(args, " "), err, bytes.TrimSpace(out))
@@ -130,7 +130,7 @@ func (t Target) make(ctx context.Context, checkout, bin string) error {
 	return nil
 }
 
-// Images makes bin/images.tar: the development images.
+// Images writes bin/images.tar with the development images.
 func Images(ctx context.Context, checkout string) (string, error) {
 	bin := filepath.Join(checkout, "bin")
 	pause := filepath.Join(bin, "images", "pause")
@@ -176,5 +176,5 @@ func writeArchive(path string, set []images.Image) error {
 	return os.Rename(path+".new", path)
 }
 
-// ImageNames are the references in bin/images.tar.
+// ImageNames returns the references in bin/images.tar.
 func ImageNames() []string { return images.Names() }

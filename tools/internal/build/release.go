@@ -16,16 +16,16 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// Release makes dist/: the agent of the commit that is checked out, its bill of materials and their checksums. It builds
-// twice, in clones in two directories, and fails where the two differ: what anybody builds of the commit with the same Go is
-// what is released.
+// Release writes dist/: the agent of the checked-out commit, its bill of materials and their checksums. It builds twice, in
+// clones in two directories, and fails if the results differ. So anyone who builds the commit with the same Go gets the
+// released program.
 func Release(ctx context.Context, checkout string, progress io.Writer) error {
 	out, err := git(ctx, checkout, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
 	if out != "" {
-		return fmt.Errorf("a release is made of a commit: commit or remove what is changed:\n%s", out)
+		return fmt.Errorf("a release needs a clean checkout: commit or remove these changes:\n%s", out)
 	}
 	scratch, err := os.MkdirTemp("", "wherry-release")
 	if err != nil {
@@ -40,8 +40,8 @@ func Release(ctx context.Context, checkout string, progress io.Writer) error {
 		}
 		fmt.Fprintf(progress, "build %d of 2\n", i+1)
 		target := Targets()[0]
-		target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs=true") // whatever the machine's own settings say
-		if i > 0 {                                                                  // what the first build compiled must not stand in for the second
+		target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs=true") // overrides the machine's own settings
+		if i > 0 {                                                                  // the second build must not use the compiled packages of the first
 			target.Env = append(slices.Clone(target.Env), "GOCACHE="+filepath.Join(scratch, "cache"))
 		}
 		if err := target.make(ctx, clone, filepath.Join(clone, "bin")); err != nil {
@@ -82,8 +82,8 @@ func writeRelease(dist string, program []byte, progress io.Writer) error {
 	return os.WriteFile(filepath.Join(dist, "SHA256SUMS"), []byte(sums.String()), 0o644)
 }
 
-// Bill is the bill of materials of a Go program, in CycloneDX: the modules that the Go toolchain has recorded in it, and the
-// standard library. It has neither a time nor a serial number: the same program has the same bill.
+// Bill returns the bill of materials of a Go program, in CycloneDX: the modules that the Go toolchain recorded in it, and the
+// standard library. It has neither a time nor a serial number, so the same program has the same bill.
 func Bill(program []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// The same sources in two directories make the same program: no path of the machine is in it.
+// The same sources in two directories give the same program, which contains no path of the machine.
 func TestTheBuildIsReproducible(t *testing.T) {
 	t.Parallel()
 	wherry := Targets()[0]
@@ -78,6 +78,6 @@ func TestBillNamesEveryModule(t *testing.T) {
 		t.Errorf("a second bill of the same program differs (%v)", err)
 	}
 	if _, err := Bill([]byte("no program")); err == nil {
-		t.Error("a bill of what is no program")
+		t.Error("a bill was made of a file that is no program")
 	}
 }

@@ -28,7 +28,7 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The reasons stand beside the names.
+	// Each name has a reason on its line.
 	if data, err := os.ReadFile(filepath.Join(lists, "open.txt")); err != nil || len(open) != strings.Count(string(data), "\t") {
 		t.Errorf("open.txt: not every test has its reason after a tab (%v)", err)
 	}
@@ -43,7 +43,8 @@ func TestWhatUpstreamPassesIsListedOrExplained(t *testing.T) {
 	}
 }
 
-// The node suite has no list of its own of what passes: it is what upstream's kubelet passes, less the open ones.
+// The node suite has no separate list of passing tests: the tests that upstream's kubelet passes must pass, except the open
+// ones.
 func TestWhatUpstreamPassesOfTheNodeSuitePassesOrIsOpen(t *testing.T) {
 	t.Parallel()
 	o := Options{Suite: SuiteNode, Checkout: "../../.."}

@@ -10,10 +10,10 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Names of the tests' images at v1.36.3, as test/utils/image/manifest.go has them (`e2e.test --list-images`).
+// These are the names of the tests' images at v1.36.3, as in test/utils/image/manifest.go (`e2e.test --list-images`).
 const e2eImages = "registry.k8s.io/e2e-test-images/"
 
-// Unavailable are the images that are not made, with the reason. Tests that need them fail on any kubelet here.
+// Unavailable returns the images that are not built, with the reason. Tests that need them fail with any kubelet here.
 func Unavailable() map[string]string {
 	return map[string]string{
 		e2eImages + "apparmor-loader:1.4":                        "loads AppArmor profiles with Debian's tools, which this kernel has no use for",
@@ -33,7 +33,7 @@ func Unavailable() map[string]string {
 	}
 }
 
-// programs are what the images are made of, below bin/ and bin/conformance/.
+// programs reads the programs of the images, below bin/ and bin/conformance/.
 type programs struct{ bin string }
 
 func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {
@@ -44,7 +44,7 @@ func (p programs) file(at, name string, mode os.FileMode) (images.File, error) {
 	return images.File{Path: at, Mode: mode, Data: data}, nil
 }
 
-// Images are the tests' images, of programs in bin, each with an image ID of its own.
+// Images builds the tests' images from the programs in bin. Each image has its own image ID.
 func Images(bin string) ([]images.Image, error) {
 	base, err := system(bin)
 	if err != nil {
@@ -62,10 +62,10 @@ func Images(bin string) ([]images.Image, error) {
 	for _, tag := range []string{"2.63.0", "2.55"} {
 		add("agnhost:"+tag, agnhost, "/agnhost").Cmd = []string{"pause"}
 	}
-	// Of Debian's tools in it, node tests use hostname, which busybox has.
+	// Of Debian's tools in this image, node tests use only hostname, which busybox has.
 	add("glibc-dns-testing:2.0.0", base).Cmd = []string{"sh"}
 	for _, name := range []string{"kitten:1.8", "nautilus:1.8"} {
-		// What tests read of one that they mount as a volume.
+		// Tests read this file of an image that they mount as a volume.
 		add(name, append(agnhost[:len(agnhost):len(agnhost)], images.File{Path: "data.json", Mode: 0o644, Data: []byte("{\"image\": \"kitten.jpg\"}\n")},
 			images.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")}), "/agnhost").Cmd = []string{"test-webserver"}
 	}
@@ -96,7 +96,7 @@ func Images(bin string) ([]images.Image, error) {
 	return set, nil
 }
 
-// system is busybox, and what Debian's lacks: see images/applets. bash is for the scripts that ask for it by name.
+// system returns busybox and the tools that Debian's busybox lacks: see images/applets. bash is for scripts that name it.
 func system(bin string) ([]images.File, error) {
 	files, err := images.BusyboxFiles("/bin/busybox")
 	if err != nil {
@@ -105,9 +105,9 @@ func system(bin string) ([]images.File, error) {
 	var kept []images.File
 	for _, f := range files {
 		switch f.Path {
-		case "bin/sh", "bin/nc", "etc/group": // made below
+		case "bin/sh", "bin/nc", "etc/group": // created below
 		case "etc/passwd":
-			// No users but those that the tests' image has: a user ID without an entry has group 0.
+			// Only the users of the tests' image exist: a user ID without an entry has group 0.
 			kept = append(kept, images.File{Path: f.Path, Mode: f.Mode, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
 				images.File{Path: "etc/group", Mode: f.Mode, Data: []byte("root:x:0:\nnobody:x:65534:\n")})
 		default:
@@ -128,7 +128,8 @@ func system(bin string) ([]images.File, error) {
 	return append(kept, images.File{Path: "usr/bin/curl", Mode: os.ModeSymlink | 0o777, Link: "../../bin/applets"}), nil
 }
 
-// agnhostFiles are the swiss knife of the tests, and the image that the registry inside of it serves.
+// agnhostFiles returns the files of agnhost, the multi-purpose program of the tests, and the image that the registry in it
+// serves.
 func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, error) {
 	p := programs{bin}
 	agnhost, err := p.file("agnhost", "conformance/agnhost", 0o755)
@@ -139,7 +140,7 @@ func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, 
 	if err != nil {
 		return nil, images.Image{}, err
 	}
-	// What netexec serves HTTPS with; the tests' own, copied by Build.
+	// netexec serves HTTPS with this certificate. It comes from the tests; Build copies it.
 	certificate, err := p.file("localhost.crt", "conformance/localhost.crt", 0o644)
 	if err != nil {
 		return nil, images.Image{}, err
@@ -169,7 +170,7 @@ func agnhostFiles(bin string, base []images.File) ([]images.File, images.Image, 
 	return append(files, served...), pause, err
 }
 
-// servedImage lays an image out as agnhost's fake-registry-server wants to find it.
+// servedImage lays out an image as agnhost's fake-registry-server expects it.
 func servedImage(image images.Image, name, tag string) ([]images.File, error) {
 	blobs, manifest, err := image.Blobs()
 	if err != nil {

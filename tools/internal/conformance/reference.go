@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Reference is what a node agent did, in runs of which the later ones stand first. A run stands as it was, so that its wall
-// time stays true; of a test that is in more than one, the later result counts.
+// Reference has the results of a node agent in several runs, newest first. Runs are not merged, so that their wall times stay
+// true. If a test is in more than one run, the newest result counts.
 //
-// As a file: each run begins with lines that begin with #, the first of them says on what, when and for how long it ran;
-// then come its tests: status, seconds and name between tabs.
+// In the file, each run begins with lines that begin with #. The first of them names the machine, the date and the duration of
+// the run. Then come the tests: status, seconds and name, separated by tabs.
 type Reference []ReferenceRun
 
 // ReferenceRun is one run.
@@ -68,7 +68,7 @@ func ReadReference(path string) (Reference, error) {
 	return runs, nil
 }
 
-// Results are those of all runs.
+// Results returns the results of all runs together.
 func (r Reference) Results() Results {
 	all := Results{}
 	for _, run := range slices.Backward(r) {
@@ -77,7 +77,7 @@ func (r Reference) Results() Results {
 	return all
 }
 
-// With is the reference with one more run. One of before goes when every test of it ran again.
+// With returns the reference with one more run. It drops an older run if all tests of it ran again.
 func (r Reference) With(run ReferenceRun) Reference {
 	runs := Reference{run}
 	for _, before := range r {
@@ -91,7 +91,7 @@ func (r Reference) With(run ReferenceRun) Reference {
 	return runs
 }
 
-// Wall is how long the node agent took for these very tests in one run; false if it did not run them in one.
+// Wall returns how long the node agent took for exactly these tests in one run; false: it did not run them in one run.
 func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	for _, run := range r {
 		_, wall, found := strings.Cut(run.Title, ", "+wallBegins)
@@ -111,7 +111,7 @@ func (r Reference) Wall(ran Results) (seconds float64, ok bool) {
 	return 0, false
 }
 
-// String is the file.
+// String returns the content of the file.
 func (r Reference) String() string {
 	var b strings.Builder
 	for i, run := range r {

@@ -11,15 +11,15 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/images"
 )
 
-// Registry serves images for reading, as the OCI distribution specification has it, under any host name: containerd says
-// in the parameter ns which one was meant.
+// Registry serves images read-only, by the OCI distribution specification, under any host name. containerd names the original
+// host in the parameter ns.
 type Registry struct {
 	manifests map[string]string // reference, or name@digest, to digest
 	blobs     map[string][]byte
-	types     map[string]string // of manifests
+	types     map[string]string // media types of manifests
 }
 
-// NewRegistry holds the images in memory.
+// NewRegistry returns a registry that holds the images in memory.
 func NewRegistry(set []images.Image) (*Registry, error) {
 	r := &Registry{manifests: map[string]string{}, blobs: map[string][]byte{}, types: map[string]string{}}
 	for _, image := range set {
@@ -71,8 +71,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// WriteHosts makes containerd ask the registry at address in place of the registries that the tests name. localhost is
-// not among them: it is what a test serves itself.
+// WriteHosts makes containerd use the registry at address in place of the registries in the tests. localhost is not among them,
+// because tests serve it themselves.
 func WriteHosts(dir, address string) error {
 	for _, host := range []string{"registry.k8s.io", "docker.io", "gcr.io", "invalid.registry.k8s.io"} {
 		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Result is how one test ended.
+// Result is the result of one test.
 type Result struct {
 	Status  string // passed, failed or skipped
 	Seconds float64
-	Message string // of the failure; of the first one, where it passed when it was Retried
+	Message string // of the failure; of the first failure if the test passed when it was Retried
 	Retried bool
 }
 
-// Results are by the test's name, without its labels.
+// Results has results by the test's name, without its labels.
 type Results map[string]Result
 
-// junit is the part of a JUnit report that is looked at.
+// junit has the fields of a JUnit report that are used.
 type junit struct {
 	Suites []struct {
 		Cases []struct {
@@ -33,7 +33,7 @@ type junit struct {
 	} `xml:"testsuite"`
 }
 
-// fault has its message as an attribute or, from Kubernetes' tests, as its text.
+// fault has its message as an attribute or, in reports of Kubernetes' tests, as its text.
 type fault struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
@@ -43,7 +43,7 @@ func (f *fault) String() string {
 	return strings.TrimSpace(cmp.Or(strings.TrimSpace(f.Message), f.Text))
 }
 
-// ReadJUnit reads the tests that ran; those that the focus left out are not among them.
+// ReadJUnit reads the results of the tests that ran, without those that the focus left out.
 func ReadJUnit(path string) (Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func ReadJUnit(path string) (Results, error) {
 			}
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if !isTest && r.Status != "failed" || r.Status == "skipped" && c.Seconds == 0 {
-				continue // of the suite itself, or not asked for
+				continue // an entry of the suite itself, or a test that was left out
 			}
 			results[name] = r
 		}
@@ -75,7 +75,7 @@ func ReadJUnit(path string) (Results, error) {
 	return results, nil
 }
 
-// Names are the tests in order.
+// Names returns the names of the tests, sorted.
 func (r Results) Names() []string {
 	names := make([]string, 0, len(r))
 	for name := range r {
@@ -85,7 +85,7 @@ func (r Results) Names() []string {
 	return names
 }
 
-// ReadPasses reads a list of tests, one per line; # begins a comment line, a tab a remark.
+// ReadPasses reads a list of tests, one per line. # begins a comment line, and a tab begins a remark.
 func ReadPasses(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -101,7 +101,7 @@ func ReadPasses(path string) ([]string, error) {
 	return names, nil
 }
 
-// Broken are the listed tests that ran and did not pass.
+// Broken returns the listed tests that ran and did not pass.
 func Broken(listed []string, ran Results) []string {
 	var broken []string
 	for _, name := range listed {

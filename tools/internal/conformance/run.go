@@ -27,17 +27,17 @@ import (
 // Options of a run.
 type Options struct {
 	Checkout string
-	Suite    string // SuiteCluster (or nothing) or SuiteNode
+	Suite    string // SuiteCluster (also if empty) or SuiteNode
 	Node     string // wherry or kubelet
-	Runtime  string // containerd2 (or nothing) or debian
-	Focus    string // regular expression of ginkgo's
+	Runtime  string // containerd2 (also if empty) or debian
+	Focus    string // a regular expression for ginkgo
 	Skip     string
-	List     string // path of a file with the names of tests, in place of Focus
+	List     string // path of a file with names of tests, used in place of Focus
 	Procs    int
-	Repeat   int  // run the tests so often, until one fails; the table is that of the last time
+	Repeat   int  // run the tests this many times, or until one fails; the table shows the last time
 	Keep     bool // leave everything running at the end
-	Retry    bool // run what failed once more, alone, before it counts: for machines whose noise is not ours to mend (CI)
-	Whole    bool // keep a run of Wherry's in conformance/wherry.txt too
+	Retry    bool // run failed tests once more, alone, before they count: for machines with noise from others (CI)
+	Whole    bool // store a run of Wherry in conformance/wherry.txt too
 	Brief    bool // print Summary in place of the table
 	Progress io.Writer
 }
@@ -48,7 +48,7 @@ func (o Options) dir(elem ...string) string {
 
 func (o Options) bin(name string) string { return filepath.Join(o.Checkout, "bin", name) }
 
-// Build makes what a run needs and is not there.
+// Build builds the missing parts of a run.
 func Build(ctx context.Context, o Options) error {
 	names := []string{"wherry", "wherry-controlplane", "runc", "containerd", "CNI plugins", "crictl", "kubectl", "image programs",
 		o.suite().program, "conformance programs", "conformance applets"}
@@ -75,7 +75,7 @@ func Build(ctx context.Context, o Options) error {
 	return debian.Program(ctx, "bash-static", "bin/bash-static", o.bin("conformance/bash-static"))
 }
 
-// copyCertificate copies what agnhost serves HTTPS with from the module of the tests.
+// copyCertificate copies agnhost's HTTPS certificate from the module of the tests.
 func (o Options) copyCertificate(ctx context.Context) error {
 	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "k8s.io/kubernetes/test/images/agnhost/porter")
 	list.Dir = filepath.Join(o.Checkout, "conformance")
@@ -95,13 +95,13 @@ func (o Options) copyCertificate(ctx context.Context) error {
 	return nil
 }
 
-// Run brings everything up inside of the calling process' network and mount namespaces, which must be new, runs the tests,
-// prints the table and ends everything.
+// Run starts everything inside the calling process's network and mount namespaces, which must be new. It runs the tests, prints
+// the table and ends everything.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := prepareNetwork(ctx); err != nil {
 		return err
 	}
-	// As systemd leaves it: a container's mounts may spread from and to the node.
+	// Share the mounts as systemd does: mounts of containers propagate from and to the node.
 	for _, flag := range []uintptr{syscall.MS_PRIVATE, syscall.MS_SHARED} {
 		if err := syscall.Mount("", "/", "", syscall.MS_REC|flag, ""); err != nil {
 			return fmt.Errorf("share the mounts of the new namespace: %w", err)
@@ -124,7 +124,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// What a run that was killed has left behind.
+	// End the rest of a killed run.
 	if err := env.Down(ctx); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	var last bytes.Buffer // what is worth reading comes after what tells of the end
+	var last bytes.Buffer // the results come after the messages about the end
 	progress := o.Progress
 	defer func() { _, _ = last.WriteTo(progress) }()
 	defer func() {
@@ -165,11 +165,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	took := time.Since(began)
 	fmt.Fprintf(o.Progress, "tested for %.0f s\n", took.Seconds())
-	o.Progress = &last // until all has ended
+	o.Progress = &last // until everything has ended
 	return o.judge(ctx, ran, testErr, took)
 }
 
-// again runs what failed once more, one at a time, and returns what is left of the error.
+// again runs the failed tests once more, one at a time, and returns the remaining error.
 func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr error) error {
 	failed := ran.failed()
 	fmt.Fprintf(o.Progress, "%d failed; run again, alone: %s\n", len(failed), strings.Join(failed, "; "))
@@ -182,7 +182,7 @@ func (o Options) again(ctx context.Context, env *dev.Env, ran Results, testErr e
 	return err
 }
 
-// Down ends what is left of a run that was killed.
+// Down ends the rest of a killed run.
 func Down(ctx context.Context, o Options) error {
 	env, err := o.environment("")
 	if err != nil {
@@ -191,7 +191,8 @@ func Down(ctx context.Context, o Options) error {
 	return env.Down(ctx)
 }
 
-// prepareNetwork gives the namespace a loopback and an address that pods reach. Not every kernel has dummy interfaces.
+// prepareNetwork gives the namespace a loopback interface and an address that pods can reach. Not every kernel has dummy
+// interfaces.
 func prepareNetwork(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"link", "add", "node0", "type", "bridge"},
@@ -225,7 +226,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener) // it ends by Close
+		_ = server.Serve(listener) // ends by Close
 	}()
 	return func() {
 		_ = server.Close()
@@ -234,7 +235,7 @@ func (o Options) serveImages(set []images.Image) (stop func(), err error) {
 }
 
 func (o Options) environment(archive string) (*dev.Env, error) {
-	// Some tests look for a process of the name kubelet; a node that had one before has wherry under that name too.
+	// Some tests look for a process named kubelet, so wherry runs under that name too.
 	agent, program := o.dir("bin", "kubelet"), o.bin("wherry")
 	if o.Node == "kubelet" {
 		program = o.bin("conformance/kubelet")
@@ -248,8 +249,8 @@ func (o Options) environment(archive string) (*dev.Env, error) {
 	})
 }
 
-// roomFlags keep the node from evicting pods and removing images for what others put on the machine's disk: builds fill more
-// than the default 85% of it now and then. They hold for either node agent.
+// roomFlags return flags with which the node does not evict pods or remove images because other programs fill the machine's
+// disk: builds sometimes fill more than the default 85 %. Both node agents accept them.
 func roomFlags() []string {
 	return []string{
 		"--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,imagefs.inodesFree<1%",
@@ -257,7 +258,7 @@ func roomFlags() []string {
 	}
 }
 
-// ginkgo runs the tests and returns an error if one failed; a first interrupt lets it write its report.
+// ginkgo runs the tests and returns an error if one failed. After a first interrupt it writes its report.
 func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string) (Results, error) {
 	if err := errors.Join(os.RemoveAll(report), os.MkdirAll(report, 0o755)); err != nil {
 		return nil, err
@@ -272,9 +273,9 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 		return nil, err
 	}
 	args := []string{"--procs=" + strconv.Itoa(o.Procs), "--no-color", "--timeout=4h", "--poll-progress-after=10m", "--focus=" + focus, "--skip=" + skip}
-	if o.Repeat > 1 { // each time in another order
+	if o.Repeat > 1 { // in another order each time
 		args = append(args, "--repeat="+strconv.Itoa(o.Repeat-1))
-	} else { // one order for both node agents: which long test comes last decides how long the processes wait for it
+	} else { // the same order for both node agents, because the total time depends on which long test comes last
 		args = append(args, "--seed=1")
 	}
 	own, err := o.arguments(ctx, env, report)
@@ -283,7 +284,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	}
 	args = append(append(args, o.testProgram(), "--"), own...)
 	cmd := exec.CommandContext(ctx, o.bin("conformance/ginkgo"), args...)
-	// As a terminal does it: each process ends its own tests, and ginkgo sums up.
+	// As with a terminal, each process ends its own tests, and ginkgo writes the report.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 45 * time.Second
@@ -292,7 +293,7 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	fmt.Fprintf(o.Progress, "testing with %d processes; %s\n", o.Procs, log.Name())
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what did not mind the interrupt; mostly nothing is left
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // kill processes that ignored the interrupt, if there are any
 	}
 	if err != nil {
 		err = fmt.Errorf("run the tests: %w; see %s", err, log.Name())
@@ -304,19 +305,19 @@ func (o Options) ginkgo(ctx context.Context, env *dev.Env, focus, report string)
 	return ran, err
 }
 
-// focusOf is the expression for the tests that a file lists.
+// focusOf returns the expression for the tests that a file lists.
 func (o Options) focusOf(path string) (string, error) {
 	names, err := ReadPasses(path)
 	if err != nil {
 		return "", fmt.Errorf("read list of tests: %w", err)
 	}
 	if len(names) == 0 {
-		return "", fmt.Errorf("read list of tests: %s names none", path)
+		return "", fmt.Errorf("read list of tests: %s names no test", path)
 	}
 	return o.focusOn(names...), nil
 }
 
-// judge prints the table and says whether the run is as good as what was listed before.
+// judge prints the table and returns an error if the run is worse than the stored results.
 func (o Options) judge(ctx context.Context, ran Results, testErr error, took time.Duration) error {
 	upstream := o.runs("upstream.txt")
 	reference, err := ReadReference(upstream)
@@ -350,7 +351,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 	if o.Node == "kubelet" {
 		return o.record(upstream, reference, ran, took)
 	}
-	if o.Whole || o.Suite == SuiteNode && !o.Retry { // its lists have no part that is kept by hand
+	if o.Whole || o.Suite == SuiteNode && !o.Retry { // the lists of the node suite have no part that is maintained by hand
 		path := o.runs("wherry.txt")
 		before, err := ReadReference(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -376,7 +377,7 @@ func (o Options) judge(ctx context.Context, ran Results, testErr error, took tim
 	return testErr
 }
 
-// isFailedTests reports whether nothing but tests failed, by the exit code with which ginkgo says so.
+// isFailedTests reports whether ginkgo's exit code means that only tests failed.
 func isFailedTests(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 1
@@ -384,10 +385,10 @@ func isFailedTests(err error) bool {
 
 const nodeName = "node"
 
-// agentNames are how tables call the node agents.
+// agentNames are the names of the node agents in tables.
 var agentNames = map[string]string{"wherry": "Wherry", "kubelet": "kubelet"}
 
-// record puts a run on top of a file of runs.
+// record adds a run at the beginning of a file of runs.
 func (o Options) record(path string, before Reference, ran Results, took time.Duration) error {
 	title, err := o.title(len(ran), took)
 	if err != nil {
@@ -396,7 +397,7 @@ func (o Options) record(path string, before Reference, ran Results, took time.Du
 	return os.WriteFile(path, []byte(before.With(ReferenceRun{Title: title, Tests: ran}).String()), 0o644)
 }
 
-// title says what a run was made with.
+// title returns the description of a run.
 func (o Options) title(tests int, took time.Duration) (string, error) {
 	begins, program, args := titleWherry, "wherry", []string{"version"}
 	if o.Node == "kubelet" {
@@ -404,9 +405,9 @@ func (o Options) title(tests int, took time.Duration) (string, error) {
 	}
 	version, err := exec.Command(o.bin(program), args...).Output()
 	if err != nil {
-		return "", fmt.Errorf("ask the node agent for its version: %w", err)
+		return "", fmt.Errorf("get the version of the node agent: %w", err)
 	}
-	if o.Node == "wherry" { // what it is built from changes with each commit; this says what it stands for
+	if o.Node == "wherry" { // the commit changes all the time, so the title has the version of Kubernetes
 		lines := strings.Split(strings.TrimSpace(string(version)), "\n")
 		version = []byte(lines[len(lines)-1])
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/dev"
 )
 
-// The suites of upstream's that can be run.
+// These are upstream's test suites that can run here.
 const (
 	SuiteCluster = "e2e"  // k8s.io/kubernetes/test/e2e: a cluster, here of one node
 	SuiteNode    = "node" // k8s.io/kubernetes/test/e2e_node: one node, from the inside
@@ -22,13 +22,13 @@ const (
 // RuntimeDebian is Debian's containerd: it has no container events.
 const RuntimeDebian = "debian"
 
-// suite is what differs between them.
+// suite has the differences between them.
 type suite struct {
-	program string // below bin/conformance, and the name of what builds it
-	title   string // what ginkgo calls it: names of tests begin with that
-	target  string // of make
-	lists   string // prefix of its files in conformance/
-	// skip are the tests that are left out where neither Focus nor List asks for others.
+	program string // below bin/conformance; also the name of the build target
+	title   string // ginkgo's name of the suite, with which names of tests begin
+	target  string // the target of make
+	lists   string // the prefix of its files in conformance/
+	// skip matches the tests that are left out unless Focus or List names them.
 	skip string
 }
 
@@ -42,11 +42,11 @@ func (o Options) suite() suite {
 	return suite{program: "e2e.test", title: "Kubernetes e2e suite", target: "conformance"}
 }
 
-// FocusDefault is what is run where nothing else is asked for.
+// FocusDefault selects the tests to run by default.
 const FocusDefault = `\[NodeConformance\]`
 
-// skips are the tests to leave out of a run. Of the node suite these are also the tests that it shares with the other, by
-// their names: more than half of it.
+// skips returns the tests to leave out of a run. For the node suite these include the tests with the same names as in the
+// cluster suite: more than half of it.
 func (o Options) skips() (string, error) {
 	if o.Suite != SuiteNode || o.Skip != "" || o.List != "" || o.Focus != FocusDefault {
 		return o.Skip, nil
@@ -58,12 +58,12 @@ func (o Options) skips() (string, error) {
 	return o.suite().skip + "|" + o.focusOn(shared.Results().Names()...), nil
 }
 
-// list is the path of one of the suite's files.
+// list returns the path of one of the suite's files.
 func (o Options) list(name string) string {
 	return filepath.Join(o.Checkout, "conformance", o.suite().lists+name)
 }
 
-// runs is the path of a file of runs, of which each runtime has its own.
+// runs returns the path of a file of runs. Each runtime has its own file.
 func (o Options) runs(name string) string {
 	if o.Runtime == RuntimeDebian {
 		name = RuntimeDebian + "-" + name
@@ -71,8 +71,8 @@ func (o Options) runs(name string) string {
 	return o.list(name)
 }
 
-// listed are the tests that have to pass. Of the node suite these are those that upstream's kubelet passes, less the open
-// ones; of the other they have a file of their own, which names more than one run has.
+// listed returns the tests that must pass. For the node suite these are the tests that upstream's kubelet passes, except the
+// open ones. For the cluster suite they are in a file, which has more tests than one run.
 func (o Options) listed(reference Reference) ([]string, error) {
 	if o.Suite != SuiteNode {
 		return ReadPasses(o.list("passes.txt"))
@@ -95,7 +95,7 @@ func (o Options) listed(reference Reference) ([]string, error) {
 	return names, nil
 }
 
-// arguments are the test program's own.
+// arguments returns the arguments of the test program.
 func (o Options) arguments(ctx context.Context, env *dev.Env, report string) ([]string, error) {
 	common := []string{"--report-dir=" + report, "--dns-domain=cluster.local", "--dump-logs-on-failure=true"}
 	if o.Suite != SuiteNode {
@@ -112,7 +112,7 @@ func (o Options) arguments(ctx context.Context, env *dev.Env, report string) ([]
 	}, common...), nil
 }
 
-// account makes a service account that may do everything, since the node suite takes a token and no kubeconfig.
+// account creates a service account with all rights, because the node suite needs a token and cannot use a kubeconfig.
 func (o Options) account(ctx context.Context, env *dev.Env) (host, token string, err error) {
 	const name = "node-tests"
 	kubectl := func(args ...string) (string, error) {
@@ -126,7 +126,7 @@ func (o Options) account(ctx context.Context, env *dev.Env) (host, token string,
 	_, berr := kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", "--serviceaccount=kube-system:"+name)
 	token, terr := kubectl("create", "token", "-n", "kube-system", name, "--duration=8h")
 	host, herr := kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
-	if err := errors.Join(terr, herr); err != nil { // a second run in one environment finds the account made
+	if err := errors.Join(terr, herr); err != nil { // in a second run in one environment the account exists already
 		return "", "", errors.Join(serr, berr, err)
 	}
 	return host, token, nil
@@ -134,7 +134,7 @@ func (o Options) account(ctx context.Context, env *dev.Env) (host, token string,
 
 func (o Options) dropIns() string { return o.dir("node", "config.d") }
 
-// nodeFlags are the node agent's, beside those of a development node.
+// nodeFlags returns the flags of the node agent, in addition to those of a development node.
 func (o Options) nodeFlags() []string {
 	flags := roomFlags()
 	if o.Suite == SuiteNode {
@@ -143,7 +143,7 @@ func (o Options) nodeFlags() []string {
 	return flags
 }
 
-// nodeConfig are the node's fields of KubeletConfiguration that the node suite wants; the tests write the whole file anew.
+// nodeConfig returns the node's fields of KubeletConfiguration for the node suite. The tests rewrite the whole file.
 func (o Options) nodeConfig() map[string]string {
 	if o.Suite != SuiteNode {
 		return nil
@@ -158,8 +158,8 @@ func (o Options) podLogs() string {
 	return "/var/log/pods"
 }
 
-// prepareNode gives the node suite what it wants of a node: the paths of a default one, which in this mount namespace are
-// directories of the run.
+// prepareNode configures the node as the node suite expects it, with the paths of a default node. In this mount namespace the
+// paths are directories of the run.
 func (o Options) prepareNode() (restore func() error, err error) {
 	nothing := func() error { return nil }
 	if o.Suite != SuiteNode {
@@ -174,7 +174,7 @@ func (o Options) prepareNode() (restore func() error, err error) {
 		return nothing, err
 	}
 	const root, logs = "/var/lib/kubelet", "/var/log"
-	// It stays, empty: a removal would take away what another run has mounted on it.
+	// The empty directory stays: removing it would remove a mount point of another run.
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nothing, err
 	}

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// mostAgain bounds what is run a second time: more failures than that are no noise of a busy machine.
+// mostAgain bounds how many tests run a second time. More failures are not the noise of a busy machine.
 const mostAgain = 5
 
-// failed are the tests that did not pass and did not skip themselves.
+// failed returns the tests that neither passed nor skipped themselves.
 func (r Results) failed() []string {
 	return slices.DeleteFunc(r.Names(), func(name string) bool { return r[name].Status != "failed" })
 }
 
-// FailedHereOnly are the tests that failed, without those that are known to fail on upstream's kubelet too.
+// FailedHereOnly returns the failed tests, without those that also fail with upstream's kubelet.
 func (r Results) FailedHereOnly(upstream Results) []string {
 	return slices.DeleteFunc(r.failed(), func(name string) bool { return upstream[name].Status == "failed" })
 }
 
-// Again takes the results of a second run, of tests alone that had failed beside others: where one passes, it counts as
-// passed, and the reason of the first time stays with it.
+// Again merges the results of a second run, in which failed tests ran alone. A test that passes now counts as passed, and keeps
+// the reason of its first failure.
 func (r Results) Again(second Results) {
 	for name, now := range second {
 		if before, ok := r[name]; ok && before.Status == "failed" {
@@ -34,13 +34,13 @@ func (r Results) Again(second Results) {
 	}
 }
 
-// Missing are those of the names that did not run.
+// Missing returns the names of tests that did not run.
 func (r Results) Missing(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := r[name]; return ok })
 }
 
-// Summary is what is worth reading of a run in a log that shows its end: the sums, the longest tests, and last, each with
-// its reason, the tests that did not pass. wall is in seconds.
+// Summary returns the important results of a run, for a log that shows its end: the sums, the longest tests, and at the end the
+// tests that did not pass, each with its reason. wall is in seconds.
 func Summary(ran Results, missing []string, wall float64) string {
 	var b strings.Builder
 	names := ran.Names()
@@ -78,7 +78,7 @@ const (
 	lineBytes = 300
 )
 
-// indent is the beginning and the end of a message, for a log.
+// indent returns the beginning and the end of a message, indented for a log.
 func indent(message string) string {
 	lines := strings.Split(strings.TrimSpace(message), "\n")
 	if cut := len(lines) - headLines - tailLines; cut > 1 {

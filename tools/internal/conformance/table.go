@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Table compares a run of one node agent with the reference: failures first, then the sums, then the commands that show
-// each difference on both, of which target is make's. wall is in seconds.
+// Table compares a run of one node agent with the reference: first the failures, then the sums, then the commands that show
+// each difference with both node agents. target is a target of make. wall is in seconds.
 func Table(target, node string, ran Results, reference Reference, wall float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-8s %-8s %8s %8s  %s\n", node, "upstream", "s", "s", "test")
@@ -45,7 +45,7 @@ func Table(target, node string, ran Results, reference Reference, wall float64) 
 	if w, ok := reference.Wall(ran); ok && w > 0 {
 		fmt.Fprintf(&b, "wall time of the same tests: %s %.0f s, upstream's kubelet %.0f s, ratio %.2f\n", node, wall, w, wall/w)
 	}
-	// For a shell, whose quotes end at ', and for make, which takes $$ for $.
+	// Escape for a shell, where ' ends a quoted string, and for make, where $$ means $.
 	if len(differ) > 0 {
 		fmt.Fprintf(&b, "%d differ; to see one on both:\n", len(differ))
 	}
@@ -58,7 +58,7 @@ func Table(target, node string, ran Results, reference Reference, wall float64) 
 	return b.String()
 }
 
-// focusOn is the expression that matches the named tests and no others.
+// focusOn returns the expression that matches exactly the named tests.
 func (o Options) focusOn(names ...string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {

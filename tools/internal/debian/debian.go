@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Needed are the packages without which the environment cannot be built or run.
+// Needed returns the packages that building and running the environment needs.
 func Needed() []string {
 	return []string{
 		"busybox-static", "ca-certificates", "conntrack", "ethtool", "gcc", "iproute2", "iptables", "libc6-dev", "libseccomp-dev",
@@ -20,7 +20,7 @@ func Needed() []string {
 	}
 }
 
-// Missing are those of the packages that are not installed; nothing on a machine without dpkg.
+// Missing returns the packages that are not installed. On a machine without dpkg it returns none.
 func Missing(ctx context.Context, packages []string) ([]string, error) {
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
 		return nil, nil
@@ -35,7 +35,7 @@ func Missing(ctx context.Context, packages []string) ([]string, error) {
 	return missing, ctx.Err()
 }
 
-// Install installs what is missing of the packages. Without root it is an error that names them.
+// Install installs the missing packages. Without root it returns an error that names them.
 func Install(ctx context.Context, packages []string, progress io.Writer) error {
 	missing, err := Missing(ctx, packages)
 	if err != nil || len(missing) == 0 {
@@ -51,8 +51,8 @@ func Install(ctx context.Context, packages []string, progress io.Writer) error {
 	return apt(ctx, "", append([]string{"install", "-q", "-y", "--no-install-recommends"}, missing...)...)
 }
 
-// Runtime extracts Debian's containerd and runc below dir and returns the directory of the programs. What is there
-// already stays.
+// Runtime extracts Debian's containerd and runc below dir and returns the directory of the programs. It keeps programs that are
+// already there.
 func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error) {
 	bin := filepath.Join(dir, "bin")
 	if _, err := os.Stat(filepath.Join(bin, "runc")); err == nil {
@@ -79,7 +79,7 @@ func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error
 			return "", fmt.Errorf("extract %s: %w: %s", file, err, bytes.TrimSpace(out))
 		}
 	}
-	// runc last: it says that all is there.
+	// runc comes last, because its presence shows that all programs are there.
 	for _, program := range []string{"bin/containerd", "bin/containerd-shim-runc-v2", "bin/ctr", "sbin/runc"} {
 		if err := os.Rename(filepath.Join(packages, "usr", program), filepath.Join(bin, filepath.Base(program))); err != nil {
 			return "", fmt.Errorf("extract Debian's containerd: %w", err)
@@ -88,7 +88,7 @@ func Runtime(ctx context.Context, dir string, progress io.Writer) (string, error
 	return bin, os.RemoveAll(packages)
 }
 
-// Program extracts one file of a package to the given place, without installing the package. What is there already stays.
+// Program extracts one file of a package to the given path, without installing the package. It keeps an existing file.
 func Program(ctx context.Context, name, file, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil

@@ -1,3 +1,3 @@
-// Package debian gets what the development environment needs from Debian: packages that are missing are installed (as
-// root, by apt-get), and containerd and runc are extracted from their packages without being installed.
+// Package debian provides the Debian packages of the development environment. It installs missing packages (as root, with
+// apt-get), and it extracts containerd and runc from their packages without installing them.
 package debian

@@ -1,6 +1,6 @@
-// Package images makes container images without a registry: OCI layouts in tar archives, from files on this machine.
+// Package images builds container images without a registry: OCI layouts in tar archives, from files of this machine.
 //
-// Contract: an archive is a function of its input bytes: same files, same digest, on any machine and at any time
-// (times are the epoch, names are sorted). Every reference of an image set has an image ID of its own, because a node
-// agent that is told of two names sees one image otherwise.
+// Contract: an archive depends only on its input: the same files give the same digest, on any machine and at any time (times
+// are the epoch, and names are sorted). Every reference in a set has its own image ID, because a node agent treats two names of
+// one ID as one image.
 package images

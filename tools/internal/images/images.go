@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// File is an entry of an image's only layer. Mode carries the type bits of package os for directories and links.
+// File is an entry of an image's only layer. Mode has the type bits of package os for directories and links.
 type File struct {
 	Path string // without leading slash
 	Mode os.FileMode
@@ -91,7 +91,7 @@ const (
 	layerType    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// WriteArchive writes the images as one OCI layout, as `ctr images import` reads it.
+// WriteArchive writes the images as one OCI layout for `ctr images import`.
 func WriteArchive(w io.Writer, images []Image) error {
 	blobs := map[string][]byte{}
 	put := func(mediaType string, data []byte) descriptor {
@@ -146,7 +146,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 		return descriptor{}, err
 	}
 	layerDescriptor := put(layerType, layer.Bytes())
-	labels := map[string]string{"wherry.reference": i.Reference} // an ID of its own for every reference
+	labels := map[string]string{"wherry.reference": i.Reference} // gives every reference its own ID
 	for k, v := range i.Labels {
 		labels[k] = v
 	}
@@ -164,7 +164,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 		config.Config.Volumes[v] = struct{}{}
 	}
 	config.RootFS.Type = "layers"
-	config.RootFS.DiffIDs = []string{layerDescriptor.Digest} // not compressed: the same
+	config.RootFS.DiffIDs = []string{layerDescriptor.Digest} // equal, because the layer is not compressed
 	configData, err := json.Marshal(config)
 	if err != nil {
 		return descriptor{}, err
@@ -179,7 +179,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 	return put(manifestType, data), nil
 }
 
-// withParents adds the directories that files lie in.
+// withParents adds the parent directories of files.
 func withParents(files []File) []File {
 	have := map[string]bool{}
 	for _, f := range files {

@@ -80,7 +80,7 @@ func TestEveryReferenceHasAnImageOfItsOwn(t *testing.T) {
 	}
 }
 
-// blob returns what a descriptor points to, and makes sure that it is that.
+// blob returns the blob of a descriptor, and checks its digest and size.
 func blob(t *testing.T, entries map[string][]byte, d descriptor) []byte {
 	t.Helper()
 	data, ok := entries["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
@@ -109,6 +109,6 @@ func TestNamesAreThoseOfTheSet(t *testing.T) {
 		names = append(names, image.Reference)
 	}
 	if want := Names(); !slices.Equal(names, want) {
-		t.Errorf("set has %q, Names says %q", names, want)
+		t.Errorf("set has %q, Names returns %q", names, want)
 	}
 }

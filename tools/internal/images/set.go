@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// References of the development images. None is ever pulled.
+// These are the references of the development images. None is ever pulled.
 const (
 	Pause = "registry.k8s.io/pause:3.10"
 	Web   = "registry.k8s.io/wherry/web:1"
@@ -16,7 +16,7 @@ const (
 	CoreDNS = "registry.k8s.io/wherry/coredns:1"
 )
 
-// Names are the references of the set.
+// Names returns the references of the set.
 func Names() []string {
 	return []string{
 		Pause, "docker.io/library/busybox:latest", "docker.io/library/busybox:1.35", "docker.io/library/busybox:1.36",
@@ -29,7 +29,7 @@ func Names() []string {
 // SearchPath is the variable PATH of every image that has a shell.
 const SearchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Programs are the files that the development images are made of.
+// Programs are the paths of the programs in the development images.
 type Programs struct {
 	Busybox string // a static busybox
 	Web     string // images/web, static
@@ -85,7 +85,7 @@ func busyboxImage(reference string, files []File) Image {
 	return Image{Reference: reference, Files: files, Cmd: []string{"sh"}, Env: []string{SearchPath}}
 }
 
-// BusyboxFiles are a small system of a static busybox and links to it.
+// BusyboxFiles returns the files of a small system with a static busybox and links to it.
 func BusyboxFiles(program string) ([]File, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package integration runs a compiled Go test program whose tests need the machine's time: the few that fail are run once
-// more, one at a time, before they count, and the output says which they were.
+// Package integration runs a compiled Go test program whose tests depend on real time. It runs a few failed tests once more,
+// one at a time, before they count, and prints which ones it repeated.
 //
-// Contract: what ends a run otherwise than by failed tests (a panic, the time limit, a check after the tests) is never
-// run again, and no more than three failures are: that many are no noise of a busy machine.
+// Contract: if a run ends for another reason than failed tests (a panic, a timeout, a check after the tests), it is not
+// repeated. More than three failures are not repeated either, because they are not the noise of a busy machine.
 package integration

@@ -16,16 +16,16 @@ import (
 // mostAgain bounds how many failed tests are run again.
 const mostAgain = 3
 
-// toEnd is how long a test program may take to end what it started, once it is told to.
+// toEnd is how long a test program may take to clean up after it is told to stop.
 const toEnd = 2 * time.Minute
 
-// failedTests is the exit code of a Go test program where tests failed and nothing worse happened: a panic gives 2.
+// failedTests is the exit code of a Go test program if only tests failed. A panic gives 2.
 const failedTests = 1
 
 var failedLine = regexp.MustCompile(`(?m)^--- FAIL: (Test\S*) \(`)
 
-// Run runs the test program in dir with the arguments, and the few of its tests that failed once more alone. It returns an
-// error unless each test passed at last. All that the program prints goes to out; ctx ends it by SIGTERM.
+// Run runs the test program in dir with the arguments, and repeats a few failed tests alone. It returns an error unless each
+// test passed in the end. The program's output goes to out. When ctx ends, the program gets SIGTERM.
 func Run(ctx context.Context, program, dir string, args []string, out io.Writer) error {
 	failed, err := once(ctx, program, dir, args, out)
 	if err == nil || len(failed) == 0 || len(failed) > mostAgain || ctx.Err() != nil {
@@ -41,7 +41,7 @@ func Run(ctx context.Context, program, dir string, args []string, out io.Writer)
 	return nil
 }
 
-// once runs the program. Of an error the failed tests are named only where they are all that was wrong.
+// once runs the program. It returns the names of the failed tests only if nothing else was wrong.
 func once(ctx context.Context, program, dir string, args []string, out io.Writer) (failed []string, err error) {
 	var printed bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// program is a test program as a shell script: its first run leaves a mark, so that the second knows.
+// program is a test program as a shell script. Its first run creates a file, by which the second run recognises itself.
 const program = `#!/bin/sh
 echo "ran $*" >> ran
 if [ -e again ]; then {second}; fi

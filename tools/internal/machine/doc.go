@@ -1,5 +1,5 @@
-// Package machine looks at what a machine has that a development environment could leave behind: processes of a
-// checkout, mounts, interfaces, network namespaces, cgroups, netfilter rules, sysctls, and files at fixed places.
+// Package machine lists everything on a machine that a development environment could leave behind: processes of a checkout,
+// mounts, interfaces, network namespaces, cgroups, netfilter rules, sysctls, and files at fixed paths.
 //
-// Contract: Take changes nothing. Two snapshots are compared as sets, so that the order of a listing is no difference.
+// Contract: Take changes nothing. Snapshots are compared as sets, so the order of a list does not matter.
 package machine

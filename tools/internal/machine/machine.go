@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// Snapshot is what was there: kind to items.
+// Snapshot maps a kind to its items.
 type Snapshot map[string][]string
 
-// kinds are what is looked at, each with the function that lists it.
+// kinds returns the kinds of items, each with the function that lists them.
 func kinds(checkout string) map[string]func(ctx context.Context) ([]string, error) {
 	return map[string]func(ctx context.Context) ([]string, error){
 		"process":           func(context.Context) ([]string, error) { return processes(checkout) },
@@ -30,13 +30,13 @@ func kinds(checkout string) map[string]func(ctx context.Context) ([]string, erro
 	}
 }
 
-// Take takes a snapshot; processes are those of the checkout.
+// Take takes a snapshot. Its processes are those of the checkout.
 func Take(ctx context.Context, checkout string) (Snapshot, error) {
 	s := Snapshot{}
 	for kind, list := range kinds(checkout) {
 		items, err := list(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("list what there is of %s: %w", kind, err)
+			return nil, fmt.Errorf("list %s: %w", kind, err)
 		}
 		slices.Sort(items)
 		s[kind] = slices.Compact(items)
@@ -44,7 +44,7 @@ func Take(ctx context.Context, checkout string) (Snapshot, error) {
 	return s, nil
 }
 
-// Diff says what differs: "+" is only in after, "-" only in before.
+// Diff returns the differences: "+" is only in after, "-" only in before.
 func Diff(before, after Snapshot) []string {
 	var diff []string
 	for kind := range kinds("") {
@@ -63,7 +63,8 @@ func Diff(before, after Snapshot) []string {
 	return diff
 }
 
-// processes are those whose directory or arguments lie in the checkout's state, and those in a cgroup of a node. Zombies are the business of whoever has to reap them.
+// processes returns the processes whose directory or arguments are in the checkout's state, and those in a cgroup of a node. It
+// leaves out zombies, which their parents must reap.
 func processes(checkout string) ([]string, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -76,7 +77,7 @@ func processes(checkout string) ([]string, error) {
 			continue
 		}
 		args, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || len(args) == 0 { // gone, kernel thread or zombie
+		if err != nil || len(args) == 0 { // the process is gone, a kernel thread or a zombie
 			continue
 		}
 		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
@@ -111,7 +112,7 @@ func interfaces() ([]string, error) {
 	for _, one := range all {
 		addrs, err := one.Addrs()
 		if err != nil {
-			continue // gone meanwhile
+			continue // the process is gone
 		}
 		list = append(list, one.Name)
 		for _, addr := range addrs {
@@ -121,7 +122,7 @@ func interfaces() ([]string, error) {
 	return list, nil
 }
 
-// namespaces are those that a process is in, and those that are mounted (see mounts for the latter).
+// namespaces returns the namespaces of processes. Mounted namespaces are in mounts.
 func namespaces() ([]string, error) {
 	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
@@ -142,7 +143,7 @@ func cgroups() ([]string, error) {
 		if err == nil && d.IsDir() {
 			dirs = append(dirs, path)
 		}
-		return nil // gone meanwhile
+		return nil // the process is gone
 	})
 	return dirs, err
 }
@@ -155,7 +156,7 @@ func netfilter(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Lines alone could be equal in different tables.
+	// Equal lines may be in different tables.
 	var lines []string
 	table := ""
 	for line := range strings.SplitSeq(strings.TrimSpace(string(out)), "\n") {
@@ -188,7 +189,8 @@ func sysctls() ([]string, error) {
 	return values, nil
 }
 
-// changesByItself: counters and random numbers, and those of single interfaces, which go with them.
+// changesByItself reports whether a sysctl changes without being set: counters, random numbers, and sysctls of single
+// interfaces.
 func changesByItself(path string) bool {
 	for _, part := range []string{"/random/", "/ns_last_pid", "nf_conntrack_count", "/neigh/", "/kernel/pty/nr", "/fs/", "/kernel/perf_", "/kernel/keys/"} {
 		if strings.Contains(path, part) {
@@ -201,7 +203,7 @@ func changesByItself(path string) bool {
 	return false
 }
 
-// files are what runtimes and node agents keep at fixed places.
+// files returns the files of runtimes and node agents at fixed paths.
 func files() ([]string, error) {
 	var found []string
 	for _, pattern := range []string{

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Process is one that a pid file names.
+// Process is the process of a pid file.
 type Process struct {
 	PID       int
 	StartTime uint64 // clock ticks since boot, /proc/PID/stat field 22
 }
 
-// Spec is what to start.
+// Spec describes a process to start.
 type Spec struct {
 	PIDFile string
 	Log     string // standard output and error, appended
@@ -30,7 +30,7 @@ type Spec struct {
 	Dir     string
 }
 
-// Start starts the process in a session of its own and writes its pid file. It is an error if it runs already.
+// Start starts the process in a session of its own and writes its pid file. It fails if the process already runs.
 func Start(s Spec) (Process, error) {
 	if p, ok := Find(s.PIDFile); ok {
 		return p, fmt.Errorf("start %s: it runs already as process %d (%s)", filepath.Base(s.Path), p.PID, s.PIDFile)
@@ -52,7 +52,7 @@ func Start(s Spec) (Process, error) {
 	if err := cmd.Start(); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", s.Path, err)
 	}
-	go func() { _ = cmd.Wait() }() // reaped where it ends before the caller does
+	go func() { _ = cmd.Wait() }() // reaps the process if it ends before the caller
 	p, err := lookup(cmd.Process.Pid)
 	if err != nil {
 		return Process{}, fmt.Errorf("start %s: it ended at once; see %s", filepath.Base(s.Path), s.Log)
@@ -60,7 +60,7 @@ func Start(s Spec) (Process, error) {
 	return p, os.WriteFile(s.PIDFile, fmt.Appendf(nil, "%d %d\n", p.PID, p.StartTime), 0o644)
 }
 
-// Find returns the process that a pid file names, if it still runs.
+// Find returns the process of a pid file if it still runs.
 func Find(pidFile string) (Process, bool) {
 	data, err := os.ReadFile(pidFile)
 	if err != nil {
@@ -73,14 +73,14 @@ func Find(pidFile string) (Process, bool) {
 	return p, p.Alive()
 }
 
-// Alive says whether the process still runs (a zombie does not).
+// Alive reports whether the process still runs. A zombie does not.
 func (p Process) Alive() bool {
 	now, err := lookup(p.PID)
 	return err == nil && now == p
 }
 
-// Stop ends the process that a pid file names: SIGTERM, after grace SIGKILL; the pid file goes with it.
-// Nothing running is no error.
+// Stop ends the process of a pid file by SIGTERM, and after grace by SIGKILL, and removes the pid file. It is no error if no
+// process runs.
 func Stop(ctx context.Context, pidFile string, grace time.Duration) error {
 	p, ok := Find(pidFile)
 	if !ok {
@@ -103,7 +103,7 @@ func (p Process) end(ctx context.Context, signal syscall.Signal, bound time.Dura
 	for p.Alive() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("still there %s after %s", bound, signal)
+			return fmt.Errorf("still running %s after %s", bound, signal)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -146,7 +146,7 @@ func lookup(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	// The command's name is in parentheses and may hold anything.
+	// The command's name is in parentheses and may contain any character.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
 		return Process{}, os.ErrProcessDone

@@ -10,7 +10,7 @@ import (
 	"text/template"
 )
 
-// Flavor is which containerd.
+// Flavor selects the version of containerd.
 type Flavor string
 
 // The flavors: the pinned 2.x, and Debian 12's 1.6.
@@ -19,20 +19,20 @@ const (
 	Debian      Flavor = "debian"
 )
 
-// Config is one instance.
+// Config configures one instance.
 type Config struct {
 	Flavor Flavor
-	// Dir holds everything: config.toml, root, state, containerd.sock, cni, logs.
+	// Dir contains all files: config.toml, root, state, containerd.sock, cni, logs.
 	Dir string
-	// Bin is the directory with the pinned programs; DebianBin those extracted from Debian's packages.
+	// Bin is the directory of the pinned programs, DebianBin that of the programs from Debian's packages.
 	Bin, DebianBin string
-	// PodSubnet is where pods of this instance get their addresses from. Instances must not share it.
+	// PodSubnet is the range of pod addresses of this instance. Instances must not share it.
 	PodSubnet string
-	// SandboxImage is what a pod's sandbox runs.
+	// SandboxImage is the image of pod sandboxes.
 	SandboxImage string
-	// NoNetwork leaves the CNI configuration out (a test adds it later: see WriteNetwork).
+	// NoNetwork omits the CNI configuration. A test adds it later with WriteNetwork.
 	NoNetwork bool
-	// Registries is a directory of registry configurations, HOST/hosts.toml; empty: registries are asked as they are named.
+	// Registries is a directory of registry configurations, HOST/hosts.toml; "": the registries in image names are used.
 	Registries string
 }
 
@@ -40,7 +40,7 @@ func (c Config) path(elem ...string) string {
 	return filepath.Join(append([]string{c.Dir}, elem...)...)
 }
 
-// Socket is where the instance serves CRI.
+// Socket returns the path of the instance's CRI socket.
 func (c Config) Socket() string { return c.path("containerd.sock") }
 
 func (c Config) pidFile() string { return c.path("containerd.pid") }
@@ -67,8 +67,9 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Everything that would write outside the directory is off: /opt/containerd, NRI's socket, snapshotters that look
-// for devices. OOM scores below one's own need CAP_SYS_RESOURCE, which a container of a build machine may lack.
+// These configurations turn off everything that would write outside the directory: /opt/containerd, NRI's socket, and
+// snapshotters that look for devices. An OOM score below the own one needs CAP_SYS_RESOURCE, which a container of a build
+// machine may lack.
 var configs = map[Flavor]*template.Template{
 	Containerd2: template.Must(template.New("containerd2").Parse(`version = 3
 root = "{{.Root}}"
@@ -154,7 +155,7 @@ func (c Config) writeConfig() error {
 		"Root": c.path("root"), "State": c.path("state"), "Socket": c.Socket(), "SandboxImage": c.SandboxImage,
 		"RestrictOOM": !mayLowerOOMScore(), "CNIBin": filepath.Join(c.Bin, "cni"), "CNIConf": c.path("cni/net.d"),
 		"Runc": runc, "RuncRoot": c.path("runc"), "Registries": c.Registries,
-		// The second is the same: it is there so that RuntimeClasses can be tried out.
+		// The second handler is equal to the first. It allows RuntimeClasses to be tried out.
 		"Handlers": []string{"runc", "alternative"},
 	})
 	if err != nil {
@@ -169,7 +170,7 @@ func (c Config) writeConfig() error {
 	return c.WriteNetwork()
 }
 
-// WriteNetwork writes the CNI configuration: containerd notices it without a restart.
+// WriteNetwork writes the CNI configuration. containerd notices it without a restart.
 func (c Config) WriteNetwork() error {
 	network := map[string]any{
 		"cniVersion": "1.0.0",

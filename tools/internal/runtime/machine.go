@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tables of the CNI plugins: shared by all instances, each rule names its network.
+// These are the tables of the CNI plugins. All instances share them, and each rule names its network.
 const (
 	masqueradeTable = "inet cni_plugins_masquerade"
 	hostPortTable4  = "ip cni_hostport"
@@ -26,7 +26,7 @@ const (
 
 const forwarding = "/proc/sys/net/ipv4/ip_forward"
 
-// mountsBelow are the mount points below dir, innermost and latest first.
+// mountsBelow returns the mount points below dir, innermost and latest first.
 func mountsBelow(dir string) ([]string, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -50,11 +50,11 @@ func mountsBelow(dir string) ([]string, error) {
 var (
 	ruleHandle  = regexp.MustCompile(`# handle (\d+)$`)
 	ruleComment = regexp.MustCompile(`comment "([^"]*)"`)
-	// perPod is the comment of a rule for one pod: of masquerading, and the sandbox ID of a host port's.
+	// perPod matches the comment of a rule for one pod: that of masquerading, or the sandbox ID of a host port's rule.
 	perPod = regexp.MustCompile(`net: |^[0-9a-f]{64}$`)
 )
 
-// attached are the sandboxes that still have an address: no CNI DEL has come for them.
+// attached returns the sandboxes that still have an address, because no CNI DEL has removed it.
 func (c Config) attached() []string {
 	files, _ := filepath.Glob(filepath.Join(c.path("cni/ipam"), c.network(), "*.*"))
 	var ids []string
@@ -66,8 +66,8 @@ func (c Config) attached() []string {
 	return ids
 }
 
-// removeRules removes the rules of this instance's network that no CNI DEL has removed, then the plugins' tables if no
-// rule of any network is left.
+// removeRules removes the rules of this instance's network that no CNI DEL has removed. If no rule of any network is left, it
+// also removes the plugins' tables.
 func (c Config) removeRules(ctx context.Context) error {
 	tables, err := Tables(ctx)
 	if err != nil {
@@ -124,17 +124,17 @@ func nft(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// before is what the machine looked like when the instance started.
+// before is the state of the machine when the instance started.
 type before struct {
-	// Forwarding of packets: the network plugins switch it on.
+	// Forwarding is the sysctl for forwarding packets, which the network plugins enable.
 	Forwarding string `json:"forwarding"`
-	// Tables of netfilter.
+	// Tables are the netfilter tables.
 	Tables []string `json:"tables"`
 }
 
 func (c Config) recordMachine(ctx context.Context) error {
 	if _, err := os.Stat(c.path("machine.before")); err == nil {
-		return nil // of a run that was not ended; it knows better
+		return nil // from a run that was not ended, so it has the earlier state
 	}
 	value, err := os.ReadFile(forwarding)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c Config) recordMachine(ctx context.Context) error {
 	return os.WriteFile(c.path("machine.before"), data, 0o644)
 }
 
-// restoreMachine sets back what is not in use by another instance: then the plugins' tables are still there.
+// restoreMachine restores the machine unless another instance still uses the settings: then the plugins' tables still exist.
 func (c Config) restoreMachine(ctx context.Context) error {
 	data, err := os.ReadFile(c.path("machine.before"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -168,7 +168,7 @@ func (c Config) restoreMachine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The masquerade plugin also cleans up by iptables, which makes its tables when there are none.
+	// The masquerade plugin also uses iptables to clean up, which creates empty tables.
 	errs := []error{RemoveVoidTables(ctx, was.Tables)}
 	if was.Forwarding == "0" && !slices.Contains(tables, masqueradeTable) {
 		errs = append(errs, os.WriteFile(forwarding, []byte("0"), 0o644))
@@ -179,7 +179,7 @@ func (c Config) restoreMachine(ctx context.Context) error {
 	return os.Remove(c.path("machine.before"))
 }
 
-// RemoveVoidTables removes the tables of iptables that were not there before and hold nothing.
+// RemoveVoidTables removes empty tables of iptables that did not exist before.
 func RemoveVoidTables(ctx context.Context, before []string) error {
 	tables, err := Tables(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func RemoveVoidTables(ctx context.Context, before []string) error {
 	return errors.Join(errs...)
 }
 
-// removeVoidTable removes a table without chains: it does nothing.
+// removeVoidTable removes a table without chains, because it has no effect.
 func removeVoidTable(ctx context.Context, table []string) error {
 	listing, err := nft(ctx, append([]string{"list", "table"}, table...)...)
 	if err != nil || strings.Contains(listing, "chain ") {
@@ -206,7 +206,7 @@ func removeVoidTable(ctx context.Context, table []string) error {
 	return err
 }
 
-// Tables are netfilter's tables as "family name"; none where there is no nft.
+// Tables returns netfilter's tables as "family name". Without nft it returns none.
 func Tables(ctx context.Context) ([]string, error) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil, nil
@@ -224,7 +224,7 @@ func Tables(ctx context.Context) ([]string, error) {
 	return tables, nil
 }
 
-// mayLowerOOMScore says whether this process may give another a lower OOM score than its own.
+// mayLowerOOMScore reports whether this process may give another process a lower OOM score than its own.
 func mayLowerOOMScore() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

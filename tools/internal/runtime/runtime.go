@@ -18,7 +18,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// Start starts the instance and returns when it serves CRI. One that runs already is left alone.
+// Start starts the instance and returns when it serves CRI. It keeps an instance that already runs.
 func Start(ctx context.Context, c Config) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func Start(ctx context.Context, c Config) error {
 		if err != nil {
 			return err
 		}
-		// One that was ending when it was found is not a failure to start.
+		// An instance that was about to end is not a failure to start.
 		if err = c.awaitCRI(ctx); err == nil || started || Running(c) {
 			return err
 		}
@@ -74,13 +74,13 @@ func (c Config) awaitCRI(ctx context.Context) error {
 	}
 }
 
-// Running says whether the instance's containerd runs.
+// Running reports whether the instance's containerd runs.
 func Running(c Config) bool {
 	_, ok := proc.Find(c.pidFile())
 	return ok
 }
 
-// Import adds an archive of images, all of them visible over CRI; the sandbox image is pinned.
+// Import imports an archive of images, which are all visible over CRI, and pins the sandbox image.
 func Import(ctx context.Context, c Config, archive string) error {
 	if err := c.run(ctx, nil, "ctr", "--address", c.Socket(), "-n", "k8s.io", "images", "import", "--snapshotter", "overlayfs", archive); err != nil {
 		return fmt.Errorf("import images of %s: %w", archive, err)
@@ -88,13 +88,13 @@ func Import(ctx context.Context, c Config, archive string) error {
 	return c.run(ctx, nil, "ctr", "--address", c.Socket(), "-n", "k8s.io", "images", "label", c.SandboxImage, "io.cri-containerd.pinned=pinned")
 }
 
-// Stop ends the instance and everything it started. It may be repeated, and works from what lies on disk.
-// removed pods get no grace: a node agent that wants one stops its pods before.
+// Stop ends the instance and everything that it started. It may be repeated, and uses only the files on disk. Pods get no grace
+// period: a node agent that wants one must stop its pods before.
 func Stop(ctx context.Context, c Config) error {
 	var errs []error
 	if Running(c) {
 		bounded, cancel := context.WithTimeout(ctx, 45*time.Second)
-		// An error shows in what is left below, which is ended by force.
+		// After an error the steps below end the rest by force.
 		_ = c.crictl(bounded, nil, "rmp", "--all", "--force")
 		cancel()
 	}
@@ -106,19 +106,19 @@ func Stop(ctx context.Context, c Config) error {
 	return errors.Join(errs...)
 }
 
-// Purge is Stop, and the directory is removed.
+// Purge calls Stop and removes the directory.
 func Purge(ctx context.Context, c Config) error {
 	if err := Stop(ctx, c); err != nil {
 		return err
 	}
-	// Something still mounted could be a directory of the machine: never walk into it.
+	// A remaining mount could be a directory of the machine, so never remove anything below it.
 	if mounts, err := mountsBelow(c.Dir); err != nil || len(mounts) > 0 {
 		return errors.Join(err, fmt.Errorf("remove %s: still mounted below it: %s", c.Dir, strings.Join(mounts, " ")))
 	}
 	return os.RemoveAll(c.Dir)
 }
 
-// endTasks ends containers and shims that outlived containerd.
+// endTasks ends containers and shims that have outlived containerd.
 func (c Config) endTasks(ctx context.Context) error {
 	shims, err := proc.Matching(func(args []string) bool {
 		return strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && strings.Contains(strings.Join(args, " "), " -address "+c.Socket())
@@ -144,7 +144,7 @@ func (c Config) endTasks(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeShimSocket removes the socket that a killed shim could not: its path is in the bundle.
+// removeShimSocket removes the socket of a killed shim. Its path is in the bundle.
 func removeShimSocket(bundle string) {
 	for _, name := range []string{"address", "bootstrap.json"} {
 		data, err := os.ReadFile(filepath.Join(bundle, name))
@@ -162,7 +162,7 @@ func removeShimSocket(bundle string) {
 	}
 }
 
-// unmount detaches everything mounted below the directory, innermost first; network namespaces end with it.
+// unmount detaches all mounts below the directory, innermost first. Network namespaces end with their mounts.
 func (c Config) unmount(ctx context.Context) error {
 	mounts, err := mountsBelow(c.Dir)
 	if err != nil {
@@ -181,7 +181,7 @@ func (c Config) unmount(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// removeTraces removes what containerd and CNI keep at fixed places, where it is empty or ours.
+// removeTraces removes files of containerd and CNI at fixed paths, if they are empty or ours.
 func (c Config) removeTraces() {
 	results, _ := filepath.Glob("/var/lib/cni/results/*")
 	for _, file := range results {
@@ -189,7 +189,7 @@ func (c Config) removeTraces() {
 			_ = os.Remove(file)
 		}
 	}
-	// Directories: Remove refuses the ones that hold something.
+	// Remove fails for directories that are not empty.
 	for _, dir := range []string{"/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/run/containerd/s", "/run/containerd/io.containerd.sandbox.controller.v1.shim", "/run/containerd", "/run/cni/dhcp"} {
 		_ = os.Remove(dir)
 	}
@@ -199,7 +199,7 @@ func (c Config) removeTraces() {
 	}
 }
 
-// network is the CNI network's name: one per directory.
+// network returns the name of the CNI network, one per directory.
 func (c Config) network() string {
 	sum := sha256.Sum256([]byte(c.Dir))
 	return "wherry-" + hex.EncodeToString(sum[:4])
@@ -210,7 +210,7 @@ func (c Config) crictl(ctx context.Context, out *bytes.Buffer, args ...string) e
 	return c.run(ctx, out, "crictl", append([]string{"--runtime-endpoint", endpoint, "--image-endpoint", endpoint, "--timeout", "30s"}, args...)...)
 }
 
-// run runs one of the instance's programs; crictl is always the pinned one.
+// run runs one of the instance's programs. crictl is always the pinned one.
 func (c Config) run(ctx context.Context, out *bytes.Buffer, program string, args ...string) error {
 	path := filepath.Join(c.programs(), program)
 	if program == "crictl" {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// judge notes what a package declares: the fields of its structs, and what of an internal package others can use.
+// judge records the declarations of a package: the fields of its structs, and the names of an internal package that others can
+// use.
 func (s *search) judge(p *packages.Package) {
 	internal := strings.Contains(p.PkgPath+"/", "/internal/")
 	for _, o := range p.TypesInfo.Defs {
@@ -26,7 +27,7 @@ func (s *search) judge(p *packages.Package) {
 	}
 	for _, tv := range p.TypesInfo.Types {
 		st, ok := tv.Type.(*types.Struct)
-		if !ok || !tv.IsType() { // a struct's own text, not a name for it
+		if !ok || !tv.IsType() { // a struct type itself, not an alias
 			continue
 		}
 		for i := range st.NumFields() {

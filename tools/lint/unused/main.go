@@ -1,13 +1,13 @@
-// Command unused names what no program of this repository uses, and what staticcheck (which looks at one package at a time) and
-// deadcode (which looks at functions) do not see: fields that are written and never read, and exported constants, variables, types,
-// functions and methods that only tests use.
+// Command unused lists what no program of this repository uses and what two other tools do not find: staticcheck sees one
+// package at a time, and deadcode sees functions only. It lists fields that are written and never read, and exported constants,
+// variables, types, functions and methods that only tests use.
 //
 //	unused [-support PACKAGES] [-known FILE] [DIR...]
 //
-// It loads the module in each DIR, without tests, and judges the first. The file names what may stay, with the reason: "PATH: what is
-// said of it: reason" on each line. A field counts as read where its struct is used as a whole:
-// compared, converted to another type, or given to something that takes any value (encoders, printers, comparers). Fields with a
-// tag, and embedded ones, are not judged; nor is a method that some interface asks for by its name.
+// It loads the module in each DIR, without tests, and checks the first one. The file lists exceptions with their reasons, one
+// on each line: "PATH: finding: reason". A field counts as read if its struct is used as a whole: compared, converted to
+// another type, or passed to a function that accepts any value (encoders, printers, comparers). Fields with a tag and embedded
+// fields are not checked, and neither are methods that an interface requires by name.
 package main
 
 import (
@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// run lists what is unused in the module of the first directory.
+// run returns what is unused in the module of the first directory.
 func run(dirs, support []string) ([]finding, error) {
 	s := newSearch()
 	for i, dir := range dirs {
@@ -88,7 +88,7 @@ func supports(support []string, path string) bool {
 	})
 }
 
-// without drops the findings that a file names.
+// without removes the findings that a file lists.
 func without(found []finding, file string) ([]finding, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -106,34 +106,34 @@ func without(found []finding, file string) ([]finding, error) {
 	return slices.DeleteFunc(found, func(f finding) bool { return known[f.file+": "+f.what] }), nil
 }
 
-// finding is something unused.
+// finding is an unused field or name.
 type finding struct {
 	file string
 	line int
 	what string
 }
 
-// String is the form that editors follow.
+// String returns the finding in the format that editors recognise.
 func (f finding) String() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.what) }
 
-// place names an object however often its package is loaded: where it is declared, and its name.
+// place identifies an object even if its package is loaded several times, by its position and its name.
 type place struct {
 	file string
 	line int
 	name string
 }
 
-// search is what was seen so far.
+// search has the state of the search.
 type search struct {
-	judged  map[place]string // what is declared, with the words for it
-	methods map[place]bool   // of them
+	judged  map[place]string // the declarations to check, with their descriptions
+	methods map[place]bool   // which of them are methods
 	used    map[place]bool
-	asked   map[string]bool // names of methods of interfaces
+	asked   map[string]bool // names of the methods that interfaces require
 	checked map[*types.Package]bool
 }
 
 func newSearch() *search {
-	// Those of package errors are asked for by interfaces in the bodies of its functions.
+	// The functions of package errors require these methods by interfaces in their bodies.
 	asked := map[string]bool{"Error": true, "Unwrap": true, "Is": true, "As": true}
 	return &search{judged: map[place]string{}, methods: map[place]bool{}, used: map[place]bool{}, asked: asked, checked: map[*types.Package]bool{}}
 }
@@ -143,7 +143,7 @@ func placeOf(fset *token.FileSet, o types.Object) place {
 	return place{at.Filename, at.Line, o.Name()}
 }
 
-// report lists what was judged and not used.
+// report returns the declarations that are not used.
 func (s *search) report(dir string) []finding {
 	root, err := filepath.Abs(dir)
 	if err != nil {

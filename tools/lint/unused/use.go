@@ -8,7 +8,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// use notes what a package uses.
+// use records what a package uses.
 func (s *search) use(p *packages.Package) {
 	s.interfaces(p.Types)
 	u := &user{search: s, p: p, written: map[*ast.Ident]bool{}, whole: map[types.Type]bool{}}
@@ -21,14 +21,14 @@ func (s *search) use(p *packages.Package) {
 			s.used[placeOf(p.Fset, origin(o))] = true
 		}
 	}
-	for _, sel := range p.TypesInfo.Selections { // a promoted method is that of what is embedded
+	for _, sel := range p.TypesInfo.Selections { // a promoted method belongs to the embedded type
 		if f, ok := sel.Obj().(*types.Func); ok {
 			s.used[placeOf(p.Fset, origin(f))] = true
 		}
 	}
 }
 
-// interfaces notes the names of the methods that the interfaces of a package, and of all below it, ask for.
+// interfaces records the names of the methods that the interfaces of a package and its dependencies require.
 func (s *search) interfaces(p *types.Package) {
 	if s.checked[p] {
 		return
@@ -50,7 +50,7 @@ func (s *search) asks(i *types.Interface) {
 	}
 }
 
-// origin is the declaration that an instance of a generic one was made from.
+// origin returns the generic declaration of an instance.
 func origin(o types.Object) types.Object {
 	switch o := o.(type) {
 	case *types.Var:
@@ -61,22 +61,22 @@ func origin(o types.Object) types.Object {
 	return o
 }
 
-// user looks at one package.
+// user examines one package.
 type user struct {
 	*search
 	p       *packages.Package
-	written map[*ast.Ident]bool // names that stand where a value goes in
-	whole   map[types.Type]bool // types of which all fields are read
+	written map[*ast.Ident]bool // names that are assigned to
+	whole   map[types.Type]bool // types whose fields all count as read
 }
 
-// own reports whether a function's name stands in the function itself, which makes no use of it.
+// own reports whether a function's name occurs in the function itself, which does not count as a use.
 func (u *user) own(id *ast.Ident, o types.Object) bool {
 	f, ok := o.(*types.Func)
 	return ok && f.Pkg() == u.p.Types && f.Scope() != nil && f.Scope().Contains(id.Pos())
 }
 
-// writes notes the fields that an assignment sets: x.f = y, S{f: y}. An address (&x.f), x.f++ and x.f += y are no reads either, where
-// it is a number that nobody looks at; an address is one.
+// writes records the fields that an assignment sets: x.f = y, S{f: y}. x.f++ and x.f += y do not count as reads either, if the
+// result is not used. Taking an address (&x.f) does.
 func (u *user) writes(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -106,7 +106,7 @@ func (u *user) write(e ast.Expr) {
 	}
 }
 
-// wholes notes the types whose values are used as a whole, and the methods that interfaces of this package's text ask for.
+// wholes records the types whose values are used as a whole, and the methods that interfaces in this package require.
 func (u *user) wholes(n ast.Node) bool {
 	info := u.p.TypesInfo
 	switch n := n.(type) {
@@ -122,7 +122,7 @@ func (u *user) wholes(n ast.Node) bool {
 		u.all(info.TypeOf(n.Key), false)
 	case *ast.CallExpr:
 		u.call(n)
-	case *ast.CompositeLit: // S{a, b}: the order is that of the declaration
+	case *ast.CompositeLit: // positional values set the fields in the order of the declaration
 		for _, e := range n.Elts {
 			if kv, ok := e.(*ast.KeyValueExpr); ok {
 				e = kv.Value
@@ -179,7 +179,7 @@ func (u *user) call(n *ast.CallExpr) {
 	}
 }
 
-// instance lists the type arguments of a generic function of another module: what it does with them is not seen here.
+// instance returns the type arguments of a generic function of another module, whose code is not examined here.
 func instance(info *types.Info, fun ast.Expr) (out []types.Type) {
 	var id *ast.Ident
 	switch f := ast.Unparen(fun).(type) {
@@ -197,7 +197,7 @@ func instance(info *types.Info, fun ast.Expr) (out []types.Type) {
 	return out
 }
 
-// into notes that a value goes where any value may: there its fields may be read.
+// into records that a value is assigned to a type that accepts any value, so its fields may be read there.
 func (u *user) into(e ast.Expr, to types.Type) {
 	if to == nil {
 		return
@@ -207,7 +207,7 @@ func (u *user) into(e ast.Expr, to types.Type) {
 	}
 }
 
-// all notes that all fields of a type, and of what they hold, are read. Through says whether pointers are followed.
+// all records that all fields of a type, and of the types that they contain, are read. through: follow pointers too.
 func (u *user) all(t types.Type, through bool) {
 	if t == nil || u.whole[t] {
 		return

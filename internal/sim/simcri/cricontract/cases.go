@@ -147,7 +147,7 @@ func containerExits(t *testing.T, s Subject) {
 	} {
 		st := p.ends(p.start(p.create(c.name, 0, c.cmd...)))
 		wantState(t, st, exited, c.code, c.reason)
-		// A busy runtime says late that a container was started (even after its end), never that it was created.
+		// a busy runtime reports the start late (even after the end), but never the creation
 		if c.name == "later" && (st.StartedAt < st.CreatedAt || time.Duration(st.FinishedAt-st.CreatedAt) < 900*time.Millisecond) {
 			t.Errorf("it was created at %d and ran from %d to %d", st.CreatedAt, st.StartedAt, st.FinishedAt)
 		}
@@ -188,8 +188,8 @@ func creationsThatFail(t *testing.T, s Subject) {
 	}
 }
 
-// stubborn calls end on containers whose first process does not handle SIGTERM, until one ended by SIGKILL: of one that was
-// started a moment ago the first process may still be the runtime's, which ends by SIGTERM. It returns the last one.
+// stubborn calls end on containers whose first process does not handle SIGTERM, until one ends by SIGKILL. Right after a start,
+// the first process may still be the runtime's own, which ends by SIGTERM. It returns the last container.
 func (p *pod) stubborn(end func(id string)) (id string) {
 	for attempt := range uint32(5) {
 		id = p.start(p.create("main", attempt, "sleep", "1000"))
@@ -329,7 +329,7 @@ func events(t *testing.T, s Subject) {
 	next("CONTAINER_CREATED_EVENT", id)
 	p.start(id)
 	next("CONTAINER_STARTED_EVENT", id)
-	p.stop(id, 0) // one that ends by itself may be told of before its start is
+	p.stop(id, 0) // for a container that exits by itself, the event of the exit may come before that of the start
 	next("CONTAINER_STOPPED_EVENT", id)
 	wantState(t, p.inspect(id), exited, 137, "Error") // an event comes after the change
 	p.remove(id)
@@ -405,7 +405,7 @@ func images(t *testing.T, s Subject) {
 		t.Errorf("by ID: %v", byID)
 	}
 	if none := get("registry.invalid/no/such:1"); none != nil {
-		t.Errorf("an image that is not there: %v", none)
+		t.Errorf("a missing image: %v", none)
 	}
 	resp, err := s.Images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
 	if err != nil || !slices.ContainsFunc(resp.Images, func(i *runtimeapi.Image) bool { return i.Id == img.Id }) {

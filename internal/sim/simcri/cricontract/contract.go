@@ -12,25 +12,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Subject is a runtime to be held to the contract.
+// Subject is a runtime to test.
 type Subject struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// Image is present and has a busybox.
+	// Image is the name of a present image that has busybox.
 	Image string
-	// LogRoot is a directory below which sandboxes log; "" when the runtime writes no logs.
+	// LogRoot is the directory for the logs of sandboxes; "": the runtime writes no logs.
 	LogRoot string
-	// CgroupParent of sandboxes; "" leaves it to the runtime.
+	// CgroupParent is the cgroup parent of sandboxes; "": the runtime chooses.
 	CgroupParent string
 }
 
-// Case is one part of the contract.
+// Case is one case of the contract.
 type Case struct {
 	Name string
 	Run  func(t *testing.T, s Subject)
 }
 
-// Cases is the contract.
+// Cases returns the cases of the contract.
 func Cases() []Case {
 	return []Case{
 		{"NodeIsReady", nodeIsReady},
@@ -57,7 +57,7 @@ func Cases() []Case {
 	}
 }
 
-// Run holds one runtime to the contract, with real time.
+// Run runs the cases against one runtime, in real time.
 func Run(t *testing.T, s Subject) {
 	for _, c := range Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// pod is one pod of a case.
+// pod is the pod of a case.
 type pod struct {
 	t   *testing.T
 	s   Subject
@@ -75,7 +75,7 @@ type pod struct {
 	id  string
 }
 
-// newPod describes a pod that is removed at the end; run makes its sandbox.
+// newPod returns a pod that is removed at the end of the test. run creates its sandbox.
 func newPod(t *testing.T, s Subject) *pod {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
@@ -126,7 +126,7 @@ func (p *pod) status() *runtimeapi.PodSandboxStatus {
 	return resp.Status
 }
 
-// container describes a container of the pod.
+// container returns the request for a container of the pod.
 func (p *pod) container(name string, attempt uint32, cmd ...string) *runtimeapi.CreateContainerRequest {
 	return &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.id, SandboxConfig: p.cfg,
@@ -195,7 +195,7 @@ func (p *pod) ends(id string) *runtimeapi.ContainerStatus {
 	return st
 }
 
-// announce makes sandboxes until one is heard of: a stream over gRPC begins some time after the call.
+// announce creates sandboxes until an event arrives. A stream over gRPC begins some time after the call.
 func (p *pod) announce(arrived <-chan struct{}) {
 	p.t.Helper()
 	for range 30 {
@@ -211,7 +211,7 @@ func (p *pod) announce(arrived <-chan struct{}) {
 	p.t.Fatal("no event of 30 sandboxes")
 }
 
-// eventually looks again until ok.
+// eventually repeats ok until it returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

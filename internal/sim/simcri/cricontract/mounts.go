@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// userNamespaces: a range of IDs is one line of users and one of groups, both or none.
+// userNamespaces tests that a range of IDs needs one mapping of users and one of groups.
 func userNamespaces(t *testing.T, s Subject) {
 	line := func(host uint32) *runtimeapi.IDMapping {
 		return &runtimeapi.IDMapping{HostId: host, ContainerId: 0, Length: 65536}
@@ -26,7 +26,7 @@ func userNamespaces(t *testing.T, s Subject) {
 	}
 }
 
-// imageMounts: an image that is present is mounted read-only, and the container says which it has.
+// imageMounts tests that a present image is mounted read-only, and that the container's status names it.
 func imageMounts(t *testing.T, s Subject) {
 	p := newPod(t, s).run()
 	for what, m := range map[string]*runtimeapi.Mount{

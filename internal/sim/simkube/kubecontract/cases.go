@@ -26,7 +26,7 @@ func newPod(t *testing.T, e *env) {
 		t.Error(cmp.Diff(want, got))
 	}
 	if p.UID == "" || p.ResourceVersion == "" || p.CreationTimestamp.IsZero() {
-		t.Errorf("metadata %+v lacks what the server gives", p.ObjectMeta)
+		t.Errorf("metadata %+v lacks fields that the server sets", p.ObjectMeta)
 	}
 }
 
@@ -150,7 +150,7 @@ func staleUpdate(t *testing.T, e *env) {
 	}
 }
 
-// next reads events of one watch as "TYPE name".
+// next reads n events of a watch as "TYPE name".
 func next(t *testing.T, w watch.Interface, n int) []string {
 	t.Helper()
 	var out []string

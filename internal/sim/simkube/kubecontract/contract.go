@@ -12,13 +12,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Case is one sentence of the contract.
+// Case is one rule of the contract.
 type Case struct {
 	Name string
 	run  func(*testing.T, *env)
 }
 
-// Cases is what a node agent relies on, one sentence each.
+// Cases returns the rules that a node agent relies on.
 func Cases() []Case {
 	return []Case{
 		{"a new pod is pending, defaulted, of generation 1", newPod},
@@ -60,21 +60,21 @@ func Cases() []Case {
 	}
 }
 
-// Subject is an API server to be held to the contract.
+// Subject is an API server to test.
 type Subject struct {
-	// Client is an administrator's.
+	// Client is the client of an administrator.
 	Client kubernetes.Interface
-	// Compact, if the server can be told to, makes it forget the changes before now.
+	// Compact makes the server forget its history of changes; nil: the server cannot.
 	Compact func()
 }
 
-// Run holds a server to the case, in a namespace of its own.
+// Run tests the rule against a server, in a namespace of its own.
 func (c Case) Run(t *testing.T, s Subject) {
 	t.Helper()
 	c.run(t, newEnv(t, s))
 }
 
-// env is a server to test, with a namespace of the test's own.
+// env is a server to test, with a namespace for one test.
 type env struct {
 	kubernetes.Interface
 	compact  func()
@@ -88,7 +88,7 @@ func newEnv(t *testing.T, s Subject) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2400 { // controllers make the service account a moment later
+	for range 2400 { // controllers create the service account a moment later
 		if _, err = c.CoreV1().ServiceAccounts(ns.Name).Get(t.Context(), "default", metav1.GetOptions{}); err == nil {
 			break
 		}
@@ -107,8 +107,8 @@ func newEnv(t *testing.T, s Subject) *env {
 				_ = e.Interface.CoreV1().Pods(e.ns).Delete(ctx, pods.Items[i].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 			}
 		}
-		_ = c.CoreV1().Nodes().Delete(ctx, e.node, metav1.DeleteOptions{})    // may not be there
-		_ = c.CoreV1().Namespaces().Delete(ctx, e.ns, metav1.DeleteOptions{}) // simkube does not
+		_ = c.CoreV1().Nodes().Delete(ctx, e.node, metav1.DeleteOptions{})    // the node may be missing
+		_ = c.CoreV1().Namespaces().Delete(ctx, e.ns, metav1.DeleteOptions{}) // simkube does not delete namespaces
 	})
 	return e
 }

@@ -24,7 +24,8 @@ func mergedLists(t *testing.T, e *env) {
 	for _, c := range p.Status.ContainerStatuses {
 		got = append(got, fmt.Sprintf("%s %v %d", c.Name, c.Ready, c.RestartCount))
 	}
-	// A list without a merge key is replaced, one with a key keeps what the patch does not name: also an address of before.
+	// A patch replaces a list without a merge key. In a list with a merge key, items that the patch does not name stay, such as
+	// an old address.
 	if d := cmp.Diff([]string{"c true 1"}, got); d != "" {
 		t.Errorf("container statuses (-want +got):\n%s", d)
 	}
@@ -79,7 +80,7 @@ func madeAgain(t *testing.T, e *env) {
 		t.Errorf("delete of the old one: %v, want a conflict", err)
 	}
 	if got := e.get(t, "a"); got.UID != next.UID || got.DeletionTimestamp != nil {
-		t.Errorf("the new one was touched: %+v", got.ObjectMeta)
+		t.Errorf("the new pod was changed: %+v", got.ObjectMeta)
 	}
 }
 
@@ -105,10 +106,10 @@ func tokens(t *testing.T, e *env) {
 		return err
 	}
 	if err := ask("default", "none", 3600); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `pods "none" not found`) {
-		t.Errorf("for a pod that is not there: %v", err)
+		t.Errorf("for a missing pod: %v", err)
 	}
 	if err := ask("none", "none", 3600); !apierrors.IsNotFound(err) {
-		t.Errorf("of an account that is not there: %v", err)
+		t.Errorf("of a missing account: %v", err)
 	}
 	if err := ask("default", "none", 60); !apierrors.IsInvalid(err) {
 		t.Errorf("for a minute: %v, want invalid", err)
@@ -118,7 +119,7 @@ func tokens(t *testing.T, e *env) {
 func resized(t *testing.T, e *env) {
 	cpu := func(n string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(n)} }
 	if _, err := e.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.node}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err) // a resize is of a pod that a node runs, and has room for
+		t.Fatal(err) // the server accepts a resize only for a pod on a node that has room for it
 	}
 	if _, err := e.CoreV1().Nodes().PatchStatus(t.Context(), e.node, []byte(`{"status":{"allocatable":{"cpu":"10"}}}`)); err != nil {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func ephemeral(t *testing.T, e *env) {
 	}
 	got.Spec.EphemeralContainers = nil
 	if _, err := pods.UpdateEphemeralContainers(t.Context(), "a", got, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("one is taken away: %v, want invalid", err)
+		t.Errorf("one container is removed: %v, want invalid", err)
 	}
 }
 
@@ -187,7 +188,7 @@ func watchTooOld(t *testing.T, e *env) {
 			t.Errorf("%s %v, want an error: expired", ev.Type, err)
 		}
 	case <-time.After(2 * time.Minute):
-		t.Error("nothing is told of a version that is too old")
+		t.Error("a watch from a version that is too old got no error")
 	}
 	if _, err := e.CoreV1().Pods(e.ns).List(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
 		t.Errorf("list from any version: %v", err)

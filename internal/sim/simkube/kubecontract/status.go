@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// tryStatus patches the status and says whether the server took it or found it invalid.
+// tryStatus patches the status and returns whether the server accepted it or found it invalid.
 func (e *env) tryStatus(t *testing.T, name string, status any) string {
 	t.Helper()
 	raw, err := json.Marshal(map[string]any{"status": status})
@@ -29,7 +29,7 @@ func (e *env) tryStatus(t *testing.T, name string, status any) string {
 	return ""
 }
 
-// states is a list of container statuses with one in it.
+// states returns a list of container statuses with one entry.
 func states(list, name string, state v1.ContainerState) map[string]any {
 	return map[string]any{list: []any{v1.ContainerStatus{Name: name, State: state}}}
 }
@@ -43,7 +43,7 @@ var (
 	isRunning = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 )
 
-// rules gives a container its own restart policy, and a rule for an exit code where one is named.
+// rules gives a container its own restart policy, and a rule for an exit code if action is set.
 func rules(c *v1.Container, policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction, code int32) {
 	c.RestartPolicy = &policy
 	if action != "" {
@@ -57,7 +57,7 @@ func finalEnds(t *testing.T, e *env) {
 	for i, tt := range []struct {
 		pod    v1.RestartPolicy
 		own    v1.ContainerRestartPolicy
-		action v1.ContainerRestartRuleAction // for 42
+		action v1.ContainerRestartRuleAction // the action for exit code 42
 		code   int32
 		want   string
 	}{
@@ -90,14 +90,14 @@ func finalEnds(t *testing.T, e *env) {
 		e.tryStatus(t, name, states("containerStatuses", "c", terminated(tt.code)))
 		for _, next := range []v1.ContainerState{isWaiting, isRunning} {
 			if got := e.tryStatus(t, name, states("containerStatuses", "c", next)); got != tt.want {
-				t.Errorf("%+v: a status that leaves the end (%+v) is %s", tt, next, got)
+				t.Errorf("%+v: a status after the end, %+v, is %s", tt, next, got)
 			}
 		}
 	}
 	e.pod(t, "other", func(p *v1.Pod) { p.Spec.RestartPolicy = v1.RestartPolicyAlways })
 	e.tryStatus(t, "other", states("containerStatuses", "unknown", terminated(1)))
 	if got := e.tryStatus(t, "other", states("containerStatuses", "unknown", isRunning)); got != "invalid" {
-		t.Errorf("a container that the spec does not have leaves its end: %s", got)
+		t.Errorf("a container that the spec does not have changes after its end: %s", got)
 	}
 }
 
@@ -132,7 +132,7 @@ func finalInitEnds(t *testing.T, e *env) {
 	e.pod(t, "debugged")
 	e.tryStatus(t, "debugged", states("ephemeralContainerStatuses", "debug", terminated(1)))
 	if got := e.tryStatus(t, "debugged", states("ephemeralContainerStatuses", "debug", isRunning)); got != "invalid" {
-		t.Errorf("an ephemeral container leaves its end: %s", got)
+		t.Errorf("an ephemeral container changes after its end: %s", got)
 	}
 }
 
@@ -146,7 +146,7 @@ func endsOfRestartAll(t *testing.T, e *env) {
 	for list, name := range map[string]string{"containerStatuses": "d", "initContainerStatuses": "init"} {
 		e.tryStatus(t, "a", states(list, name, terminated(0)))
 		if got := e.tryStatus(t, "a", states(list, name, isWaiting)); got != "taken" {
-			t.Errorf("%s leaves its end: %s", name, got)
+			t.Errorf("%s changes after its end: %s", name, got)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// told is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
+// learned is what one agent process has learned, and which runtime calls it has in flight. A new agent has learned nothing.
 //
 // Virtual time stands still while any goroutine of the bubble runs. So an agent that acts at a later instant than it learned
 // a fact acts with that knowledge, unless it continues a piece of work that was in flight then.
-type told struct {
+type learned struct {
 	known  map[types.UID]bool      // pods that the agent received from the API
 	ending map[types.UID]time.Time // when the agent learned that a pod is deleted or absent
 	steps  map[types.UID]*steps
@@ -34,11 +34,11 @@ type steps struct {
 // maxSteps bounds the calls of one piece of work: inspect the image, create the container, start it.
 const maxSteps = 3
 
-func newTold() *told {
-	return &told{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}}
+func newLearned() *learned {
+	return &learned{known: map[types.UID]bool{}, ending: map[types.UID]time.Time{}, steps: map[types.UID]*steps{}}
 }
 
-func (t *told) of(uid types.UID) *steps {
+func (t *learned) of(uid types.UID) *steps {
 	s := t.steps[uid]
 	if s == nil {
 		s = &steps{}
@@ -48,7 +48,7 @@ func (t *told) of(uid types.UID) *steps {
 }
 
 // end notes that the agent learns that the pod ends.
-func (t *told) end(uid types.UID) {
+func (t *learned) end(uid types.UID) {
 	if !t.ending[uid].IsZero() {
 		return
 	}
@@ -59,7 +59,7 @@ func (t *told) end(uid types.UID) {
 
 // begin notes the start of a call for a pod. known is when the agent learned that it must start nothing in the pod (zero:
 // it has not). begin returns false if the call comes after known and continues no earlier work.
-func (t *told) begin(uid types.UID, known time.Time) bool {
+func (t *learned) begin(uid types.UID, known time.Time) bool {
 	s, now := t.of(uid), time.Now()
 	ok := known.IsZero() || !now.After(known)
 	if !ok && s.left > 0 && (s.ended.Equal(now) || t.imageSeen(known)) {
@@ -71,7 +71,7 @@ func (t *told) begin(uid types.UID, known time.Time) bool {
 }
 
 // done notes the end of a call for a pod.
-func (t *told) done(uid types.UID) {
+func (t *learned) done(uid types.UID) {
 	s := t.of(uid)
 	s.busy--
 	s.ended = time.Now()
@@ -79,7 +79,7 @@ func (t *told) done(uid types.UID) {
 
 // imageSeen reports whether an ImageStatus call ended at this instant that had started no later than began. Such a call names no
 // pod, so it may belong to any pod.
-func (t *told) imageSeen(began time.Time) bool {
+func (t *learned) imageSeen(began time.Time) bool {
 	for _, i := range t.images {
 		if i.ended.Equal(time.Now()) && !i.began.After(began) {
 			return true
@@ -89,7 +89,7 @@ func (t *told) imageSeen(began time.Time) bool {
 }
 
 // sawImage notes the end of an ImageStatus call.
-func (t *told) sawImage(began time.Time) {
+func (t *learned) sawImage(began time.Time) {
 	now := time.Now()
 	if len(t.images) > 0 && !t.images[0].ended.Equal(now) {
 		t.images = t.images[:0]
@@ -103,8 +103,8 @@ type ends struct {
 	grace time.Duration // the shortest grace period that was given
 }
 
-// tell notes another start and grace period; the earliest start and the shortest grace period count.
-func (e *ends) tell(began time.Time, grace time.Duration) {
+// note notes another start and grace period; the earliest start and the shortest grace period count.
+func (e *ends) note(began time.Time, grace time.Duration) {
 	first := e.began.IsZero()
 	if first || began.Before(e.began) {
 		e.began = began
@@ -116,7 +116,7 @@ func (e *ends) tell(began time.Time, grace time.Duration) {
 
 // answered notes what the agent learns from an answer of the runtime: which containers and sandboxes have ended, and which
 // have vanished. began is when the call started.
-func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
+func (w *Witness) answered(t *learned, began time.Time, in, out any, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.subject(in)
@@ -144,9 +144,9 @@ func (w *Witness) answered(t *told, began time.Time, in, out any, err error) {
 			there[c.Id] = true
 			w.sawContainer(c.Id, c.State)
 		}
-		for id, uid := range w.aliveTold {
+		for id, uid := range w.knownAlive {
 			if w.sandboxes[id] == nil && !there[id] && (uid == of || of == "") {
-				w.endTold(id)
+				w.learnsEnd(id)
 			}
 		}
 	case *runtimeapi.ListPodSandboxResponse: // an inspection of one pod begins with it
@@ -183,21 +183,21 @@ func (w *Witness) subject(in any) types.UID {
 // it, until an inspection that began later succeeds. Another end restarts this. An agent that stops leaves its inspection
 // unfinished.
 //
-//	quiet ──► told of an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
+//	quiet ──► an end ──► inspected anew ──► quiet, with the next inspection, unless this one failed
 type inspection struct {
-	told, anew, failed bool
-	by                 *told // the agent process that inspects
+	ended, anew, failed bool
+	by                  *learned // the agent process that inspects
 }
 
-func (i *inspection) begin(by *told) {
+func (i *inspection) begin(by *learned) {
 	if i.anew && !i.failed && i.by == by {
-		i.told = false
+		i.ended = false
 	}
-	i.anew, i.failed, i.by = i.told, false, by
+	i.anew, i.failed, i.by = i.ended, false, by
 }
 
-// tell notes that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
-func (i *inspection) tell() { i.told, i.anew = true, false }
+// note notes that an object of the pod ended. An inspection that an earlier end caused does not count for this end.
+func (i *inspection) note() { i.ended, i.anew = true, false }
 
 func (w *Witness) inspection(uid types.UID) *inspection {
 	i := w.inspections[uid]
@@ -210,8 +210,8 @@ func (w *Witness) inspection(uid types.UID) *inspection {
 
 // inspects notes that the agent received the status of one object of a pod.
 func (w *Witness) inspects(uid types.UID) {
-	if w.inspection(uid).told {
-		w.troubleTold[uid] = time.Now()
+	if w.inspection(uid).ended {
+		w.troubleAt[uid] = time.Now()
 	}
 }
 
@@ -219,28 +219,28 @@ func (w *Witness) sawContainer(id string, state runtimeapi.ContainerState) {
 	switch state {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		if in := w.containers[id]; in != nil {
-			w.aliveTold[id] = in.UID
+			w.knownAlive[id] = in.UID
 		}
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		w.endTold(id)
+		w.learnsEnd(id)
 	}
 }
 
 func (w *Witness) sawSandbox(id string, state runtimeapi.PodSandboxState) {
 	if state == runtimeapi.PodSandboxState_SANDBOX_READY {
 		if s := w.sandboxes[id]; s != nil {
-			w.aliveTold[id] = s.uid
+			w.knownAlive[id] = s.uid
 		}
 		return
 	}
-	w.endTold(id)
+	w.learnsEnd(id)
 }
 
-// endTold notes that the agent learns of the end of a container or a sandbox.
-func (w *Witness) endTold(id string) {
-	if uid, was := w.aliveTold[id]; was {
-		delete(w.aliveTold, id)
-		w.troubleTold[uid] = time.Now()
-		w.inspection(uid).tell()
+// learnsEnd notes that the agent learns of the end of a container or a sandbox.
+func (w *Witness) learnsEnd(id string) {
+	if uid, was := w.knownAlive[id]; was {
+		delete(w.knownAlive, id)
+		w.troubleAt[uid] = time.Now()
+		w.inspection(uid).note()
 	}
 }
