@@ -127,7 +127,7 @@ func (p peoplesRuntime) ExecSync(ctx context.Context, containerID string, cmd []
 	return p.CRI.ExecSync(ctx, containerID, cmd)
 }
 
-// soon makes room for the work that begins when the user opens the stream.
+// soon counts a job of a user during the first second of a stream, so that other work leaves room for it.
 func (p peoplesRuntime) soon() { time.AfterFunc(time.Second, p.work.Begin(work.People).Done) }
 
 // scheduledStats reads statistics from the runtime when the scheduler allows it.

@@ -270,7 +270,7 @@ func TestConfigurationErrors(t *testing.T) {
 
 func TestUIDThatIsNoName(t *testing.T) {
 	t.Parallel()
-	c := New(Config{Driver: DriverCgroupfs, PerQOS: true, Root: "/wherry-test-none"}) // a created cgroup would be here
+	c := New(Config{Driver: DriverCgroupfs, PerQOS: true, Root: "/wherry-test-none"}) // the test must create no cgroup below this root
 	for _, uid := range []string{"", "..", "a/b", "/", "a\n"} {
 		if _, err := c.EnsurePod(context.Background(), uidPod(uid, needs("", "")), pod.Size{}); err == nil {
 			t.Errorf("uid %q was used as a directory name", uid)

@@ -46,14 +46,14 @@ type probeConn struct {
 func (c *probeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > len("HTTP/1.1 200") {
-		c.once.Do(func() { c.note(string(p[len("HTTP/1.1 "):len("HTTP/1.1 200")]) == "200") })
+		c.once.Do(func() { c.report(string(p[len("HTTP/1.1 "):len("HTTP/1.1 200")]) == "200") })
 	}
 	return n, err
 }
 
 // Close without an answer is a failure: the probe timed out.
 func (c *probeConn) Close() error {
-	c.once.Do(func() { c.note(false) })
+	c.once.Do(func() { c.report(false) })
 	return c.Conn.Close()
 }
 
