@@ -85,9 +85,9 @@ func (node) Admit(*v1.Pod) (*decide.Stop, bool) { return nil, false }
 func (node) Resize(*v1.Pod, *pod.Allocation) (admit.ResizeResult, bool) {
 	return admit.ResizeResult{OK: true}, true
 }
-func (node) Loaded(types.UID, *pod.Allocation)            {}
-func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
-func (node) Turn(*podworker.Turn)                         {}
+func (node) Loaded(types.UID, *pod.Allocation)                                  {}
+func (node) Probe(*v1.Pod, *pod.Observed, *decide.Memory, *decide.ProbeResults) {}
+func (node) Turn(*podworker.Turn)                                               {}
 func (n node) Do(_ context.Context, job pod.Job) pod.Outcome {
 	if job.Action.Op == pod.OpSetUp { // the first step of a start
 		fmt.Fprintf(n.out, "a makeshift syncPod function\nthe pod to be handled is %s\n", job.Ref.Name)

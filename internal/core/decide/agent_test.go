@@ -33,27 +33,28 @@ func probed(p *v1.Pod) []*v1.Container {
 	return out
 }
 
-// probe takes what the probes found into memory, as the sync loop does at the begin of a turn: nothing before the
+// probe hands on what the probes found, as the sync loop does at the begin of a turn: nothing before the
 // postStart hook is done, and what the API says of this very container until it has been probed.
 func (w *world) probe() {
 	if w.pod == nil {
 		return
 	}
+	decide.Meet(&w.mem, w.pod, &w.observed)
 	for _, c := range probed(w.pod) {
 		inst := w.observed.Newest(c.Name)
 		if inst == nil || inst.State != pod.StateRunning {
 			continue
 		}
-		cm := w.mem.Ensure(c.Name)
+		said := w.said.Of(inst)
 		var before *v1.ContainerStatus
-		if st := statusNamed(&w.pod.Status, c.Name); cm.ProbedID != inst.ID && st != nil && decide.SameContainer(st.ContainerID, inst.ID) {
+		if st := statusNamed(&w.pod.Status, c.Name); said.ID == "" && st != nil && decide.SameContainer(st.ContainerID, inst.ID) {
 			before = st
 		}
-		if !decide.PostStartDone(c, cm, inst) && (before == nil || before.Started == nil || !*before.Started) {
+		if !decide.PostStartDone(c, w.mem.Container(c.Name), said, inst) && (before == nil || before.Started == nil || !*before.Started) {
 			continue
 		}
 		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
-			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, true, true, false
+			w.said.Set(decide.Probed{Name: c.Name, ID: inst.ID, Started: true, Ready: true})
 			continue
 		}
 		h := w.healthOf(inst.ID)
@@ -63,8 +64,24 @@ func (w *world) probe() {
 			h.started = c.StartupProbe == nil || (before != nil && before.Started != nil && *before.Started)
 			h.ready = h.started && (c.ReadinessProbe == nil || (before != nil && before.Ready))
 		}
-		cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, h.started, h.ready, h.sick
+		said = decide.Probed{Name: c.Name, ID: inst.ID, Started: h.started, Ready: h.ready}
+		if h.sick {
+			said.Failed = failedProbe(c, h.started)
+		}
+		w.said.Set(said)
 	}
+}
+
+// failedProbe is the probe that fails of a container: the startup probe until it has succeeded.
+func failedProbe(c *v1.Container, started bool) decide.FailedProbe {
+	failed, probe := decide.FailedProbe{Cause: pod.CauseLiveness}, c.LivenessProbe
+	if !started && c.StartupProbe != nil {
+		failed.Cause, probe = pod.CauseStartup, c.StartupProbe
+	}
+	if probe != nil {
+		failed.Grace = probe.TerminationGracePeriodSeconds
+	}
+	return failed
 }
 
 func statusNamed(s *v1.PodStatus, name string) *v1.ContainerStatus {
@@ -89,7 +106,7 @@ func (w *world) report(plan *decide.Plan) {
 		old = &w.pod.Status
 	}
 	st := w.brain.derive(podstatus.Input{
-		Pod: w.pod, Old: w.told, Observed: &w.observed, Memory: &w.mem, Plan: plan, RuntimeName: "sim", Now: w.now,
+		Pod: w.pod, Old: w.told, Observed: &w.observed, Memory: &w.mem, Probed: w.said, Plan: plan, RuntimeName: "sim", Now: w.now,
 	})
 	w.checkTaken(&w.pod.Status, &st)
 	if terminalPhase(old.Phase) && st.Phase != old.Phase {
@@ -156,7 +173,7 @@ func (w *world) die(done func(i int) string) {
 			w.create(f)
 		}
 	}
-	w.mem, w.told, w.health, w.down = w.saved.Clone(), nil, nil, true
+	w.mem, w.said, w.told, w.health, w.down = w.saved.Clone(), nil, nil, nil, true
 	for i := range w.records {
 		w.records[i].reserved = -1
 	}

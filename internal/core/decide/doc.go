@@ -5,8 +5,8 @@
 // newer inspection, a changed spec, a probe that flipped, the plan's own WakeAt). The same Input always gives
 // the same Plan, so a decision can be exported and replayed.
 //
-// What must survive an agent is in Memory: it is input and output, as a replicated log has its hard state. A turn
-// is three calls:
+// What must survive a turn is in Memory: it is input and output, as a replicated log has its hard state. memory.go says who
+// writes which part of it, and what a checkpoint keeps. What probes said is input (ProbeResults). A turn is three calls:
 //
 //	plan := decide.Decide(&in)           // reads Memory, never writes it
 //	kept := decide.Remember(in.Memory, &plan)  // stores what the plan decided once and for all; true: checkpoint first

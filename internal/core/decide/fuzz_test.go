@@ -62,7 +62,7 @@ func FuzzDecide(f *testing.F) {
 
 func checkStatus(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	st := podstatus.Derive(podstatus.Input{
-		Pod: in.Pod, Observed: in.Observed, Memory: in.Memory, Plan: plan, RuntimeName: "sim",
+		Pod: in.Pod, Observed: in.Observed, Memory: in.Memory, Probed: in.Probed, Plan: plan, RuntimeName: "sim",
 		HostIPs: []string{"192.0.2.1"}, Now: in.Now,
 	})
 	was := in.Pod.Status.Phase
@@ -168,7 +168,7 @@ var fuzzNames = [...]string{"a", "b", "i", "s", "e", "x"}
 func (s *bytesSource) input() decide.Input {
 	pol := decide.DefaultPolicy()
 	in := decide.Input{
-		Observed: &pod.Observed{Began: epoch}, Memory: &decide.Memory{Admitted: !s.rare()}, Policy: &pol, Now: epoch,
+		Observed: &pod.Observed{Began: epoch}, Memory: &decide.Memory{Grant: decide.Grant{Admitted: !s.rare()}}, Policy: &pol, Now: epoch,
 		Stale: s.rare(), Hashes: map[string]string{"a": "h", "b": "h", "i": "h", "s": "h"},
 		Node: decide.Node{NetworkReady: !s.rare(), SourcesReady: !s.rare(), Predecessor: s.rare()},
 	}
@@ -186,7 +186,7 @@ func (s *bytesSource) input() decide.Input {
 			in.Observed.Containers = append(in.Observed.Containers, s.container(name, uint32(4-i)))
 		}
 		if s.bool() {
-			s.memory(in.Memory.Ensure(name), name)
+			s.memory(&in, in.Memory.Ensure(name), name)
 		}
 	}
 	s.podMemory(in.Memory)
@@ -304,7 +304,7 @@ func (s *bytesSource) container(name string, attempt uint32) pod.Container {
 	return c
 }
 
-func (s *bytesSource) memory(cm *decide.ContainerMemory, name string) {
+func (s *bytesSource) memory(in *decide.Input, cm *decide.ContainerMemory, name string) {
 	id := func() string {
 		if s.bool() {
 			return ""
@@ -316,7 +316,11 @@ func (s *bytesSource) memory(cm *decide.ContainerMemory, name string) {
 	cm.PullUntil, cm.PullDelay = s.time(), time.Duration(s.n(30))*time.Second
 	cm.StartUntil, cm.StartFailedID = s.time(), id()
 	cm.HighestAttempt, cm.AttemptKnown = uint32(s.n(8)), s.bool()
-	cm.ProbedID, cm.Started, cm.Unhealthy = id(), s.bool(), s.rare()
+	said := decide.Probed{Name: name, ID: id(), Started: s.bool()}
+	if s.rare() {
+		said.Failed.Cause = []pod.Cause{pod.CauseStartup, pod.CauseLiveness}[len(name)%2]
+	}
+	in.Probed.Set(said)
 	cm.PostStartedID, cm.PostStartFailed = id(), s.rare()
 	cm.PreStoppedID = id()
 	cm.StopID, cm.Stopped, cm.StopUntil = id(), s.bool(), s.time()

@@ -83,7 +83,7 @@ func (t *turn) laterInit(i int) bool {
 // started reports whether a sidecar that runs lets the next container begin: its startup probe has succeeded, or it has
 // none.
 func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
-	return Started(c, t.memory(c.Name), inst) || t.wasStarted(c.Name, inst)
+	return Started(c, t.memory(c.Name), t.in.Probed.Of(inst), inst) || t.wasStarted(c.Name, inst)
 }
 
 // wasStarted reports whether the API status says so of this very container: "a restart is a first turn".
@@ -100,24 +100,19 @@ func SameContainer(apiID, id string) bool {
 
 // Started reports whether a running container counts as started: its postStart hook is done and its startup
 // probe, where it has one, has succeeded.
-func Started(c *v1.Container, cm *ContainerMemory, inst *pod.Container) bool {
-	if cm == nil {
-		cm = &ContainerMemory{}
-	}
+// said is what the probes said of this instance.
+func Started(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.Container) bool {
 	if c.StartupProbe != nil {
-		return cm.ProbedID == inst.ID && cm.Started
+		return said.Started
 	}
-	return PostStartDone(c, cm, inst)
+	return PostStartDone(c, cm, said, inst)
 }
 
-// PostStartDone reports whether a container has no postStart hook left to run. Probes begin after it.
-func PostStartDone(c *v1.Container, cm *ContainerMemory, inst *pod.Container) bool {
+// PostStartDone reports whether a container has no postStart hook left to run. Probes begin after it. cm may be nil.
+func PostStartDone(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.Container) bool {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return true
 	}
-	if cm == nil {
-		return false
-	}
 	// Who was reported as started has had its hook: the checkpoint may be lost, the API status is not.
-	return (cm.PostStartedID == inst.ID && !cm.PostStartFailed) || (cm.ProbedID == inst.ID && cm.Started)
+	return said.Started || cm != nil && cm.PostStartedID == inst.ID && !cm.PostStartFailed
 }

@@ -12,7 +12,7 @@ import (
 
 func (w *world) clone() *world {
 	c := *w
-	c.mem = w.mem.Clone()
+	c.mem, c.said = w.mem.Clone(), slices.Clone(w.said)
 	c.sandboxes, c.containers, c.flights = slices.Clone(w.sandboxes), slices.Clone(w.containers), slices.Clone(w.flights)
 	c.records, c.fates, c.health = slices.Clone(w.records), slices.Clone(w.fates), slices.Clone(w.health)
 	c.given = maps.Clone(w.given)
@@ -57,6 +57,11 @@ func (k *keyer) world(w *world) {
 	for _, h := range w.health {
 		k.str(h.id)
 		k.bools(h.started, h.ready, h.sick)
+	}
+	for _, p := range w.said {
+		k.str(p.ID)
+		k.bools(p.Started, p.Ready)
+		k.str(string(p.Failed.Cause))
 	}
 	k.memory(&w.mem)
 	k.memory(&w.saved)
@@ -152,7 +157,7 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(c.Name)
 		k.num(int64(c.CrashDelay))
 		k.str(c.CrashedID)
-		k.bools(c.Pulled, c.AttemptKnown, c.PostStartFailed, c.Stopped, c.Started, c.Ready, c.Unhealthy, c.SizeGiven)
+		k.bools(c.Pulled, c.AttemptKnown, c.PostStartFailed, c.Stopped, c.SizeGiven)
 		k.str(c.PulledImage)
 		k.str(c.PullFailed)
 		k.str(c.StartFailedID)
@@ -160,7 +165,6 @@ func (k *keyer) memory(m *decide.Memory) {
 		k.str(c.PostStartedID)
 		k.str(c.PreStoppedID)
 		k.str(c.StopID)
-		k.str(c.ProbedID)
 		k.str(c.ReplacedID)
 		k.str(string(c.ReplacedFor))
 		k.str(c.SizedID)

@@ -23,6 +23,10 @@ func nonzero(b *strings.Builder, indent string, v reflect.Value) {
 		if f.IsZero() {
 			continue
 		}
+		if v.Type().Field(i).Anonymous {
+			nonzero(b, indent, f)
+			continue
+		}
 		switch x := f.Interface().(type) {
 		case time.Time:
 			fmt.Fprintf(b, "%s%s: +%s\n", indent, name, x.Sub(epoch))
@@ -186,17 +190,6 @@ func memoryCases() []memoryCase {
 		})}},
 		memoryCase{name: "started, and nobody says which", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", nil)}},
 		memoryCase{name: "a start unknown, without an error", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.Unknown = true })}},
-		memoryCase{name: "probed before the outcome of its start came", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}, then: func(m *decide.Memory) {
-			m.Containers[0].Started, m.Containers[0].Ready = true, true
-			pol := decide.DefaultPolicy()
-			decide.Note(m, nil, of(pod.OpStartContainer, "", made), &pol)
-		}},
-		memoryCase{name: "the one before was probed", outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}, then: func(m *decide.Memory) {
-			m.Containers[0].Started, m.Containers[0].Ready = true, true
-			pol := decide.DefaultPolicy()
-			decide.Note(m, nil, of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.ID = "app-4" }), &pol)
-			decide.Note(m, nil, of(pod.OpStartContainer, "", nil), &pol)
-		}},
 		memoryCase{name: "started with a size", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "", made))}},
 		memoryCase{name: "a created one has the size that its maker gave it", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "app-3", made))}},
 		memoryCase{name: "not created, no size", outcomes: []pod.Outcome{sized(size, of(pod.OpStartContainer, "", fails))}},
@@ -277,13 +270,17 @@ func memoryCases() []memoryCase {
 
 // fullMemory has a value in every field.
 func fullMemory(grace time.Duration) decide.Memory {
-	m := decide.Memory{Containers: []decide.ContainerMemory{{}}, Retry: []decide.Retry{{}}, Ends: []decide.End{{}}, Stop: &decide.Stop{}}
+	m := decide.Memory{Containers: []decide.ContainerMemory{{}}, PodTries: decide.PodTries{Retry: []decide.Retry{{}}}, Ends: decide.Ends{{}}, Stop: &decide.Stop{}}
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
 		for i := range v.NumField() {
 			n := 0 // a number of the field's own, whatever stands beside it
 			for _, b := range []byte(v.Type().Field(i).Name) {
 				n = (n*31 + int(b)) % 9973
+			}
+			if v.Type().Field(i).Anonymous {
+				fill(v.Field(i))
+				continue
 			}
 			switch f := v.Field(i); x := f.Addr().Interface().(type) {
 			case *bool:
@@ -312,7 +309,7 @@ func fullMemory(grace time.Duration) decide.Memory {
 				fill(f.Index(0))
 			case *pod.Cause:
 				*x = pod.CauseLiveness
-			case *[]decide.End:
+			case *decide.Ends:
 				fill(f.Index(0))
 			case *[]decide.ContainerMemory:
 				fill(f.Index(0))

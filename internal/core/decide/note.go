@@ -40,19 +40,19 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 	case pod.OpRemoveContainer, pod.OpRemoveSandbox:
 		if o.Err == nil {
 			m.StoppedSandboxes = slices.DeleteFunc(m.StoppedSandboxes, func(id string) bool { return id == o.Action.ID })
-			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.ID == o.Action.ID })
+			m.Ends.removed(o.Action.ID)
 		}
 		m.noteRetry(o, pol, false)
 	case pod.OpPullImage:
 		cm := m.Ensure(o.Action.Container)
-		cm.Stand(p)
+		cm.stand(p)
 		cm.notePull(p, o, pol)
 	case pod.OpStartContainer:
 		cm := m.Ensure(o.Action.Container)
-		cm.Stand(p)
+		cm.stand(p)
 		cm.noteStart(o, pol)
 		if o.Err == nil && !o.Unknown { // those before it have ended
-			m.Ends = slices.DeleteFunc(m.Ends, func(e End) bool { return e.Name == o.Action.Container })
+			m.Ends.replaced(o.Action.Container)
 		}
 		if o.ID != "" && o.Action.ID == "" { // one that was found created has the size that its maker gave it
 			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
@@ -112,8 +112,26 @@ func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 	m.noteRetry(o, pol, false)
 }
 
-// Stand remembers where in its pod's spec a container stands.
-func (cm *ContainerMemory) Stand(p *v1.Pod) {
+// Meet notes where in its pod's spec each running container stands.
+func Meet(m *Memory, p *v1.Pod, obs *pod.Observed) {
+	meet := func(name string) {
+		if inst := obs.Newest(name); inst != nil && inst.State == pod.StateRunning {
+			m.Ensure(name).stand(p)
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		meet(p.Spec.InitContainers[i].Name)
+	}
+	for i := range p.Spec.Containers {
+		meet(p.Spec.Containers[i].Name)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		meet(p.Spec.EphemeralContainers[i].Name)
+	}
+}
+
+// stand notes where in its pod's spec a container stands.
+func (cm *ContainerMemory) stand(p *v1.Pod) {
 	if kind, place, ok := pod.KindOf(p, cm.Name); ok {
 		cm.Kind, cm.Place = kind, uint16(min(place, math.MaxUint16))
 	}
@@ -181,9 +199,6 @@ func (cm *ContainerMemory) noteStart(o pod.Outcome, pol *Policy) {
 	if o.Err == nil && !o.Unknown {
 		cm.WaitingReason, cm.WaitingMessage = "", ""
 		cm.StartDelay, cm.StartUntil, cm.StartFailedID = 0, time.Time{}, ""
-		if id := o.ID; id != "" && cm.ProbedID != id {
-			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy, cm.UnhealthyMessage = id, false, false, false, ""
-		}
 		return
 	}
 	cm.StartDelay = next(cm.StartDelay, pol.RetryInitial, pol.RetryMax)
@@ -219,4 +234,43 @@ func (cm *ContainerMemory) noteStop(o pod.Outcome, pol *Policy) {
 	cm.Stopped = cm.Stopped || (o.Err == nil && !o.Unknown)
 	cm.StopDelay = next(cm.StopDelay, pol.RetryInitial, pol.RetryMax)
 	cm.StopUntil = o.Ended.Add(cm.StopDelay)
+}
+
+// noteResize notes the outcome of a resize. A size that was applied is remembered; a failure is retried after a back-off, and its
+// message goes into the pod's status. It reports whether the checkpoint has to be written.
+func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
+	ok := o.Err == nil && !o.Unknown
+	m.noteRetry(o, pol, ok)
+	switch {
+	case ok && o.Action.Container == "":
+		return m.noteGroup(o.Action.Size)
+	case ok:
+		cm := m.Ensure(o.Action.Container)
+		cm.CrashDelay = 0 // see crashUntil
+		return cm.noteSize(o.Action.ID, o.Action.Size)
+	case o.Canceled:
+		return false
+	}
+	return m.Resize.fail(p, o)
+}
+
+func (m *Memory) noteGroup(size pod.Size) bool {
+	changed := !m.GroupSized || m.GroupSize != size
+	m.GroupSize, m.GroupSized = size, true
+	return changed && size != (pod.Size{})
+}
+
+func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
+	cm.SizedID, cm.Size, cm.SizeGiven = id, size, true
+	return size != (pod.Size{})
+}
+
+// Refresh makes the next turn set volumes up again (a token has to be renewed, an object changed) and forgets
+// the wait of a set-up or a start that failed for want of that object.
+func (m *Memory) Refresh() {
+	m.SetUp = false
+	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool { return r.Op == pod.OpSetUp })
+	for i := range m.Containers {
+		m.Containers[i].StartUntil = time.Time{}
+	}
 }

@@ -285,9 +285,10 @@ func plantedBugs() []planted {
 		{"directories are forgotten too soon", invLeft, "onfailure", also(func(in *decide.Input, p *decide.Plan) (pod.Action, bool) {
 			return pod.Action{Op: pod.OpForget, Why: why}, in.Pod == nil && !in.Observed.AnyAlive()
 		})},
-		{"liveness is not heard of", invUnhealthy, "probes", forgetting(func(m *decide.Memory) {
-			for i := range m.Containers {
-				m.Containers[i].Unhealthy = false
+		{"liveness is not heard of", invUnhealthy, "probes", seeing(func(in *decide.Input) {
+			in.Probed = slices.Clone(in.Probed)
+			for i := range in.Probed {
+				in.Probed[i].Failed = decide.FailedProbe{}
 			}
 		})},
 		{"the status says waiting", invTruth, "always", reported(func(_ *podstatus.Input, s *v1.PodStatus) {

@@ -101,32 +101,38 @@ func TestStarted(t *testing.T) {
 	t.Parallel()
 	inst := &pod.Container{ID: "app-1"}
 	hook := &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
-	type cm = decide.ContainerMemory
+	hooked := func(id string, failed bool) *decide.ContainerMemory {
+		return &decide.ContainerMemory{ContainerLearned: decide.ContainerLearned{PostStartedID: id, PostStartFailed: failed}}
+	}
+	said := func(id string, started bool) decide.ProbeResults {
+		return decide.ProbeResults{{ID: id, Started: started}}
+	}
 	tests := []struct {
 		name          string
 		c             v1.Container
-		cm            *cm
+		cm            *decide.ContainerMemory
+		said          decide.ProbeResults
 		started, done bool
 	}{
-		{"nothing asked for", v1.Container{}, nil, true, true},
-		{"an empty lifecycle", v1.Container{Lifecycle: &v1.Lifecycle{}}, nil, true, true},
-		{"a hook, nothing known", v1.Container{Lifecycle: hook}, nil, false, false},
-		{"a hook that is done", v1.Container{Lifecycle: hook}, &cm{PostStartedID: "app-1"}, true, true},
-		{"a hook that failed", v1.Container{Lifecycle: hook}, &cm{PostStartedID: "app-1", PostStartFailed: true}, false, false},
-		{"a hook of the one before", v1.Container{Lifecycle: hook}, &cm{PostStartedID: "app-0"}, false, false},
-		{"a hook, reported as started", v1.Container{Lifecycle: hook}, &cm{ProbedID: "app-1", Started: true}, true, true},
-		{"a hook, reported as not started", v1.Container{Lifecycle: hook}, &cm{ProbedID: "app-1"}, false, false},
-		{"a hook, the one before reported as started", v1.Container{Lifecycle: hook}, &cm{ProbedID: "app-0", Started: true}, false, false},
-		{"a startup probe, nothing known", v1.Container{StartupProbe: &v1.Probe{}}, nil, false, true},
-		{"a startup probe that succeeded", v1.Container{StartupProbe: &v1.Probe{}}, &cm{ProbedID: "app-1", Started: true}, true, true},
-		{"a startup probe that has not", v1.Container{StartupProbe: &v1.Probe{}}, &cm{ProbedID: "app-1"}, false, true},
-		{"a startup probe of the one before", v1.Container{StartupProbe: &v1.Probe{}}, &cm{ProbedID: "app-0", Started: true}, false, true},
+		{"nothing asked for", v1.Container{}, nil, nil, true, true},
+		{"an empty lifecycle", v1.Container{Lifecycle: &v1.Lifecycle{}}, nil, nil, true, true},
+		{"a hook, nothing known", v1.Container{Lifecycle: hook}, nil, nil, false, false},
+		{"a hook that is done", v1.Container{Lifecycle: hook}, hooked("app-1", false), nil, true, true},
+		{"a hook that failed", v1.Container{Lifecycle: hook}, hooked("app-1", true), nil, false, false},
+		{"a hook of the one before", v1.Container{Lifecycle: hook}, hooked("app-0", false), nil, false, false},
+		{"a hook, reported as started", v1.Container{Lifecycle: hook}, nil, said("app-1", true), true, true},
+		{"a hook, reported as not started", v1.Container{Lifecycle: hook}, nil, said("app-1", false), false, false},
+		{"a hook, the one before reported as started", v1.Container{Lifecycle: hook}, nil, said("app-0", true), false, false},
+		{"a startup probe, nothing known", v1.Container{StartupProbe: &v1.Probe{}}, nil, nil, false, true},
+		{"a startup probe that succeeded", v1.Container{StartupProbe: &v1.Probe{}}, nil, said("app-1", true), true, true},
+		{"a startup probe that has not", v1.Container{StartupProbe: &v1.Probe{}}, nil, said("app-1", false), false, true},
+		{"a startup probe of the one before", v1.Container{StartupProbe: &v1.Probe{}}, nil, said("app-0", true), false, true},
 	}
 	for _, tt := range tests {
-		if got := decide.Started(&tt.c, tt.cm, inst); got != tt.started {
+		if got := decide.Started(&tt.c, tt.cm, tt.said.Of(inst), inst); got != tt.started {
 			t.Errorf("%s: started %v", tt.name, got)
 		}
-		if got := decide.PostStartDone(&tt.c, tt.cm, inst); got != tt.done {
+		if got := decide.PostStartDone(&tt.c, tt.cm, tt.said.Of(inst), inst); got != tt.done {
 			t.Errorf("%s: hook done %v", tt.name, got)
 		}
 	}

@@ -1,10 +1,80 @@
 package decide
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
+
+// Resize is a change of a pod's resources on its way:
+//
+//	asked for ──► Pending (Deferred, Infeasible) ──► InProgress (Error) ──► done
+//	          └──────── it fits now ────────────────┘
+//
+// Both may be true: the change before is still being made while the next has to wait.
+type Resize struct {
+	// Pending is the reason why the node has not accepted what the spec asks for: Deferred or Infeasible; empty: it
+	// has. Generation is the pod's that was judged, Since when this reason began.
+	Pending           string
+	PendingMessage    string
+	PendingGeneration int64
+	PendingSince      time.Time
+	// InProgress: accepted, and not all containers have what they should. Error is why, where it was tried and failed.
+	InProgress bool
+	Error      string
+	Generation int64
+	Since      time.Time
+}
+
+// Accept begins a resize that the node has accepted.
+func (r *Resize) Accept(generation int64, now time.Time) {
+	*r = Resize{InProgress: true, Generation: generation, Since: now}
+}
+
+// Defer notes why the node has not accepted what a generation of the spec asks for. It reports whether that is new.
+func (r *Resize) Defer(reason, message string, generation int64, now time.Time) (changed bool) {
+	if r.Pending == reason && r.PendingMessage == message && r.PendingGeneration == generation {
+		return false
+	}
+	if r.Pending != reason {
+		r.PendingSince = now
+	}
+	r.Pending, r.PendingMessage, r.PendingGeneration = reason, message, generation
+	return true
+}
+
+// Withdraw notes that the spec no longer asks for what was pending.
+func (r *Resize) Withdraw() { r.Pending, r.PendingMessage = "", "" }
+
+// done ends the resize in progress, and reports whether there was one.
+func (r *Resize) done() bool {
+	was := r.InProgress
+	r.InProgress = false
+	if was {
+		r.Error = ""
+	}
+	return was
+}
+
+// fail notes that the resize in progress failed, and reports whether its message is new. A resize that nobody accepted, after a
+// lost checkpoint, is in progress from its first failure.
+func (r *Resize) fail(p *v1.Pod, o pod.Outcome) (changed bool) {
+	if !r.InProgress && p != nil {
+		r.InProgress, r.Generation, r.Since = true, p.Generation, o.Ended
+	}
+	message := o.Message
+	if message == "" && o.Err != nil {
+		message = o.Err.Error()
+	}
+	if r.Error == "" {
+		r.Since = o.Ended
+	}
+	changed = r.Error != message
+	r.Error = message
+	return changed
+}
 
 // size returns the resources that a container should have; for "", those of the pod's cgroup.
 func (t *turn) size(name string) pod.Size {
@@ -184,47 +254,4 @@ func resizeRestarts(c *v1.Container, have, want pod.Size) bool {
 		}
 	}
 	return false
-}
-
-// noteResize notes the outcome of a resize. A size that was applied is remembered; a failure is retried after a back-off, and its
-// message goes into the pod's status. It reports whether the checkpoint has to be written.
-func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (sized bool) {
-	ok := o.Err == nil && !o.Unknown
-	m.noteRetry(o, pol, ok)
-	if ok {
-		if o.Action.Container == "" {
-			return m.noteGroup(o.Action.Size)
-		}
-		cm := m.Ensure(o.Action.Container)
-		cm.CrashDelay = 0 // see crashUntil
-		return cm.noteSize(o.Action.ID, o.Action.Size)
-	}
-	if o.Canceled {
-		return false
-	}
-	r := &m.Resize
-	if !r.InProgress && p != nil {
-		r.InProgress, r.Generation, r.Since = true, p.Generation, o.Ended
-	}
-	message := o.Message
-	if message == "" && o.Err != nil {
-		message = o.Err.Error()
-	}
-	if r.Error == "" {
-		r.Since = o.Ended
-	}
-	changed := r.Error != message
-	r.Error = message
-	return changed
-}
-
-func (m *Memory) noteGroup(size pod.Size) bool {
-	changed := !m.GroupSized || m.GroupSize != size
-	m.GroupSize, m.GroupSized = size, true
-	return changed && size != (pod.Size{})
-}
-
-func (cm *ContainerMemory) noteSize(id string, size pod.Size) bool {
-	cm.SizedID, cm.Size, cm.SizeGiven = id, size, true
-	return size != (pod.Size{})
 }

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +87,7 @@ func ruleOf(c pod.Cause) rule {
 // causeOf returns the cause for which a living container has to end; none: there is no such cause. The first one counts.
 // spec is nil where the pod does not have the container.
 func (t *turn) causeOf(spec *v1.Container, inst *pod.Container) pod.Cause {
-	cm := t.memory(inst.Name)
+	cm, failed := t.memory(inst.Name), t.in.Probed.Of(inst).Failed
 	switch {
 	case spec != nil && !t.inSandbox(inst):
 		return pod.CauseSandbox
@@ -98,10 +99,8 @@ func (t *turn) causeOf(spec *v1.Container, inst *pod.Container) pod.Cause {
 		return pod.CauseChanged
 	case t.resizeRestarts(spec, inst):
 		return pod.CauseResize
-	case cm.ProbedID == inst.ID && cm.Unhealthy && !cm.Started && spec.StartupProbe != nil:
-		return pod.CauseStartup
-	case cm.ProbedID == inst.ID && cm.Unhealthy:
-		return pod.CauseLiveness
+	case failed.Cause != pod.CauseNone:
+		return failed.Cause // CauseStartup or CauseLiveness
 	case cm.PostStartedID == inst.ID && cm.PostStartFailed:
 		return pod.CausePostStart
 	}
@@ -128,7 +127,7 @@ func (t *turn) stopStrays() {
 // running looks after a living container. It is ended if there is a cause, or if its end has begun, whatever its probes say
 // meanwhile; otherwise its postStart hook runs.
 func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory) step {
-	cause, end := t.causeOf(c, inst), t.in.Memory.end(inst.ID)
+	cause, end := t.causeOf(c, inst), t.in.Memory.Ends.of(inst.ID)
 	switch {
 	case cause != pod.CauseNone:
 		t.killFor(cause, ruleOf(cause).why, inst, false)
@@ -139,7 +138,7 @@ func (t *turn) running(c *v1.Container, inst *pod.Container, cm *ContainerMemory
 	case t.stopping(inst.ID), cm.PreStoppedID == inst.ID, cm.StopID == inst.ID:
 		t.killFor(pod.CauseNone, WhySuperseded, inst, false)
 		return stepBusy
-	case !PostStartDone(c, cm, inst) && !t.wasStarted(c.Name, inst):
+	case !PostStartDone(c, cm, t.in.Probed.Of(inst), inst) && !t.wasStarted(c.Name, inst):
 		t.begin(pod.Action{Op: pod.OpPostStart, Container: c.Name, ID: inst.ID, Why: WhyPostStart})
 		return stepBusy
 	}
@@ -166,26 +165,15 @@ func (t *turn) graceLeft(c *pod.Container, cause pod.Cause) time.Duration {
 	case r.grace == graceNone:
 		return 0
 	}
-	if e := t.in.Memory.end(c.ID); e != nil {
+	if e := t.in.Memory.Ends.of(c.ID); e != nil {
 		return min(e.Began.Add(e.Grace).Sub(t.in.Now), e.Grace)
 	}
 	whole := specGrace(&t.in.Pod.Spec)
-	if probe := failedProbe(pod.SpecOf(t.in.Pod, c.Name), cause); r.grace == graceProbe && probe != nil && probe.TerminationGracePeriodSeconds != nil {
-		whole = seconds(*probe.TerminationGracePeriodSeconds)
+	if own := t.in.Probed.Of(c).Failed.Grace; r.grace == graceProbe && own != nil {
+		whole = seconds(*own)
 	}
 	t.plan.Ends = append(t.plan.Ends, End{Name: c.Name, ID: c.ID, Cause: cause, Began: t.in.Now, Grace: whole})
 	return whole
-}
-
-func failedProbe(spec *v1.Container, cause pod.Cause) *v1.Probe {
-	switch {
-	case spec == nil:
-	case cause == pod.CauseLiveness:
-		return spec.LivenessProbe
-	case cause == pod.CauseStartup:
-		return spec.StartupProbe
-	}
-	return nil
 }
 
 // End is a container instance that ends while its pod goes on, with its grace period.
@@ -194,6 +182,37 @@ type End struct {
 	Cause    pod.Cause
 	Began    time.Time
 	Grace    time.Duration
+}
+
+// Ends are the container instances that end while their pod goes on.
+type Ends []End
+
+// of returns the end of an instance, or nil.
+func (e Ends) of(id string) *End {
+	for i := range e {
+		if e[i].ID == id {
+			return &e[i]
+		}
+	}
+	return nil
+}
+
+// begin adds an end, and reports whether it is a new one.
+func (e *Ends) begin(end End) bool {
+	if e.of(end.ID) != nil {
+		return false
+	}
+	*e = append(*e, end)
+	return true
+}
+
+// removed drops the end of an instance that is gone; replaced those of a container that has started again.
+func (e *Ends) removed(id string) {
+	*e = slices.DeleteFunc(*e, func(end End) bool { return end.ID == id })
+}
+
+func (e *Ends) replaced(name string) {
+	*e = slices.DeleteFunc(*e, func(end End) bool { return end.Name == name })
 }
 
 // replace settles that a container that is being ended starts again, if the row of the cause overrides its restart policy.

@@ -310,7 +310,7 @@ func (s *script) event(f []string) {
 		s.onNode(arg(1))
 	case "crash":
 		if arg(1) == "lost" { // and the checkpoint with it
-			s.saved, s.mem = decide.Memory{StartTime: epoch}, decide.Memory{}
+			s.saved, s.mem, s.said = decide.Memory{Grant: decide.Grant{StartTime: epoch}}, decide.Memory{}, nil
 		}
 		s.crash(arg(1) == "done")
 	case "admit":
@@ -394,21 +394,23 @@ func (s *script) onSandbox(what string) {
 }
 
 func (s *script) probed(name, what string) {
-	cm := s.mem.Ensure(name)
-	if c := s.newest(name); c != nil && cm.ProbedID != c.ID {
-		cm.ProbedID, cm.Started, cm.Unhealthy = c.ID, false, false
+	c := s.newest(name)
+	if c == nil {
+		s.fail("no container %q", name)
+		return
 	}
+	said := s.said.Of(c)
+	said.Name, said.ID = name, c.ID
 	switch what {
 	case "started":
-		cm.Started = true
-		if c := s.newest(name); c != nil {
-			s.record(name).upIn = c.SandboxID
-		}
+		said.Started = true
+		s.record(name).upIn = c.SandboxID
 	case "unhealthy":
-		cm.Unhealthy = true
+		said.Failed = failedProbe(s.spec(name), said.Started)
 	case "healthy":
-		cm.Unhealthy = false
+		said.Failed = decide.FailedProbe{}
 	}
+	s.said.Set(said)
 }
 
 // ending: "delete grace=30", "stop Evicted grace=0", "reject OutOfcpu".

@@ -89,7 +89,7 @@ func running(containers ...v1.Container) *moment {
 	m := &moment{decide.Input{
 		Pod:      &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways}, Status: v1.PodStatus{Phase: v1.PodRunning}},
 		Observed: &pod.Observed{Began: epoch, Sandboxes: []pod.Sandbox{{ID: "sb0", Ready: true, IPs: []string{"10.0.0.1"}}}},
-		Memory:   &decide.Memory{Admitted: true, SetUp: true, StartTime: epoch},
+		Memory:   &decide.Memory{Grant: decide.Grant{Admitted: true, StartTime: epoch}, PodTries: decide.PodTries{SetUp: true}},
 		Hashes:   map[string]string{}, Node: decide.Node{NetworkReady: true, SourcesReady: true}, Policy: &pol, Now: now,
 	}}
 	for _, c := range containers {
@@ -125,6 +125,11 @@ func (m *moment) size(name string) pod.Size {
 		}
 	}
 	return pod.Size{}
+}
+
+// sick makes the liveness probe of a container fail.
+func (m *moment) sick(name string) {
+	m.Probed.Set(decide.Probed{Name: name, ID: name + "-0", Failed: decide.FailedProbe{Cause: pod.CauseLiveness}})
 }
 
 // c is the newest attempt of a container in the runtime, cm what is remembered of it.
@@ -193,7 +198,7 @@ func holdTurns() []turnCase {
 		row("nobody knows its state, and it was stopped", func(m *moment) {
 			m.c("app").State, m.cm("app").StopID, m.cm("app").Stopped = pod.StateUnknown, "app-0", true
 		}),
-		row("it failed its liveness probe", func(m *moment) { m.cm("app").ProbedID, m.cm("app").Unhealthy = "app-0", true }),
+		row("it failed its liveness probe", func(m *moment) { m.sick("app") }),
 		row("it lives in another sandbox", func(m *moment) { m.c("app").SandboxID = "sb-old" }),
 		{"holds: one that is created, too", two, func(m *moment) {
 			m.exited("app", 1)
@@ -425,7 +430,7 @@ func resizeTurns() []turnCase {
 		row("the group shrinks, one is on its way and one could not be started", both, func(m *moment) {
 			group(m, 9)
 			has(m, "job", 1)
-			m.cm("app").ProbedID, m.cm("app").Unhealthy = "app-0", true
+			m.sick("app")
 			has(m, "app", 1)
 			m.inFlight(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "app-0", Grace: 30 * time.Second})
 			m.c("job").State, m.cm("job").StartUntil, m.cm("job").StartFailedID = pod.StateCreated, now.Add(time.Second), "job-0"
@@ -456,7 +461,7 @@ func resizeTurns() []turnCase {
 		}),
 		row("not one that is being stopped", both, func(m *moment) {
 			has(m, "app", 1)
-			m.cm("app").ProbedID, m.cm("app").Unhealthy = "app-0", true
+			m.sick("app")
 			m.inFlight(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "app-0", Grace: 30 * time.Second})
 		}),
 		row("one whose stop failed, meanwhile", both, func(m *moment) {

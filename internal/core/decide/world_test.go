@@ -41,6 +41,7 @@ type world struct {
 	group     pod.Size            // what the pod's group has
 	given     map[string]pod.Size // what a container has, by ID
 	mem       decide.Memory
+	said      decide.ProbeResults
 	node      decide.Node
 	pol       decide.Policy
 	now       time.Time
@@ -198,7 +199,7 @@ func (w *world) inFlight() []pod.Action {
 
 func (w *world) input() decide.Input {
 	return decide.Input{
-		Pod: w.pod, LastGrace: w.lastGrace, Observed: &w.observed, Memory: &w.mem, InFlight: w.inFlight(), Hashes: w.hashes,
+		Pod: w.pod, LastGrace: w.lastGrace, Observed: &w.observed, Memory: &w.mem, Probed: w.said, InFlight: w.inFlight(), Hashes: w.hashes,
 		Sizes: w.sizes(), Node: w.node, Policy: &w.pol, Now: w.now,
 		Stale: w.old,
 	}
@@ -378,12 +379,9 @@ func (w *world) crash(done bool) {
 			w.apply(f)
 		}
 	}
-	mem := w.saved.Clone()
-	for i := range w.mem.Containers { // what the API status tells while the container is the same
-		from := &w.mem.Containers[i]
-		to := mem.Ensure(from.Name)
-		to.ProbedID, to.Started, to.Ready = from.ProbedID, from.Started, from.Ready
+	w.mem = w.saved.Clone()
+	for i := range w.said { // what the API status tells while the container is the same
+		w.said[i].Failed = decide.FailedProbe{}
 	}
-	w.mem = mem
 	w.inspect()
 }

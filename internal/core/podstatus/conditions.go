@@ -102,7 +102,7 @@ func (d *derivation) sidecarWasUp(spec *v1.Container) bool {
 	}
 	old := find(d.Old.InitContainerStatuses, spec.Name)
 	told := old != nil && old.ContainerID == d.id(inst) && old.Started != nil && *old.Started
-	return told || decide.Started(spec, d.Memory.Container(spec.Name), inst)
+	return told || decide.Started(spec, d.Memory.Container(spec.Name), d.Probed.Of(inst), inst)
 }
 
 // initializedCondition: "all init containers have completed successfully".

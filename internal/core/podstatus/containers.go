@@ -46,6 +46,7 @@ type subject struct {
 	inst *pod.Container      // the newest attempt; nil: the runtime does not know it
 	old  *v1.ContainerStatus // nil: never reported
 	cm   *decide.ContainerMemory
+	said decide.Probed // of inst
 }
 
 // cameTooLate reports whether an ephemeral container was added when the pod had ended: it waits for nothing, and has no status.
@@ -133,6 +134,9 @@ func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerSt
 	}
 	if x.cm == nil {
 		x.cm = &decide.ContainerMemory{}
+	}
+	if x.inst != nil {
+		x.said = d.Probed.Of(x.inst)
 	}
 	var st v1.ContainerStatus
 	switch {
@@ -371,15 +375,15 @@ func (d *derivation) why(x *subject) *v1.ContainerStateWaiting {
 // startedReady: what the probes say. A container without probes is started when it runs and its postStart hook
 // is done, and ready when it is started. A regular init container is ready when it has completed.
 func startedReady(x *subject, st *v1.ContainerStatus) {
-	c, inst, old, cm := x.spec, x.inst, x.old, x.cm
+	c, inst, old := x.spec, x.inst, x.old
 	started, ready := false, false
 	if st.State.Running != nil && inst != nil {
 		// Until its probes have been heard of, a container is what it was when it was reported last.
-		same := old != nil && old.ContainerID == st.ContainerID && cm.ProbedID != inst.ID
-		started = decide.Started(c, cm, inst) || (same && old.Started != nil && *old.Started)
+		same := old != nil && old.ContainerID == st.ContainerID && x.said.ID == ""
+		started = decide.Started(c, x.cm, x.said, inst) || (same && old.Started != nil && *old.Started)
 		ready = started
 		if c.ReadinessProbe != nil {
-			ready = started && ((cm.ProbedID == inst.ID && cm.Ready) || (same && old.Ready))
+			ready = started && (x.said.Ready || (same && old.Ready))
 		}
 	}
 	if x.kind == roleInit && !pod.IsSidecar(c) {

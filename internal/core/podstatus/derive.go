@@ -22,10 +22,11 @@ type Input struct {
 	Pod *v1.Pod
 	// Old is the status that was derived last; nil in an agent's first turn: the API's is taken.
 	Old *v1.PodStatus
-	// Observed, Memory and Plan are those of the turn that this status reports. Memory after Note and Remember.
+	// Observed, Memory, Plan and Probed are those of the turn that this status reports. Memory after Note and Remember.
 	Observed *pod.Observed
 	Memory   *decide.Memory
 	Plan     *decide.Plan
+	Probed   decide.ProbeResults
 	// RuntimeName stands before container IDs: containerd.
 	RuntimeName string
 	// HostIPs of the node, the primary one first; at most one per family.

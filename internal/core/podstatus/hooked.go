@@ -14,7 +14,7 @@ func (d *derivation) hooked(x *subject) bool {
 		return false
 	}
 	told := x.old != nil && (x.old.State.Running != nil || untold(x.old)) && x.old.ContainerID == d.id(x.inst)
-	return !told && !decide.PostStartDone(x.spec, x.cm, x.inst)
+	return !told && !decide.PostStartDone(x.spec, x.cm, x.said, x.inst)
 }
 
 // beforeHook is the status of a container whose postStart hook runs: what it was before this attempt.

@@ -34,7 +34,7 @@ func newFixture(policy v1.RestartPolicy, containers ...v1.Container) *fixture {
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1", Generation: 7},
 			Spec:       v1.PodSpec{RestartPolicy: policy, Containers: containers},
 		},
-		Observed: &pod.Observed{}, Memory: &decide.Memory{StartTime: epoch}, Plan: &decide.Plan{},
+		Observed: &pod.Observed{}, Memory: &decide.Memory{Grant: decide.Grant{StartTime: epoch}}, Plan: &decide.Plan{},
 		RuntimeName: "containerd", HostIPs: []string{"192.0.2.10"}, Now: at(60),
 	}}
 	return f
@@ -82,6 +82,12 @@ func (f *fixture) exited(name string, attempt uint32, code int32) *fixture {
 	return f.add(pod.Container{
 		Name: name, Attempt: attempt, State: pod.StateExited, ExitCode: code, StartedAt: at(10), FinishedAt: at(20),
 	})
+}
+
+// probed has the probes of app say that it is started, and whether it is ready.
+func (f *fixture) probed(ready bool) *fixture {
+	f.Probed.Set(decide.Probed{Name: "app", ID: "app0", Started: true, Ready: ready})
+	return f
 }
 
 func (f *fixture) memory(name string, set func(*decide.ContainerMemory)) *fixture {
@@ -185,8 +191,8 @@ func cases() map[string]*fixture {
 		"a condition keeps its time":                 newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(func(*fixture) {}),
 		"the sandbox is gone: the address stays":     newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.exited("app", 0, 0) }).plan(ended),
 		"a terminal phase is never left":             newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 2).plan(ended).then(func(f *fixture) { f.Observed = &pod.Observed{}; f.Memory = &decide.Memory{} }),
-		"a new agent keeps what its probes had said": newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory = &decide.Memory{StartTime: epoch} }),
-		"a probe that fails makes it not ready":      newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).memory("app", func(cm *decide.ContainerMemory) { cm.ProbedID, cm.Started, cm.Ready = "app0", true, true }).then(func(f *fixture) { f.Memory.Ensure("app").Ready = false }),
+		"a new agent keeps what its probes had said": newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).probed(true).then(func(f *fixture) { f.Memory, f.Probed = &decide.Memory{Grant: decide.Grant{StartTime: epoch}}, nil }),
+		"a probe that fails makes it not ready":      newFixture(always, probed).sandbox("10.0.0.5").running("app", 0).probed(true).then(func(f *fixture) { f.probed(false) }),
 		"an unknown state that was stopped":          newFixture(never, app).sandbox("10.0.0.5").add(pod.Container{Name: "app", State: pod.StateUnknown}).memory("app", func(cm *decide.ContainerMemory) { cm.StopID, cm.Stopped = "app0", true }).plan(ended),
 		"all containers are restarted in place": newFixture(never, app).sandbox("10.0.0.5").running("app", 0).then(func(f *fixture) {
 			f.Observed.Containers = nil

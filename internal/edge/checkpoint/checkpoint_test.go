@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
 type store interface {
@@ -28,11 +31,13 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	m := &decide.Memory{
-		Admitted: true, StartTime: now, StopBegan: now.Add(time.Minute), StopGrace: 30 * time.Second,
-		Stop:  &decide.Stop{Reason: "Evicted", Message: "why", Since: now, Grace: new(time.Second)},
-		SetUp: true, // not kept, because the agent finds it out again
-		Containers: []decide.ContainerMemory{{Name: "main", CrashDelay: 20 * time.Second, CrashUntil: now.Add(time.Hour), CrashedID: "abc",
-			PostStartedID: "abc", Pulled: true, ProbedID: "abc"}},
+		Grant:      decide.Grant{Admitted: true, StartTime: now},
+		PodSettled: decide.PodSettled{StopBegan: now.Add(time.Minute), StopGrace: 30 * time.Second},
+		Stop:       &decide.Stop{Reason: "Evicted", Message: "why", Since: now, Grace: new(time.Second)},
+		PodTries:   decide.PodTries{SetUp: true}, // not kept, because the agent finds it out again
+		Containers: []decide.ContainerMemory{{Name: "main", ContainerTries: decide.ContainerTries{Pulled: true},
+			ContainerSettled: decide.ContainerSettled{CrashDelay: 20 * time.Second, CrashUntil: now.Add(time.Hour), CrashedID: "abc"},
+			ContainerLearned: decide.ContainerLearned{PostStartedID: "abc"}}},
 	}
 	for name, s := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +74,7 @@ func TestWhatIsKeptComesBack(t *testing.T) {
 func TestFilesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}
-	if err := d.Save("u", &decide.Memory{Admitted: true}); err != nil {
+	if err := d.Save("u", &decide.Memory{Grant: decide.Grant{Admitted: true}}); err != nil {
 		t.Fatal(err)
 	}
 	write := func(text string) {
@@ -94,13 +99,13 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}
-	if err := d.Save("u", &decide.Memory{Admitted: true}); err != nil {
+	if err := d.Save("u", &decide.Memory{Grant: decide.Grant{Admitted: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("/dev/full", d.path("u")+".new"); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Save("u", &decide.Memory{Finished: true}); err == nil || !strings.Contains(err.Error(), "no space left") {
+	if err := d.Save("u", &decide.Memory{PodSettled: decide.PodSettled{Finished: true}}); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Fatalf("save on a full disk: %v", err)
 	}
 	m, err := d.Load("u")
@@ -132,7 +137,8 @@ func TestInMemoryForgets(t *testing.T) {
 func TestNoTornCheckpointIsBelieved(t *testing.T) {
 	t.Parallel()
 	d := Dir{Root: t.TempDir()}
-	if err := d.Save("u", &decide.Memory{Admitted: true, Containers: []decide.ContainerMemory{{Name: "main", CrashedID: "abc"}}}); err != nil {
+	if err := d.Save("u", &decide.Memory{Grant: decide.Grant{Admitted: true},
+		Containers: []decide.ContainerMemory{{Name: "main", ContainerSettled: decide.ContainerSettled{CrashedID: "abc"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(d.path("u"))
@@ -148,5 +154,49 @@ func TestNoTornCheckpointIsBelieved(t *testing.T) {
 				t.Fatalf("%s after %d of %d bytes: %+v, %v", name, n, len(whole), m, err)
 			}
 		}
+	}
+}
+
+// A checkpoint of an agent from before the memory was divided is read whole: every field that it kept has a value in the file.
+func TestCheckpointOfAnOlderAgent(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("testdata/checkpoint-2026-11-23.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(seconds int) time.Time { return time.Date(2026, 1, 2, 3, 4, seconds, 0, time.UTC) }
+	size := func(n int64) pod.Size {
+		return pod.Size{CPURequest: n, CPULimit: n + 1, MemoryRequest: n + 2, MemoryLimit: n + 3}
+	}
+	want := &decide.Memory{
+		Grant: decide.Grant{Admitted: true, StartTime: at(19), Allocated: pod.AllocationOf(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "app", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}}})},
+		Stop: &decide.Stop{Reason: "Reason", Message: "Message", Rejected: true, Grace: new(time.Minute), Since: at(12)},
+		Resize: decide.Resize{Pending: "Pending", PendingMessage: "PendingMessage", PendingGeneration: 19, PendingSince: at(25),
+			InProgress: true, Error: "Error", Generation: 23, Since: at(29)},
+		PodSettled: decide.PodSettled{StopBegan: at(13), StopGrace: 9 * time.Second, Finished: true, Orphaned: true, RestartingAll: true, RestartedAll: true},
+		Ends:       decide.Ends{{Name: "Name", ID: "ID", Cause: pod.CauseLiveness, Began: at(40), Grace: 36 * time.Second}},
+		PodLearned: decide.PodLearned{GroupSize: size(26), GroupSized: true},
+		Containers: []decide.ContainerMemory{{
+			Name: "Name",
+			ContainerSettled: decide.ContainerSettled{CrashDelay: 45 * time.Second, CrashUntil: at(51), CrashedID: "CrashedID",
+				ReplacedID: "ReplacedID", ReplacedFor: pod.CauseLiveness},
+			ContainerLearned: decide.ContainerLearned{Kind: pod.KindEphemeral, Place: 44, PostStartedID: "PostStartedID", PostStartFailed: true,
+				PreStoppedID: "PreStoppedID", SizedID: "SizedID", Size: size(77)},
+		}},
+	}
+	if d := cmp.Diff(want, m); d != "" {
+		t.Errorf("the memory of an older checkpoint (-want +got):\n%s", d)
+	}
+	again, err := encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decode(again); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("written anew: %v\n%s", err, cmp.Diff(want, got))
 	}
 }

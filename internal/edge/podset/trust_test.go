@@ -194,7 +194,7 @@ var now = time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 func judge(t *testing.T, p *v1.Pod) judged {
 	t.Helper()
 	policy := decide.DefaultPolicy()
-	memory := decide.Memory{Admitted: true, SetUp: true, StartTime: now.Add(-time.Minute)}
+	memory := decide.Memory{Grant: decide.Grant{Admitted: true, StartTime: now.Add(-time.Minute)}, PodTries: decide.PodTries{SetUp: true}}
 	plan := decide.Decide(&decide.Input{
 		Pod: p, Observed: &pod.Observed{Ref: pod.RefOf(p), Began: now}, Memory: &memory, Node: decide.Node{NetworkReady: true, SourcesReady: true}, Policy: &policy, Now: now,
 	})

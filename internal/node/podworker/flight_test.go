@@ -171,7 +171,7 @@ func TestNothingIsWrittenWhileAPodIsForgotten(t *testing.T) {
 	if saved.n != 0 {
 		t.Errorf("%d checkpoints written for a pod that is gone", saved.n)
 	}
-	w = &Worker{cfg: &Config{Checkpoints: saved}, memory: &decide.Memory{Orphaned: true}}
+	w = &Worker{cfg: &Config{Checkpoints: saved}, memory: &decide.Memory{PodSettled: decide.PodSettled{Orphaned: true}}}
 	if w.admit(&v1.Pod{}, &pod.Observed{}) || w.memory.Admitted {
 		t.Error("a pod on its way out was admitted")
 	}
@@ -186,9 +186,9 @@ func (s *saves) Save(types.UID, *decide.Memory) error   { s.n++; return nil }
 func TestTimesOfAnEarlierAgentAreSane(t *testing.T) {
 	t.Parallel()
 	now, policy := time.Now(), decide.DefaultPolicy()
-	m := decide.Memory{StopBegan: now.Add(time.Hour), StartTime: now.Add(time.Hour),
-		Containers: []decide.ContainerMemory{{CrashUntil: now.Add(time.Hour)}}}
-	sane(&m, now, &policy)
+	kept := decide.Memory{Containers: make([]decide.ContainerMemory, 1)}
+	kept.StopBegan, kept.StartTime, kept.Containers[0].CrashUntil = now.Add(time.Hour), now.Add(time.Hour), now.Add(time.Hour)
+	m := decide.Load(&kept, now, &policy)
 	if m.StopBegan.After(now) || m.StartTime.After(now) || m.Containers[0].CrashUntil.After(now.Add(policy.BackOffMax)) {
 		t.Errorf("memory = %+v", m)
 	}

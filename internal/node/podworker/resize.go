@@ -5,7 +5,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -30,7 +29,7 @@ func (w *Worker) accept(p *v1.Pod, now time.Time) *v1.Pod {
 	case m.Allocated.Covers(p):
 		if m.Resize.Pending != "" { // the spec no longer asks for the resources that were pending
 			w.cfg.Host.Resize(p, m.Allocated)
-			m.Resize.Pending, m.Resize.PendingMessage = "", ""
+			m.Resize.Withdraw()
 			w.checkpoint()
 		}
 	default:
@@ -55,15 +54,10 @@ func (w *Worker) ask(p *v1.Pod, now time.Time) {
 		return
 	case r.OK:
 		m.Allocated = pod.AllocationOf(p)
-		m.Resize = decide.Resize{InProgress: true, Generation: p.Generation, Since: now}
+		m.Resize.Accept(p.Generation, now)
 		w.owed = w.owed || tellsOfPod(p)
-	case m.Resize.Pending == r.Reason && m.Resize.PendingMessage == r.Message && m.Resize.PendingGeneration == p.Generation:
+	case !m.Resize.Defer(r.Reason, r.Message, p.Generation, now):
 		return
-	default:
-		if m.Resize.Pending != r.Reason {
-			m.Resize.PendingSince = now
-		}
-		m.Resize.Pending, m.Resize.PendingMessage, m.Resize.PendingGeneration = r.Reason, r.Message, p.Generation
 	}
 	w.checkpoint()
 }

@@ -1,7 +1,8 @@
 package podworker
 
 import (
-	"reflect"
+	"cmp"
+	"slices"
 	"time"
 	"unique"
 
@@ -9,8 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// resting is a compact form of the memory of a pod that runs and has nothing to do: most fields of a Memory are about failures
-// and are empty then. A memory with any other field set is kept as it is, so nothing is lost.
+// resting is a compact form of what a worker knows of a pod that runs and has nothing to do: most of a Memory is about failures
+// and is empty then. A memory with anything else in it is kept as it is, so nothing is lost.
 type resting struct {
 	started     time.Time
 	lastOutcome time.Time
@@ -18,94 +19,124 @@ type resting struct {
 	waitUntil   time.Time     // when that back-off ends
 	allocated   *pod.Allocation
 	containers  []restingContainer
-	group       unique.Handle[pod.Size] // shared: most pods have the same sizes
+	group       unique.Handle[decide.PodLearned] // shared: most pods have the same sizes
 	sandboxes   uint32
 	knows       bool // sandboxes is known
-	grouped     bool // group is known
 	setUp       bool
 }
 
 // restingContainer is a container that was started once and has not ended.
 type restingContainer struct {
-	name, id             string
-	size                 unique.Handle[pod.Size]
-	image                unique.Handle[heldImage] // of many pods the same
-	attempts             uint32
-	pulled, sized, given bool
-	knows                bool // attempts is known
-	started, ready       bool
-	kind                 pod.Kind
-	place                uint16
+	name, id       string
+	size           unique.Handle[pod.Size]
+	image          unique.Handle[heldImage] // of many pods the same
+	attempts       uint32
+	pulled, given  bool
+	sized, heard   bool // its size, and what its probes said, are known
+	knows          bool // attempts is known
+	started, ready bool
+	kind           pod.Kind
+	place          uint16
 }
 
 // heldImage is an image by the name that was asked for, and by what the runtime calls it.
 type heldImage struct{ asked, ref string }
 
-// rest returns the compact form of a memory, or nil if that form would lose anything.
-func rest(m *decide.Memory) *resting {
+// rest returns the compact form of a memory and of what probes said, or nil if that form would lose anything.
+func rest(m *decide.Memory, probed decide.ProbeResults) *resting {
 	r := &resting{
-		started: m.StartTime, lastOutcome: m.LastOutcome, allocated: m.Allocated, sandboxes: m.SandboxAttempt, knows: m.SandboxAttemptKnown, setUp: m.SetUp,
+		started: m.StartTime, allocated: m.Allocated, lastOutcome: m.LastOutcome, group: unique.Make(m.PodLearned),
+		sandboxes: m.SandboxAttempt, knows: m.SandboxAttemptKnown, setUp: m.SetUp,
 	}
-	if len(m.Retry) == 1 {
+	busy := !m.Admitted || m.Stop != nil || len(m.Ends) > 0 || len(m.StoppedSandboxes) > 0 || m.TornDown || m.Forgotten ||
+		m.Resize != decide.Resize{} || m.PodSettled != decide.PodSettled{}
+	if len(m.Retry) > 0 {
 		r.wait, r.waitUntil = m.Retry[0].Delay, m.Retry[0].Until
+		busy = busy || r.wait == 0 || len(m.Retry) > 1 || m.Retry[0] != r.retry()
 	}
-	r.group, r.grouped = unique.Make(m.GroupSize), m.GroupSized
+	if busy {
+		return nil
+	}
+	heard := 0
 	if len(m.Containers) > 0 {
 		r.containers = make([]restingContainer, len(m.Containers))
 	}
 	for i := range m.Containers {
-		c := &m.Containers[i]
-		r.containers[i] = restingContainer{
-			name: c.Name, size: unique.Make(c.Size), image: unique.Make(heldImage{c.PulledImage, c.ImageRef}), id: c.ProbedID, attempts: c.HighestAttempt,
-			pulled: c.Pulled, knows: c.AttemptKnown, started: c.Started, ready: c.Ready, sized: c.SizedID != "", given: c.SizeGiven,
-			kind: c.Kind, place: c.Place,
+		c, said := &r.containers[i], decide.Probed{}
+		if at := slices.IndexFunc(probed, func(p decide.Probed) bool { return p.Name == m.Containers[i].Name }); at >= 0 {
+			said = probed[at]
+			heard++
+		}
+		*c = restContainer(&m.Containers[i], said)
+		if c.memory() != m.Containers[i] || c.probed() != said {
+			return nil
 		}
 	}
-	whole := *m // an empty list counts as nil
-	if len(m.Retry) == 0 {
-		whole.Retry = nil
-	}
-	if len(m.StoppedSandboxes) == 0 {
-		whole.StoppedSandboxes = nil
-	}
-	if !reflect.DeepEqual(r.memory(), &whole) {
+	if heard != len(probed) {
 		return nil
 	}
 	return r
 }
 
-// memory returns the memory that rest compacted.
-func (r *resting) memory() *decide.Memory {
-	m := &decide.Memory{
-		Admitted: true, StartTime: r.started, LastOutcome: r.lastOutcome, Allocated: r.allocated,
-		GroupSize: r.group.Value(), GroupSized: r.grouped, SandboxAttempt: r.sandboxes, SandboxAttemptKnown: r.knows, SetUp: r.setUp,
+func restContainer(m *decide.ContainerMemory, said decide.Probed) restingContainer {
+	return restingContainer{
+		name: m.Name, id: cmp.Or(said.ID, m.SizedID), size: unique.Make(m.Size), image: unique.Make(heldImage{m.PulledImage, m.ImageRef}),
+		attempts: m.HighestAttempt, pulled: m.Pulled, given: m.SizeGiven, sized: m.SizedID != "", heard: said.ID != "", knows: m.AttemptKnown,
+		started: said.Started, ready: said.Ready, kind: m.Kind, place: m.Place,
 	}
+}
+
+func (c *restingContainer) memory() decide.ContainerMemory {
+	m, image := decide.ContainerMemory{Name: c.name}, c.image.Value()
+	m.Kind, m.Place, m.Size = c.kind, c.place, c.size.Value()
+	m.Pulled, m.PulledImage, m.ImageRef = c.pulled, image.asked, image.ref
+	m.HighestAttempt, m.AttemptKnown, m.SizeGiven = c.attempts, c.knows, c.given
+	if c.sized {
+		m.SizedID = c.id
+	}
+	return m
+}
+
+func (c *restingContainer) probed() decide.Probed {
+	if !c.heard {
+		return decide.Probed{}
+	}
+	return decide.Probed{Name: c.name, ID: c.id, Started: c.started, Ready: c.ready}
+}
+
+func (r *resting) retry() decide.Retry {
+	return decide.Retry{Op: pod.OpRunSandbox, Delay: r.wait, Until: r.waitUntil}
+}
+
+// memory returns what rest compacted.
+func (r *resting) memory() (*decide.Memory, decide.ProbeResults) {
+	m, probed := &decide.Memory{PodLearned: r.group.Value()}, decide.ProbeResults(nil)
+	m.Grant = decide.Grant{Admitted: true, StartTime: r.started, Allocated: r.allocated}
+	m.LastOutcome, m.SetUp, m.SandboxAttempt, m.SandboxAttemptKnown = r.lastOutcome, r.setUp, r.sandboxes, r.knows
 	if r.wait != 0 {
-		m.Retry = []decide.Retry{{Op: pod.OpRunSandbox, Delay: r.wait, Until: r.waitUntil}}
+		m.Retry = []decide.Retry{r.retry()}
 	}
 	if len(r.containers) > 0 {
 		m.Containers = make([]decide.ContainerMemory, len(r.containers))
 	}
 	for i := range r.containers {
 		c := &r.containers[i]
-		image := c.image.Value()
-		m.Containers[i] = decide.ContainerMemory{
-			Name: c.name, Size: c.size.Value(), PulledImage: image.asked, ImageRef: image.ref, ProbedID: c.id, HighestAttempt: c.attempts,
-			Pulled: c.pulled, AttemptKnown: c.knows, Started: c.started, Ready: c.ready, SizeGiven: c.given,
-			Kind: c.kind, Place: c.place,
-		}
-		if c.sized {
-			m.Containers[i].SizedID = c.id
+		m.Containers[i] = c.memory()
+		if c.heard {
+			probed = append(probed, c.probed())
 		}
 	}
-	return m
+	return m, probed
 }
 
-// settle frees the state that a pod at rest does not need.
+// settle frees the state that a pod at rest does not need. A later turn derives the rest of work again.
 func (w *Worker) settle() {
-	w.work = nil // a later turn derives it again
-	if r := rest(w.memory); r != nil {
-		w.rest, w.memory = r, nil
+	probed := w.work.probed
+	w.work = nil
+	if w.rest = rest(w.memory, probed); w.rest != nil {
+		w.memory = nil
+	} else if len(probed) > 0 {
+		w.work = &work{probed: probed}
 	}
 }
 
@@ -116,7 +147,8 @@ func (w *Worker) rouse() {
 	}
 	switch {
 	case w.rest != nil:
-		w.memory, w.rest = w.rest.memory(), nil
+		w.memory, w.work.probed = w.rest.memory()
+		w.rest = nil
 	case w.memory == nil:
 		w.memory = &decide.Memory{}
 	}

@@ -11,50 +11,83 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// idle is the memory of a pod of one container that runs.
-func idle() *decide.Memory {
-	size := pod.Size{CPURequest: 2, MemoryLimit: 1 << 30}
-	return &decide.Memory{
-		Admitted: true, StartTime: time.Now(), LastOutcome: time.Now(), Allocated: &pod.Allocation{}, SetUp: true,
-		Retry:          []decide.Retry{{Op: pod.OpRunSandbox, Delay: time.Second, Until: time.Now()}},
-		SandboxAttempt: 1, SandboxAttemptKnown: true, GroupSize: size, GroupSized: true,
-		Containers: []decide.ContainerMemory{
-			{Name: "main", Pulled: true, PulledImage: "i:1", ImageRef: "sha256:1", HighestAttempt: 2, AttemptKnown: true, ProbedID: "c1", Started: true, Ready: true, SizedID: "c1", Size: size},
-			{Name: "side", ProbedID: "c2", Started: true},
-		},
-	}
+// known is what a worker knows of a pod between two turns.
+type known struct {
+	Memory *decide.Memory
+	Probed decide.ProbeResults
 }
 
-// A pod at rest keeps its memory, in less room, whatever is in it: of each field that can hold something nothing is lost.
+// idle is what is known of a pod whose containers run.
+func idle() known {
+	size := pod.Size{CPURequest: 2, MemoryLimit: 1 << 30}
+	m := &decide.Memory{
+		Grant:      decide.Grant{Admitted: true, StartTime: time.Now(), Allocated: &pod.Allocation{}},
+		PodLearned: decide.PodLearned{GroupSize: size, GroupSized: true},
+		PodTries: decide.PodTries{LastOutcome: time.Now(), SetUp: true, SandboxAttempt: 1, SandboxAttemptKnown: true,
+			Retry: []decide.Retry{{Op: pod.OpRunSandbox, Delay: time.Second, Until: time.Now()}}},
+		Containers: []decide.ContainerMemory{
+			{Name: "main", ContainerLearned: decide.ContainerLearned{SizedID: "c1", Size: size},
+				ContainerTries: decide.ContainerTries{Pulled: true, PulledImage: "i:1", ImageRef: "sha256:1", HighestAttempt: 2, AttemptKnown: true}},
+			{Name: "side"},
+		},
+	}
+	return known{m, decide.ProbeResults{{Name: "main", ID: "c1", Started: true, Ready: true}, {Name: "side", ID: "c2", Started: true}}}
+}
+
+// parts are the structs whose fields a pod at rest must not lose, by the way to each.
+func parts(k known) []reflect.Value {
+	var out []reflect.Value
+	var add func(v reflect.Value)
+	add = func(v reflect.Value) {
+		out = append(out, v)
+		for i := range v.NumField() {
+			if v.Type().Field(i).Anonymous {
+				add(v.Field(i))
+			}
+		}
+	}
+	add(reflect.ValueOf(k.Memory).Elem())
+	add(reflect.ValueOf(&k.Memory.Resize).Elem())
+	add(reflect.ValueOf(&k.Memory.Retry[0]).Elem())
+	for i := range k.Memory.Containers {
+		add(reflect.ValueOf(&k.Memory.Containers[i]).Elem())
+		add(reflect.ValueOf(&k.Probed[i]).Elem())
+	}
+	return out
+}
+
+// A pod at rest keeps what is known of it, in less room, whatever that is: of each field that can hold something nothing is lost.
 func TestRestLosesNothing(t *testing.T) {
 	t.Parallel()
-	if rest(idle()) == nil {
+	if k := idle(); rest(k.Memory, k.Probed) == nil {
 		t.Error("the memory of an idle pod is not put to rest")
 	}
-	for _, of := range []func(*decide.Memory) reflect.Value{
-		func(m *decide.Memory) reflect.Value { return reflect.ValueOf(m).Elem() },
-		func(m *decide.Memory) reflect.Value { return reflect.ValueOf(&m.Resize).Elem() },
-		func(m *decide.Memory) reflect.Value { return reflect.ValueOf(&m.Retry[0]).Elem() },
-		func(m *decide.Memory) reflect.Value { return reflect.ValueOf(&m.Containers[0]).Elem() },
-		func(m *decide.Memory) reflect.Value { return reflect.ValueOf(&m.Containers[1]).Elem() },
-	} {
-		fields := of(idle()).Type()
-		for i := range fields.NumField() {
+	fields := 0
+	for part := range parts(idle()) {
+		of := parts(idle())[part].Type()
+		for i := range of.NumField() {
+			if of.Field(i).Anonymous {
+				continue // its fields follow
+			}
+			fields++
 			for _, other := range []bool{true, false} { // another value, or none
-				m := idle()
-				if f := of(m).Field(i); other {
-					disturb(t, fields.Field(i).Name, f)
+				k := idle()
+				if f := parts(k)[part].Field(i); other {
+					disturb(t, of.Field(i).Name, f)
 				} else {
 					f.SetZero()
 				}
-				w := &Worker{memory: m, work: &work{}}
+				w := &Worker{memory: k.Memory, work: &work{probed: k.Probed}}
 				w.settle()
 				w.rouse()
-				if d := cmp.Diff(m, w.memory); d != "" {
-					t.Errorf("%s.%s: (-before +after rest)\n%s", fields.Name(), fields.Field(i).Name, d)
+				if d := cmp.Diff(k, known{w.memory, w.work.probed}); d != "" {
+					t.Errorf("%s.%s: (-before +after rest)\n%s", of.Name(), of.Field(i).Name, d)
 				}
 			}
 		}
+	}
+	if fields < 50 {
+		t.Errorf("%d fields were tried", fields)
 	}
 }
 

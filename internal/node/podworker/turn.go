@@ -51,12 +51,12 @@ func (w *Worker) turn(look glance) (gone bool) {
 		w.owed = false // not while a set-up is in flight: it may have read the old objects
 		w.memory.Refresh()
 	}
-	if look.stop != nil && w.memory.Stop == nil {
-		w.memory.Stop = look.stop
+	if w.memory.Halt(look.stop) {
 		w.checkpoint()
 	}
 	if desired != nil {
-		w.cfg.Host.Probe(desired, obs, w.memory)
+		decide.Meet(w.memory, desired, obs)
+		w.cfg.Host.Probe(desired, obs, w.memory, &w.work.probed)
 		if wait := w.admit(desired, obs); wait {
 			w.record(look.cause, began, &decide.Plan{Phase: decide.PhaseActive, Why: decide.WhyNotAdmitted})
 			w.arm(began.Add(askAgain), began)
@@ -66,7 +66,7 @@ func (w *Worker) turn(look glance) (gone bool) {
 	accepted := w.accept(desired, began)
 	node := w.cfg.Host.Node(w.ref)
 	in := decide.Input{
-		Pod: accepted, Observed: obs, Memory: w.memory, InFlight: look.inFlight,
+		Pod: accepted, Observed: obs, Memory: w.memory, Probed: w.work.probed, InFlight: look.inFlight,
 		Stale:  !stamp.After(w.memory.LastOutcome),
 		Hashes: w.hashesOf(accepted), Sizes: w.work.sizes, Node: node, Policy: w.cfg.Policy, Now: began,
 	}
@@ -81,8 +81,8 @@ func (w *Worker) turn(look glance) (gone bool) {
 	w.record(look.cause, began, &plan)
 	w.begin(accepted, obs, &plan)
 	w.cfg.Reporter.Turn(&Turn{
-		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Plan: &plan,
-		Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Now: began,
+		Ref: w.ref, Pod: accepted, Desired: desired, Source: source, Observed: obs, Memory: w.memory, Probed: w.work.probed,
+		Plan: &plan, Node: node, Outcomes: look.outcomes, Queued: w.queued && !w.gated, Now: began,
 	})
 	w.arm(earliest(plan.WakeAt, w.work.askAt), began)
 	if len(plan.Do) == 0 && len(look.inFlight) == 0 && !w.queued {
@@ -162,8 +162,7 @@ func (w *Worker) load(desired *v1.Pod) {
 	}
 	now := time.Now()
 	if m != nil {
-		*w.memory = *m
-		sane(w.memory, now, w.cfg.Policy)
+		w.memory = decide.Load(m, now, w.cfg.Policy)
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now
@@ -172,22 +171,6 @@ func (w *Worker) load(desired *v1.Pod) {
 		}
 	}
 	w.cfg.Host.Loaded(w.ref.UID, w.memory.Allocated)
-}
-
-// sane corrects times from a checkpoint that lie in the future, because the clock was set back. Without this a back-off or a
-// grace period could last too long.
-func sane(m *decide.Memory, now time.Time, policy *decide.Policy) {
-	if m.StopBegan.After(now) {
-		m.StopBegan = now
-	}
-	if m.StartTime.After(now) {
-		m.StartTime = now
-	}
-	for i := range m.Containers {
-		if c := &m.Containers[i]; c.CrashUntil.After(now.Add(policy.BackOffMax)) {
-			c.CrashUntil = now.Add(policy.BackOffMax)
-		}
-	}
 }
 
 // askAgain is how soon the worker asks the node again when it could not decide about the pod.
@@ -200,13 +183,15 @@ func (w *Worker) admit(p *v1.Pod, obs *pod.Observed) (wait bool) {
 	if m.Admitted || m.Stop != nil || m.Orphaned { // an orphan ends, even when a source names it again
 		return false
 	}
+	var refused *decide.Stop
 	finished := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 	if obs.Empty() && !finished && p.DeletionTimestamp == nil {
-		if m.Stop, wait = w.cfg.Host.Admit(p); wait {
+		if refused, wait = w.cfg.Host.Admit(p); wait {
 			return true
 		}
 	}
-	if m.Admitted = m.Stop == nil; m.Admitted {
+	m.Halt(refused)
+	if m.Admitted = refused == nil; m.Admitted {
 		m.Allocated = pod.AllocationOf(p)
 		if !obs.Empty() { // an earlier agent admitted it, and the checkpoint is lost
 			m.Allocated = pod.AllocationTold(p)

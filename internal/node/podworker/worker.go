@@ -58,8 +58,8 @@ type Host interface {
 	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod.
 	// ok false: ask again after a while. A deferred resize is judged again when other pods end.
 	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
-	// Probe starts and stops probes so that they match the running containers, and writes their results into m.
-	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
+	// Probe starts and stops probes so that they match the running containers, and writes their results into said. It reads m.
+	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults)
 }
 
 // Checkpoints keep the kept fields of a pod's Memory across agents.
@@ -97,7 +97,8 @@ type Turn struct {
 	Desired  *v1.Pod // as its source has it
 	Source   pod.Source
 	Observed *pod.Observed
-	Memory   *decide.Memory // valid during the call
+	Memory   *decide.Memory      // valid during the call
+	Probed   decide.ProbeResults // valid during the call
 	Plan     *decide.Plan
 	Node     decide.Node
 	Outcomes []pod.Outcome // outcomes that came since the last turn
@@ -160,6 +161,8 @@ type work struct {
 	hashes    map[string]string
 	sizes     []pod.NamedSize
 	askAt     time.Time // when to ask the node again about a resize
+	// probed is what the probes have said. It is not derived: a pod at rest keeps it in rest, or here.
+	probed decide.ProbeResults
 }
 
 // flight is an action that has begun and has no outcome yet.

@@ -32,10 +32,10 @@ func (s *still) Admit(*v1.Pod) (*decide.Stop, bool)  { return nil, false }
 func (s *still) Resize(*v1.Pod, *pod.Allocation) (admit.ResizeResult, bool) {
 	return admit.ResizeResult{OK: true}, true
 }
-func (s *still) Loaded(types.UID, *pod.Allocation)            {}
-func (s *still) Probe(*v1.Pod, *pod.Observed, *decide.Memory) {}
-func (s *still) Load(types.UID) (*decide.Memory, error)       { return nil, nil }
-func (s *still) Save(types.UID, *decide.Memory) error         { return nil }
+func (s *still) Loaded(types.UID, *pod.Allocation)                                  {}
+func (s *still) Probe(*v1.Pod, *pod.Observed, *decide.Memory, *decide.ProbeResults) {}
+func (s *still) Load(types.UID) (*decide.Memory, error)                             { return nil, nil }
+func (s *still) Save(types.UID, *decide.Memory) error                               { return nil }
 func (s *still) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	if job.Action.Op == pod.OpSetUp {
 		end := make(chan pod.Outcome)

@@ -42,8 +42,9 @@ type Cache interface {
 
 // Prober runs the probes of a pod's containers.
 type Prober interface {
-	// Sync starts and stops probes so that they match the pod's running containers, and writes their latest results into m.
-	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory)
+	// Sync starts and stops probes so that they match the pod's running containers, and writes their latest results into said.
+	// It reads m.
+	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults)
 	Forget(uid types.UID)
 }
 
@@ -460,7 +461,9 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 }
 
 // Probe makes the probes match the running containers, and writes their results into m.
-func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory) { l.cfg.Prober.Sync(p, obs, m) }
+func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults) {
+	l.cfg.Prober.Sync(p, obs, m, said)
+}
 
 // Turn is called at the end of a worker's turn: it updates what the loop keeps about the pod, and reports the turn.
 func (l *Loop) Turn(t *podworker.Turn) {

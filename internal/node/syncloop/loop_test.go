@@ -53,13 +53,13 @@ func (b *bare) List() []*pod.Observed {
 	defer b.mu.Unlock()
 	return slices.Clone(b.holds)
 }
-func (b *bare) Synced() bool                                  { return true }
-func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory)   {}
-func (b *bare) Forget(types.UID)                              {}
-func (b *bare) Track(*v1.Pod)                                 {}
-func (b *bare) Turn(*podworker.Turn)                          {}
-func (b *bare) Save(types.UID, *decide.Memory) error          { return nil }
-func (b *bare) Event(p *v1.Pod, _, _, reason, message string) { b.note(&b.events, reason+" "+p.Name) }
+func (b *bare) Synced() bool                                                      { return true }
+func (b *bare) Sync(*v1.Pod, *pod.Observed, *decide.Memory, *decide.ProbeResults) {}
+func (b *bare) Forget(types.UID)                                                  {}
+func (b *bare) Track(*v1.Pod)                                                     {}
+func (b *bare) Turn(*podworker.Turn)                                              {}
+func (b *bare) Save(types.UID, *decide.Memory) error                              { return nil }
+func (b *bare) Event(p *v1.Pod, _, _, reason, message string)                     { b.note(&b.events, reason+" "+p.Name) }
 func (b *bare) Do(ctx context.Context, job pod.Job) pod.Outcome {
 	b.note(&b.done, job.Action.Op.String()+" "+job.Ref.Name)
 	if job.Action.Op == pod.OpPullImage {

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/probe"
 )
 
-// Probes tells package probe which containers run, and writes the results of probes into a pod's memory.
+// Probes tells package probe which containers run, and hands on what their probes say.
 type Probes struct {
 	Probes *probe.Probes
 	// HostIPs returns the addresses at which host-network pods are probed.
@@ -22,9 +22,9 @@ var _ Prober = (*Probes)(nil)
 // Forget ends the probes of a pod.
 func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
 
-// Sync starts and stops probes so that they match the pod's running containers. A container without probes is started and ready
-// as soon as it runs and its postStart hook is done.
-func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
+// Sync starts and stops probes so that they match the pod's running containers, and writes what they say into said. A container
+// without probes is started and ready as soon as it runs and its postStart hook is done.
+func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults) {
 	var targets []probe.Target
 	critical := crispec.IsCritical(p)
 	ending := p.DeletionTimestamp != nil || m.Stop != nil || !m.StopBegan.IsZero()
@@ -33,34 +33,38 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory) {
 		if inst == nil || inst.State != pod.StateRunning {
 			continue
 		}
-		cm := m.Ensure(c.Name)
-		cm.Stand(p)
-		before := initial(p, cm, inst)
-		if !decide.PostStartDone(c, cm, inst) && (before == nil || !before.Started) {
+		heard := said.Of(inst)
+		before := initial(p, heard, inst)
+		if !decide.PostStartDone(c, m.Container(c.Name), heard, inst) && (before == nil || !before.Started) {
 			continue
 		}
 		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
-			cm.ProbedID, cm.Started, cm.Ready, cm.Unhealthy = inst.ID, true, true, false
+			said.Set(decide.Probed{Name: c.Name, ID: inst.ID, Started: true, Ready: true})
 			continue
 		}
+		kind, _, _ := pod.KindOf(p, c.Name)
 		targets = append(targets, probe.Target{
 			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
-			Initial: before, Terminating: ending, Critical: critical, List: cm.Kind,
+			Initial: before, Terminating: ending, Critical: critical, List: kind,
 		})
 	}
 	s.Probes.Set(pod.RefOf(p), targets)
 	for _, t := range targets {
-		r, ok := s.Probes.Result(p.UID, t.ContainerID)
-		if !ok {
-			continue
-		}
-		cm := m.Ensure(t.Spec.Name)
-		cm.ProbedID, cm.Started, cm.Ready = t.ContainerID, r.Started, r.Ready
-		cm.Unhealthy, cm.UnhealthyMessage = r.Unhealthy, ""
-		if r.Unhealthy {
-			cm.UnhealthyMessage = r.Message
+		if r, ok := s.Probes.Result(p.UID, t.ContainerID); ok {
+			said.Set(decide.Probed{Name: t.Spec.Name, ID: t.ContainerID, Started: r.Started, Ready: r.Ready, Failed: failed(r)})
 		}
 	}
+}
+
+// failed returns the probe that made a container unhealthy.
+func failed(r probe.State) decide.FailedProbe {
+	switch {
+	case !r.Unhealthy:
+		return decide.FailedProbe{}
+	case r.Kind == probe.Startup:
+		return decide.FailedProbe{Cause: pod.CauseStartup, Grace: r.Grace}
+	}
+	return decide.FailedProbe{Cause: pod.CauseLiveness, Grace: r.Grace}
 }
 
 func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
@@ -79,8 +83,8 @@ func (s *Probes) host(p *v1.Pod, obs *pod.Observed) string {
 
 // initial returns the started and ready state that the API has for exactly this container, or nil. An agent that has just started
 // continues from it, so that readiness does not flap. For a static pod the state may come late, since it is in the mirror.
-func initial(p *v1.Pod, cm *decide.ContainerMemory, inst *pod.Container) *probe.Initial {
-	if cm.ProbedID == inst.ID && !pod.IsStatic(p) {
+func initial(p *v1.Pod, heard decide.Probed, inst *pod.Container) *probe.Initial {
+	if heard.ID != "" && !pod.IsStatic(p) {
 		return nil
 	}
 	st := pod.StatusOf(&p.Status, inst.Name)

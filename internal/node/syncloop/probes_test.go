@@ -24,15 +24,16 @@ func TestPostStartComesBeforeStarted(t *testing.T) {
 	for name, c := range map[string]struct {
 		lifecycle *v1.Lifecycle
 		status    []v1.ContainerStatus
-		memory    decide.ContainerMemory
+		memory    decide.ContainerLearned
+		said      decide.ProbeResults
 		want      bool
 	}{
 		"no hook":                               {want: true},
-		"hook to run":                           {lifecycle: hook, memory: decide.ContainerMemory{ProbedID: id}},
+		"hook to run":                           {lifecycle: hook, said: decide.ProbeResults{{Name: "main", ID: id}}},
 		"hook to run, nothing remembered":       {lifecycle: hook},
-		"hook done":                             {lifecycle: hook, memory: decide.ContainerMemory{PostStartedID: id}, want: true},
-		"hook failed":                           {lifecycle: hook, memory: decide.ContainerMemory{PostStartedID: id, PostStartFailed: true}},
-		"hook of the instance before done":      {lifecycle: hook, memory: decide.ContainerMemory{PostStartedID: "before"}},
+		"hook done":                             {lifecycle: hook, memory: decide.ContainerLearned{PostStartedID: id}, want: true},
+		"hook failed":                           {lifecycle: hook, memory: decide.ContainerLearned{PostStartedID: id, PostStartFailed: true}},
+		"hook of the instance before done":      {lifecycle: hook, memory: decide.ContainerLearned{PostStartedID: "before"}},
 		"memory lost, reported as started":      {lifecycle: hook, status: reported(id), want: true},
 		"memory lost, another instance started": {lifecycle: hook, status: reported("before")},
 	} {
@@ -42,10 +43,9 @@ func TestPostStartComesBeforeStarted(t *testing.T) {
 				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Lifecycle: c.lifecycle}}}}
 			obs := &pod.Observed{Containers: []pod.Container{{Name: "main", ID: id, State: pod.StateRunning, StartedAt: time.Now()}}}
 			var m decide.Memory
-			c.memory.Name = "main"
-			*m.Ensure("main") = c.memory
-			(&Probes{Probes: probe.New(probe.Config{}), HostIPs: func() []string { return nil }}).Sync(p, obs, &m)
-			if got := m.Ensure("main").ProbedID == id && m.Ensure("main").Started; got != c.want {
+			m.Ensure("main").ContainerLearned = c.memory
+			(&Probes{Probes: probe.New(probe.Config{}), HostIPs: func() []string { return nil }}).Sync(p, obs, &m, &c.said)
+			if got := c.said.Of(&obs.Containers[0]).Started; got != c.want {
 				t.Errorf("started = %v, want %v", got, c.want)
 			}
 		})

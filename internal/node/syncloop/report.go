@@ -108,7 +108,7 @@ func (r *Report) Turn(t *podworker.Turn) {
 		return
 	}
 	st := podstatus.Derive(podstatus.Input{
-		Pod: t.Pod, Old: old, Observed: t.Observed, Memory: t.Memory, Plan: t.Plan,
+		Pod: t.Pod, Old: old, Observed: t.Observed, Memory: t.Memory, Plan: t.Plan, Probed: t.Probed,
 		RuntimeName: r.cfg.RuntimeName(), HostIPs: r.cfg.HostIPs(), RecursiveReadOnly: r.cfg.RecursiveReadOnly(t.Pod), Omit: r.cfg.Omit, Now: t.Now,
 	})
 	r.mu.Lock()

@@ -41,7 +41,7 @@ func TestAdmissionWaitsForTheCheckpointsOfOthers(t *testing.T) {
 			return nil, nil
 		}
 		time.Sleep(5 * time.Second)
-		return &decide.Memory{Admitted: true, Allocated: pod.AllocationOf(running("", "1"))}, nil
+		return &decide.Memory{Grant: decide.Grant{Admitted: true, Allocated: pod.AllocationOf(running("", "1"))}}, nil
 	}
 	b.grows = func(_, _ *v1.Pod, _ []*v1.Pod) admit.ResizeResult { return admit.ResizeResult{Reason: "Deferred"} }
 	var judged []string

@@ -1,0 +1,277 @@
+package decide
+
+import (
+	"slices"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// Memory is what one turn of a pod leaves for the next turn, and in part for the next agent. It is divided by who writes it;
+// all others only read. Decide writes nothing.
+//
+//	part                            written by                         in the checkpoint
+//	Grant                           the worker                         yes
+//	Stop                            Halt                               yes
+//	Resize                          its methods                        yes
+//	PodSettled, ContainerSettled    Remember: what plans decided       yes
+//	Ends                            its methods                        yes
+//	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
+//	PodTries, ContainerTries        Note: retries and back-off         no, found again
+//
+// Load corrects what it reads from a checkpoint. What probes say is not memory but input: see ProbeResults.
+type Memory struct {
+	Grant
+	// Stop is the node's reason to end the pod; nil: it has none.
+	Stop   *Stop
+	Resize Resize
+	PodSettled
+	// Ends are the container instances that end while the pod goes on.
+	Ends Ends
+	PodLearned
+	PodTries   `json:"-"`
+	Containers []ContainerMemory
+}
+
+// ContainerMemory is the memory of one container of the spec, by name.
+type ContainerMemory struct {
+	Name string
+	ContainerSettled
+	ContainerLearned
+	ContainerTries `json:"-"`
+}
+
+// Grant is what the node has granted the pod.
+type Grant struct {
+	Admitted bool // the node accepted the pod
+	// StartTime is when the node first knew the pod: status.startTime, from which activeDeadlineSeconds runs. It comes from the
+	// API status where that has one.
+	StartTime time.Time
+	// Allocated is what the node has accepted of the pod's resources: everything but admission goes by it, not by the
+	// spec. Nil: all.
+	Allocated *pod.Allocation
+}
+
+// PodSettled is what plans have settled of the pod for good.
+type PodSettled struct {
+	// StopBegan is when termination was first planned: the grace period runs from here. StopGrace is the shortest grace period
+	// that this termination was ever given, from StopBegan.
+	StopBegan time.Time
+	StopGrace time.Duration
+	// Finished: every container has run to its end. It is never run again, whatever the runtime loses.
+	Finished bool
+	// Orphaned: no source had the pod when its end began. It ends until nothing of it is left, even if a source names it
+	// again meanwhile; only after that may it start again, with a new Memory.
+	Orphaned bool
+	// RestartingAll: a container ended with a RestartAllContainers rule; all are stopped and removed, and begin again with the
+	// first init container. RestartedAll: this has happened. A container that is missing in the runtime then has to start,
+	// whatever the API status says of it.
+	RestartingAll bool
+	RestartedAll  bool
+}
+
+// ContainerSettled is what plans have settled of a container.
+type ContainerSettled struct {
+	// CrashDelay is the wait that the next restart gets; CrashUntil when the wait that runs now ends; CrashedID the container
+	// instance for which CrashUntil was set.
+	CrashDelay time.Duration
+	CrashUntil time.Time
+	CrashedID  string
+	// ReplacedID is a container that was ended to start again whatever it ends with, and ReplacedFor why.
+	ReplacedID  string
+	ReplacedFor pod.Cause
+}
+
+// PodLearned is what outcomes have taught of the pod and nothing else knows.
+type PodLearned struct {
+	// GroupSize is the size last given to the pod's cgroup; GroupSized says whether it is known.
+	GroupSize  pod.Size
+	GroupSized bool
+}
+
+// ContainerLearned is what outcomes have taught of a container and nothing else knows.
+type ContainerLearned struct {
+	// Kind is the list of the spec that the container stands in and Place its place there, from its last start: of a pod whose
+	// object is gone nothing else says so.
+	Kind  pod.Kind
+	Place uint16
+	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed.
+	PostStartedID   string
+	PostStartFailed bool
+	// PreStoppedID is the container whose preStop hook has been run.
+	PreStoppedID string
+	// SizedID is the container that was last given a size, by its start or by a resize, and Size that size.
+	SizedID string
+	Size    pod.Size
+}
+
+// PodTries is what this agent has tried: what succeeded and still holds, and when what failed may be tried again.
+type PodTries struct {
+	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
+	// successful tear-down. Forgotten: the last act succeeded.
+	SetUp     bool
+	TornDown  bool
+	Forgotten bool
+	// Retry holds the back-off of pod-level verbs that failed: SetUp, RunSandbox, TearDown, StopSandbox...
+	Retry []Retry
+	// LastOutcome is when the newest outcome ended that may have changed what the runtime holds of this pod;
+	// Observed older than this is stale. (Volumes, pulls and hooks change nothing there.)
+	LastOutcome time.Time
+	// SandboxAttempt is the highest sandbox attempt that may exist in the runtime.
+	SandboxAttempt      uint32
+	SandboxAttemptKnown bool
+	// StoppedSandboxes are the sandboxes for which StopPodSandbox succeeded. A sandbox that is only not ready may have died.
+	StoppedSandboxes []string
+}
+
+// ContainerTries is what this agent has tried of a container, and when what failed may be tried again.
+type ContainerTries struct {
+	// Pulled: the image is known to be present for the next start. ImageRef is the reference the runtime gave.
+	// PulledImage is the image, as the spec asks for it, to which these and the back-off belong.
+	// PullDelay is the ImagePullBackOff that runs until PullUntil.
+	Pulled      bool
+	PulledImage string
+	ImageRef    string
+	PullDelay   time.Duration
+	PullUntil   time.Time
+	// PullFailed is the image that could not be pulled: the container's, or that of a volume.
+	PullFailed string
+	// WaitingReason and WaitingMessage say why the container does not run: the reason and message of the last failure.
+	WaitingReason  string
+	WaitingMessage string
+	// StartDelay and StartUntil are the back-off after a create or start that failed: no new attempt before StartUntil.
+	StartDelay time.Duration
+	StartUntil time.Time
+	// StartFailedID is a container that was created and could not be started: it is not tried again.
+	StartFailedID string
+	// HighestAttempt is the highest attempt that may exist in the runtime (a create whose result is unknown keeps its name
+	// reserved). AttemptKnown tells whether any create was tried.
+	HighestAttempt uint32
+	AttemptKnown   bool
+	// StopID is the container that StopContainer was last done for; Stopped if it succeeded. The next one waits
+	// until StopUntil.
+	StopID    string
+	Stopped   bool
+	StopDelay time.Duration
+	StopUntil time.Time
+	// SizeGiven says whether this agent gave the container its Size. The size that an earlier agent noted may not be the last
+	// one that it gave, because its disk may have been full.
+	SizeGiven bool
+}
+
+// Retry is a failed verb and when it may be tried again.
+type Retry struct {
+	Op      pod.Op
+	ID      string
+	Delay   time.Duration
+	Until   time.Time
+	Reason  string
+	Message string
+}
+
+// Stop says that a pod must end before its spec says so. A deletion in the API needs no Stop: it is in the Pod.
+type Stop struct {
+	// Reason and Message become the pod's status.reason and status.message, for example Evicted,
+	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
+	Reason  string
+	Message string
+	// Rejected: the node never admitted the pod; nothing was started.
+	Rejected bool
+	// Grace overrides the spec's grace period when not nil.
+	Grace *time.Duration
+	Since time.Time
+}
+
+// Halt ends the pod for a reason of the node's; the first reason counts, and nil is none. It reports whether the checkpoint has
+// to be written.
+func (m *Memory) Halt(s *Stop) (kept bool) {
+	if s == nil || m.Stop != nil {
+		return false
+	}
+	m.Stop = s
+	return true
+}
+
+// Container returns the memory of a container, or nil.
+func (m *Memory) Container(name string) *ContainerMemory {
+	for i := range m.Containers {
+		if m.Containers[i].Name == name {
+			return &m.Containers[i]
+		}
+	}
+	return nil
+}
+
+// Ensure returns the memory of a container, made when missing. Only Note, Meet and Remember call it.
+func (m *Memory) Ensure(name string) *ContainerMemory {
+	if c := m.Container(name); c != nil {
+		return c
+	}
+	m.Containers = append(m.Containers, ContainerMemory{Name: name})
+	return &m.Containers[len(m.Containers)-1]
+}
+
+// Kept returns the part of memory that a checkpoint keeps across agents: a copy that shares nothing that changes.
+func (m *Memory) Kept() Memory {
+	out := Memory{
+		Grant: m.Grant, Stop: m.Stop.clone(), Resize: m.Resize, PodSettled: m.PodSettled, Ends: slices.Clone(m.Ends), PodLearned: m.PodLearned,
+	}
+	for i := range m.Containers {
+		c := &m.Containers[i]
+		out.Containers = append(out.Containers, ContainerMemory{Name: c.Name, ContainerSettled: c.ContainerSettled, ContainerLearned: c.ContainerLearned})
+	}
+	return out
+}
+
+// Load returns the memory of a checkpoint. Times that lie in the future, because the clock was set back, are corrected: without
+// this a back-off or a grace period could last too long.
+func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
+	m := kept.Kept()
+	if m.StopBegan.After(now) {
+		m.StopBegan = now
+	}
+	if m.StartTime.After(now) {
+		m.StartTime = now
+	}
+	for i := range m.Containers {
+		if c := &m.Containers[i]; c.CrashUntil.After(now.Add(pol.BackOffMax)) {
+			c.CrashUntil = now.Add(pol.BackOffMax)
+		}
+	}
+	return &m
+}
+
+// Clone returns a copy that shares nothing, for an export or a test.
+func (m *Memory) Clone() Memory {
+	out := *m
+	out.Stop = m.Stop.clone()
+	out.Ends = slices.Clone(m.Ends)
+	out.Retry = slices.Clone(m.Retry)
+	out.Containers = slices.Clone(m.Containers)
+	out.StoppedSandboxes = slices.Clone(m.StoppedSandboxes)
+	return out
+}
+
+// Next returns the memory that a pod's next life begins with: which attempts of its containers there were, and nothing else.
+func (m *Memory) Next() *Memory {
+	next := &Memory{}
+	for i := range m.Containers {
+		if c := &m.Containers[i]; c.AttemptKnown {
+			cm := next.Ensure(c.Name)
+			cm.HighestAttempt, cm.AttemptKnown = c.HighestAttempt, true
+		}
+	}
+	return next
+}
+
+func (s *Stop) clone() *Stop {
+	if s == nil {
+		return nil
+	}
+	out := *s
+	if s.Grace != nil {
+		grace := *s.Grace
+		out.Grace = &grace
+	}
+	return &out
+}
