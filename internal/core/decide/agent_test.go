@@ -72,9 +72,13 @@ func (w *world) probe() {
 	}
 }
 
-// failedProbe is the probe that fails of a container: the startup probe until it has succeeded.
+// failedProbe is the probe that fails of a container: the startup probe until it has succeeded. c may be nil.
 func failedProbe(c *v1.Container, started bool) decide.FailedProbe {
-	failed, probe := decide.FailedProbe{Cause: pod.CauseLiveness}, c.LivenessProbe
+	failed := decide.FailedProbe{Cause: pod.CauseLiveness}
+	if c == nil {
+		return failed
+	}
+	probe := c.LivenessProbe
 	if !started && c.StartupProbe != nil {
 		failed.Cause, probe = pod.CauseStartup, c.StartupProbe
 	}
