@@ -2,7 +2,7 @@
 
 SHELL    := /bin/bash
 DEV      := bin/wherry-dev
-MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod examples/embed/go.mod))
+MODULES  := . controlplane tools $(patsubst %/go.mod,%,$(wildcard bench/go.mod conformance/go.mod examples/embed/go.mod tools/packages/go.mod))
 FUZZTIME ?= 20s
 # Of make conformance: which tests, which not, on which node agent, how many at a time, how often.
 FOCUS    ?= \[NodeConformance\]
@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release vuln clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release packages vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ build: dev ## build our programs, the pinned ones of others and the images into 
 release: dev ## build the checked-out commit twice, compare, and leave the agent, its bill of materials and checksums in dist/
 	@$(DEV) release
 
+packages: ## .deb, .rpm, tarball and OCI image of the agent for amd64 and arm64 in dist/packages/: docs/packages.md
+	@cd tools/packages && CGO_ENABLED=0 go build -o ../../bin/wherry-packages .
+	@bin/wherry-packages
+
 # It needs the database: https://vuln.go.dev, or what GOVULNDB names.
 vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); skipped where its database is out of reach
 	@cd tools/lint && go build -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
@@ -64,6 +68,7 @@ endif
 	$(MAKE) --no-print-directory sim
 	cd controlplane && go test -timeout 20m ./...
 	cd examples/embed && go test ./...
+	cd tools/packages && go test ./...
 	cd tools && $(if $(ROOT),WHERRY_UPDOWN=1) go test -timeout 30m ./...
 
 race: ## the tests of the root module under the race detector, but for the real node (15 minutes)

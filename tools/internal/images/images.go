@@ -29,16 +29,18 @@ type File struct {
 
 // Image is one image under one reference.
 type Image struct {
-	Reference  string
-	Files      []File
-	Entrypoint []string
-	Cmd        []string
-	Env        []string
-	User       string
-	WorkingDir string
-	Volumes    []string
-	StopSignal string
-	Labels     map[string]string
+	Reference string
+	// Architecture is that of its programs, of Go's names; empty: this machine's.
+	Architecture string
+	Files        []File
+	Entrypoint   []string
+	Cmd          []string
+	Env          []string
+	User         string
+	WorkingDir   string
+	Volumes      []string
+	StopSignal   string
+	Labels       map[string]string
 }
 
 type descriptor struct {
@@ -105,7 +107,7 @@ func WriteArchive(w io.Writer, images []Image) error {
 		if err != nil {
 			return fmt.Errorf("make image %s: %w", image.Reference, err)
 		}
-		d.Platform = &platform{Architecture: runtime.GOARCH, OS: "linux"}
+		d.Platform = &platform{Architecture: image.arch(), OS: "linux"}
 		d.Annotations = map[string]string{
 			"io.containerd.image.name":          image.Reference,
 			"org.opencontainers.image.ref.name": image.Reference[strings.LastIndexByte(image.Reference, ':')+1:],
@@ -126,6 +128,13 @@ func WriteArchive(w io.Writer, images []Image) error {
 		files = append(files, File{Path: "blobs/sha256/" + hash, Mode: 0o644, Data: blob})
 	}
 	return writeTar(w, files)
+}
+
+func (i *Image) arch() string {
+	if i.Architecture == "" {
+		return runtime.GOARCH
+	}
+	return i.Architecture
 }
 
 // Blobs returns the image's blobs by digest, and the digest of its manifest.
@@ -151,7 +160,7 @@ func (i Image) put(put func(mediaType string, data []byte) descriptor) (descript
 		labels[k] = v
 	}
 	config := imageConfig{
-		Created: "1970-01-01T00:00:00Z", Architecture: runtime.GOARCH, OS: "linux",
+		Created: "1970-01-01T00:00:00Z", Architecture: i.arch(), OS: "linux",
 		Config: containerConfig{
 			User: i.User, Env: i.Env, Entrypoint: i.Entrypoint, Cmd: i.Cmd, WorkingDir: i.WorkingDir,
 			StopSignal: i.StopSignal, Labels: labels,

@@ -1,0 +1,29 @@
+#!/bin/sh
+# After the files have gone. deb: "remove", then "purge"; rpm: 0 (1: another version is there).
+set -e
+case "$1" in
+remove | purge | 0) ;;
+*) exit 0 ;;
+esac
+unit=@UNIT@
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+[ "$1" = purge ] || exit 0
+# Another package may have the unit by now: then it and the node's state are that one's.
+if [ -e "/usr/lib/systemd/system/$unit" ] || [ -e "/etc/systemd/system/$unit" ]; then exit 0; fi
+rm -f "/etc/systemd/system/multi-user.target.wants/$unit"
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload
+	systemctl reset-failed "$unit" 2>/dev/null || true
+fi
+# What the agent made. Pods that are still here keep their volumes, and the node its identity.
+[ "$unit" = kubelet.service ] || exit 0
+if [ -n "$(ls -A /var/lib/kubelet/pods 2>/dev/null)" ] || grep -q ' /var/lib/kubelet/' /proc/self/mountinfo; then
+	echo "pods are left on this node: /var/lib/kubelet and /etc/kubernetes/kubelet.conf stay; drain a node before its agent is purged" >&2
+	exit 0
+fi
+rm -rf --one-file-system /var/lib/kubelet /run/wherry
+rm -f /etc/kubernetes/kubelet.conf
+rmdir /var/log/pods /var/log/containers 2>/dev/null || true
+if grep -qs '^populated 0' /sys/fs/cgroup/kubepods.slice/cgroup.events; then
+	systemctl stop kubepods.slice 2>/dev/null || true
+fi

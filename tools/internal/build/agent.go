@@ -1,0 +1,21 @@
+package build
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Agent builds the agent for an architecture (of Go's names) from a checkout, as a release has it, into the file out. With stamp the
+// program knows its commit.
+func Agent(ctx context.Context, checkout, arch, out string, stamp bool) error {
+	target := Targets()[0]
+	target.Args = slices.Insert(slices.Clone(target.Args), 1, "-buildvcs="+strconv.FormatBool(stamp))
+	for i := range target.Args {
+		target.Args[i] = strings.ReplaceAll(target.Args[i], "{bin}/wherry", out)
+	}
+	target.Env = append(slices.Clone(target.Env), "GOARCH="+arch, "GOOS=linux")
+	return target.make(ctx, checkout, filepath.Dir(out))
+}

@@ -1,0 +1,124 @@
+package packages
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// file is one file of a package.
+type file struct {
+	path   string // without leading slash
+	data   []byte
+	mode   os.FileMode
+	link   string // a symbolic link's target
+	config bool   // the administrator's to change
+	only   string // deb or rpm; "": both
+}
+
+// units are what is installed of deploy/systemd.
+const (
+	unitDir    = "usr/lib/systemd/system/"
+	ownUnit    = "wherry-kubelet.service"
+	takingUnit = "kubelet.service"
+)
+
+// own are the files of the package wherry: all but what a kubelet has.
+func (s *Source) own(arch string) ([]file, error) {
+	program, ok := s.Programs[arch]
+	if !ok {
+		return nil, fmt.Errorf("no program for %s", arch)
+	}
+	unit, err := s.deployed("systemd/" + ownUnit)
+	if err != nil {
+		return nil, err
+	}
+	const local = "/usr/local/bin/wherry"
+	if !bytes.Contains(unit, []byte(local)) {
+		return nil, fmt.Errorf("%s does not run %s", ownUnit, local)
+	}
+	hardening, err := s.deployed("systemd/kubelet.service.d/20-hardening.conf")
+	if err != nil {
+		return nil, err
+	}
+	files := []file{
+		{path: "usr/bin/wherry", data: program, mode: 0o755},
+		{path: unitDir + ownUnit, data: bytes.ReplaceAll(unit, []byte(local), []byte("/usr/bin/wherry"))},
+		{path: unitDir + ownUnit + ".d/20-hardening.conf", data: hardening},
+		{path: "usr/share/bash-completion/completions/wherry", data: s.Completion["bash"]},
+		{path: "usr/share/zsh/vendor-completions/_wherry", data: s.Completion["zsh"], only: "deb"},
+		{path: "usr/share/zsh/site-functions/_wherry", data: s.Completion["zsh"], only: "rpm"},
+		{path: "usr/share/fish/vendor_completions.d/wherry.fish", data: s.Completion["fish"]},
+		{path: "usr/share/doc/wherry/copyright", data: s.License},
+		{path: "usr/share/doc/wherry/changelog.gz", data: compressed(s.Changelog)},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Manual)) {
+		files = append(files, file{path: "usr/share/man/man1/" + name + ".gz", data: compressed(s.Manual[name])})
+	}
+	return files, nil
+}
+
+// taking are the files of the package wherry-kubelet: what makes the program the machine's kubelet.
+func (s *Source) taking() ([]file, error) {
+	files := []file{
+		{path: "usr/bin/kubelet", link: "wherry"},
+		{path: "usr/share/doc/wherry-kubelet/copyright", data: s.License},
+	}
+	for _, f := range []struct {
+		from, to string
+		config   bool
+	}{
+		{"systemd/" + takingUnit, unitDir + takingUnit, false},
+		// Before kubeadm's own 10-kubeadm.conf, where its package has one, which then counts.
+		{"systemd/kubelet.service.d/10-kubeadm.conf", unitDir + takingUnit + ".d/05-arguments.conf", false},
+		{"systemd/kubelet.service.d/20-hardening.conf", unitDir + takingUnit + ".d/20-hardening.conf", false},
+		{"default/kubelet", "etc/default/kubelet", true},
+	} {
+		data, err := s.deployed(f.from)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{path: f.to, data: data, config: f.config})
+	}
+	return files, nil
+}
+
+func (s *Source) deployed(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(s.Deploy, filepath.FromSlash(name)))
+}
+
+// script is a package's script for its unit; name is postinst, prerm or postrm.
+func (s *Source) script(name, unit string) ([]byte, error) {
+	data, err := s.deployed("packages/" + name + ".sh")
+	return bytes.ReplaceAll(data, []byte("@UNIT@"), []byte(unit)), err
+}
+
+// compressed is the data as gzip, without name and time.
+func compressed(data []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is a valid one
+	_, _ = w.Write(data)                                  // into memory
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// perm is the file's mode; what says nothing is for all to read.
+func (f *file) perm() os.FileMode {
+	if f.mode == 0 {
+		return 0o644
+	}
+	return f.mode
+}
+
+// of are the files for a kind of package.
+func of(files []file, kind string) []file {
+	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.only != "" && f.only != kind })
+}
+
+// fileVersion is the version in names of files and images, which may not have a tilde.
+func (s *Source) fileVersion() string { return strings.ReplaceAll(s.Version, "~", "-") }
