@@ -57,7 +57,7 @@ func (s *Source) packs(arch string) ([]pack, error) {
 
 // packagers are the kinds of packages, with the names of their files.
 func packagers() map[string]nfpm.Packager {
-	return map[string]nfpm.Packager{"deb": deb.Default, "rpm": rpm.Default}
+	return map[string]nfpm.Packager{"deb": deb.Default, "rpm": rpm.DefaultRPM}
 }
 
 // write returns the package as a file of a kind, by name.
