@@ -19,8 +19,8 @@ type Watch struct {
 	mu     sync.Mutex
 	pods   map[string]*podSeen
 	nodes  map[string][]nodeSeen
-	events int // changes of pods
-	moved  chan struct{}
+	events int           // changes of pods
+	moved  chan struct{} // closed, and replaced, when something was seen: any number may wait
 	stop   []watch.Interface
 	wg     sync.WaitGroup
 }
@@ -62,7 +62,7 @@ func (r *Rig) makeNamespace(ctx context.Context) error {
 
 // Watch begins to watch pods and nodes. Close ends it. A watch that breaks is taken up where it broke.
 func (r *Rig) Watch(ctx context.Context) (*Watch, error) {
-	w := &Watch{pods: map[string]*podSeen{}, nodes: map[string][]nodeSeen{}, moved: make(chan struct{}, 1)}
+	w := &Watch{pods: map[string]*podSeen{}, nodes: map[string][]nodeSeen{}, moved: make(chan struct{})}
 	pods, err := r.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
@@ -106,11 +106,9 @@ func (w *Watch) take(e watch.Event, at time.Time) {
 			}
 		}
 	}
+	close(w.moved)
+	w.moved = make(chan struct{})
 	w.mu.Unlock()
-	select {
-	case w.moved <- struct{}{}:
-	default:
-	}
 }
 
 func (w *Watch) takePod(t watch.EventType, p *v1.Pod, at time.Time) {
@@ -147,7 +145,7 @@ func (w *Watch) takePod(t watch.EventType, p *v1.Pod, at time.Time) {
 func (w *Watch) await(ctx context.Context, f func() bool) error {
 	for {
 		w.mu.Lock()
-		ok := f()
+		ok, moved := f(), w.moved
 		w.mu.Unlock()
 		if ok {
 			return nil
@@ -155,7 +153,7 @@ func (w *Watch) await(ctx context.Context, f func() bool) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.moved:
+		case <-moved:
 		}
 	}
 }
