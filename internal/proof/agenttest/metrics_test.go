@@ -51,6 +51,8 @@ func TestEveryMetricMoves(t *testing.T) {
 		"wherry_hung_pods":                                 "nothing hangs for ten seconds; internal/edge/pleg hung_test.go",
 		"kubelet_imagemanager_image_mustpull_checks_total": "a simulated machine keeps no records of pulls; internal/edge/image access_test.go",
 		"kubelet_evictions":                                "a simulated machine has no disk to fill; internal/node/syncloop storage_test.go",
+		"kubelet_credential_provider_plugin_duration":      "the node has no plugins; internal/edge/credplugin",
+		"kubelet_credential_provider_plugin_errors_total":  "the node has no plugins; internal/edge/credplugin",
 	}
 	reg := prometheus.NewRegistry()
 	cfg, files := statics(t, Config{Runtime: simcri.Config{Latency: latencies()}})
