@@ -184,8 +184,11 @@ func plantedBugs() []planted {
 		}},
 		{"an orphan comes back", invNeverBack, "sources", forgetting(func(m *decide.Memory) { m.Orphaned, m.StopBegan = false, time.Time{} })},
 		{"a deletion's grace is halved", invLeastGrace, "always", doing(pod.OpStopContainer, func(in *decide.Input, a *pod.Action) { a.Grace = max(a.Grace/2, in.Policy.MinGrace) })},
-		{"a probe's own grace is the pod's at most halved", invLeastGrace, "probes", changedSpec(func(p *v1.Pod) {
-			p.Spec.Containers[0].LivenessProbe.TerminationGracePeriodSeconds = new(int64(3))
+		{"a probe's own grace is the pod's at most halved", invLeastGrace, "probes", seeing(func(in *decide.Input) {
+			in.Probed = slices.Clone(in.Probed)
+			for i := range in.Probed {
+				in.Probed[i].Failed.Grace = new(int64(3))
+			}
 		})},
 		{"StopContainer with no time at all", invLeastGrace, "always", doing(pod.OpStopContainer, func(_ *decide.Input, a *pod.Action) { a.Grace = 0 })},
 		{"each stop gets the whole period", invMostGrace, "hooks", doing(pod.OpStopContainer, func(_ *decide.Input, a *pod.Action) { a.Grace = 30 * time.Second })},
