@@ -46,6 +46,9 @@ func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 	return cm.SizedID == c.ID && cm.Size != t.size(c.Name)
 }
 
+// forgive ends the growth of the back-off: what ended before says nothing of a container that has another size now.
+func (cm *ContainerMemory) forgive() { cm.CrashDelay = 0 }
+
 // due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.
 func (t *turn) due(op pod.Op, id string) bool {
 	for i := range t.in.Memory.Retry {

@@ -14,7 +14,8 @@ import (
 //	Grant                           the worker                         yes
 //	Stop                            Halt                               yes
 //	Resize                          its methods                        yes
-//	PodSettled, ContainerSettled    Remember: what plans decided       yes
+//	PodSettled, ContainerSettled    Remember, what plans decided;      yes
+//	                                forgive ends a back-off
 //	Ends                            its methods                        yes
 //	PodLearned, ContainerLearned    Note and Meet: outcomes            yes
 //	PodTries, ContainerTries        Note: retries and back-off         no, found again

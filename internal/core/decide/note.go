@@ -246,7 +246,7 @@ func (m *Memory) noteResize(p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		return m.noteGroup(o.Action.Size)
 	case ok:
 		cm := m.Ensure(o.Action.Container)
-		cm.CrashDelay = 0 // see crashUntil
+		cm.forgive()
 		return cm.noteSize(o.Action.ID, o.Action.Size)
 	case o.Canceled:
 		return false
