@@ -69,7 +69,9 @@ func (a *Agent) buildPlugins() error {
 		}
 	}
 	var err error
-	a.plugins, err = credplugin.Load(cfg)
+	if a.plugins, err = credplugin.Load(cfg); err == nil {
+		a.opened.closes = append(a.opened.closes, a.plugins.Close)
+	}
 	return err
 }
 

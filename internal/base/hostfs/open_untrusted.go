@@ -65,7 +65,7 @@ func ReadUntrusted(path string, depth int, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return readBounded(f, limit)
+	return ReadBounded(f, limit)
 }
 
 // ReadPinned is ReadUntrusted for the file of an O_PATH descriptor.
@@ -75,7 +75,7 @@ func ReadPinned(pinned *os.File, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return readBounded(f, limit)
+	return ReadBounded(f, limit)
 }
 
 // ReadUntrustedEnd reads at most the last limit bytes of a file, like OpenUntrusted.
@@ -97,7 +97,8 @@ func ReadUntrustedEnd(path string, depth int, limit int64) ([]byte, error) {
 	return data[:n], nil
 }
 
-func readBounded(f *os.File, limit int64) ([]byte, error) {
+// ReadBounded reads a whole open file. If it has more than limit bytes, the error is ErrTooLarge; ReadBounded reads at most limit+1 bytes.
+func ReadBounded(f *os.File, limit int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 	"github.com/wherry-node/wherry/internal/core/strict"
 )
@@ -86,12 +86,9 @@ func readFile(file string, tokens bool) ([]kubeletv1.CredentialProvider, error) 
 		return nil, fmt.Errorf("read the configuration of credential provider plugins: %w", err)
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	switch {
-	case err != nil:
+	raw, err := hostfs.ReadBounded(f, maxConfig)
+	if err != nil {
 		return nil, fmt.Errorf("read the configuration of credential provider plugins: %w", err)
-	case len(raw) > maxConfig:
-		return nil, fmt.Errorf("%s: it has more than %d bytes", file, maxConfig)
 	}
 	var c kubeletv1.CredentialProviderConfig
 	var written any

@@ -7,9 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,6 +40,13 @@ func (s *site) CredentialPluginRan(name string, _ time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.meter = append(s.meter, fmt.Sprint(name, " ", err == nil))
+}
+
+// counted are the runs that have ended.
+func (s *site) counted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.meter)
 }
 
 // newSite has one plugin named p, with this script, and these fields of its configuration beside the usual ones.
@@ -91,6 +101,7 @@ func (s *site) load() *Plugins {
 	if err != nil {
 		s.Fatal(err)
 	}
+	s.Cleanup(p.Close)
 	return p
 }
 
@@ -133,8 +144,8 @@ func TestAnswersAreKeptByTheirKey(t *testing.T) {
 				t.Errorf("%s %s (-want +got):\n%s", kind, image, diff)
 			}
 		}
-		if s.runs() != want || len(s.meter) != want {
-			t.Errorf("cacheKeyType %s: %d runs (%d counted), want %d", kind, s.runs(), len(s.meter), want)
+		if s.runs() != want || len(s.counted()) != want {
+			t.Errorf("cacheKeyType %s: %d runs (%d counted), want %d", kind, s.runs(), len(s.counted()), want)
 		}
 	}
 }
@@ -142,25 +153,90 @@ func TestAnswersAreKeptByTheirKey(t *testing.T) {
 // A cacheDuration of the answer replaces the default; zero keeps nothing.
 func TestAnswersAreKeptForTheirTime(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, answering(`"cacheKeyType":"Global","cacheDuration":"0s",`+auth), "")
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, answering(`"cacheKeyType":"Global","cacheDuration":"0s",`+auth), "")
+		p := s.load()
+		ask := func(runs int) {
+			t.Helper()
+			if _, err := p.Credentials(t.Context(), nil, "a.example.com/x"); err != nil {
+				t.Fatal(err)
+			}
+			if s.runs() != runs {
+				t.Errorf("%d runs, want %d", s.runs(), runs)
+			}
+		}
+		ask(1)
+		ask(2)
+		s.plugin("p", answering(`"cacheKeyType":"Global","cacheDuration":"10m",`+auth))
+		ask(3)
+		time.Sleep(10*time.Minute - time.Second)
+		ask(3)
+		time.Sleep(time.Second)
+		ask(4)
+	})
+}
+
+// Different questions run few plugins at once.
+func TestFewPluginsRunAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "echo + >> $LOG; sleep 0.2; echo - >> $LOG\n"+answering(`"cacheKeyType":"Image",`+auth), "")
+	s.write("config.yaml", config("p", "  env: [{name: LOG, value: "+s.dir+"/log}]\n"))
 	p := s.load()
-	for range 3 {
-		if _, err := p.Credentials(t.Context(), nil, "a.example.com/x"); err != nil {
-			t.Fatal(err)
+	var wg sync.WaitGroup
+	for i := range 4 * maxRuns {
+		wg.Go(func() {
+			if _, err := p.Credentials(t.Context(), nil, fmt.Sprint("a.example.com/", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, most := 0, 0
+	for _, c := range string(log) {
+		switch c {
+		case '+':
+			now++
+		case '-':
+			now--
 		}
+		most = max(most, now)
 	}
-	if s.runs() != 3 {
-		t.Errorf("%d runs, want 3", s.runs())
+	if s.runs() != 4*maxRuns || most > maxRuns {
+		t.Errorf("%d runs, %d of them at once, want %d and at most %d", s.runs(), most, 4*maxRuns, maxRuns)
 	}
-	s.plugin("p", answering(`"cacheKeyType":"Global","cacheDuration":"100ms",`+auth))
-	for range 2 {
-		if _, err := p.Credentials(t.Context(), nil, "a.example.com/x"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(150 * time.Millisecond)
+}
+
+// Close kills what runs and waits for it; nothing runs after it. A caller that went away before does not end the run.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "sleep 300", "")
+	p := s.load()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Credentials(ctx, nil, "a.example.com/x")
+		ended <- err
+	}()
+	for s.runs() == 0 {
+		runtime.Gosched()
 	}
-	if s.runs() != 5 {
-		t.Errorf("%d runs, want 5", s.runs())
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that the caller's context ended", err)
+	}
+	if len(s.counted()) != 0 {
+		t.Error("the run ended with its caller")
+	}
+	p.Close()
+	if diff := cmp.Diff([]string{"p false"}, s.counted()); diff != "" {
+		t.Errorf("runs after Close (-want +got):\n%s", diff)
+	}
+	if _, err := p.Credentials(t.Context(), nil, "a.example.com/x"); err == nil || s.runs() != 1 {
+		t.Errorf("after Close: %v, %d runs", err, s.runs())
 	}
 }
 
@@ -265,8 +341,8 @@ func TestTokensOfServiceAccounts(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if s.runs() != 2 {
-		t.Errorf("%d runs, want one for each account", s.runs())
+	if s.runs() != 2 || s.tokens != 2 {
+		t.Errorf("%d runs with %d tokens, want one for each account", s.runs(), s.tokens)
 	}
 
 	s.write("config.yaml", config("p", fmt.Sprintf(tokenFields, true, "Token", "role")))

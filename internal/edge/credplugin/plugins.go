@@ -26,6 +26,9 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
+// maxRuns bounds the plugins that run at once on a node: pods choose the images, and so the questions.
+const maxRuns = 8
+
 // maxKept bounds the answers that are kept: each may hold a credential of one service account for one image.
 const maxKept = 1000
 
@@ -58,6 +61,12 @@ type Plugins struct {
 	cfg     Config
 	plugins []plugin
 	flights singleflight.Group
+	running chan struct{} // has a value for each run
+
+	// A run outlives a caller that goes away, because others may wait for it. It ends with closing at the latest.
+	closing context.Context
+	close   context.CancelFunc
+	runs    sync.WaitGroup
 
 	mu   sync.Mutex
 	kept map[string]answer
@@ -85,7 +94,8 @@ func Load(cfg Config) (*Plugins, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugins{cfg: cfg, kept: map[string]answer{}}
+	p := &Plugins{cfg: cfg, kept: map[string]answer{}, running: make(chan struct{}, maxRuns)}
+	p.closing, p.close = context.WithCancel(context.Background())
 	p.cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	for _, provider := range providers {
 		one := plugin{CredentialProvider: provider, path: filepath.Join(cfg.Dir, provider.Name)}
@@ -102,6 +112,25 @@ func Load(cfg Config) (*Plugins, error) {
 		p.plugins = append(p.plugins, one)
 	}
 	return p, nil
+}
+
+// Close kills the plugins that run and waits for their end. Credentials returns errors from then on.
+func (p *Plugins) Close() {
+	p.mu.Lock()
+	p.close() // no run begins after it: see begin
+	p.mu.Unlock()
+	p.runs.Wait()
+}
+
+// begin counts a run, and reports false after Close.
+func (p *Plugins) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing.Err() != nil {
+		return false
+	}
+	p.runs.Add(1)
+	return true
 }
 
 // Credentials returns what the plugins that match a repository (host/path) have for it: "Multiple providers may match against a single
@@ -135,10 +164,13 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository s
 	if got, ok := p.remembered(one, who, repository); ok {
 		return got, nil
 	}
-	question := strings.Join([]string{one.Name, who.key, who.token, repository}, "\x00")
+	question := strings.Join([]string{one.Name, who.key, repository}, "\x00")
 	flight := p.flights.DoChan(question, func() (any, error) {
-		// The run outlives a caller that goes away, since others may wait for it. Its own time limit ends it.
-		return p.run(context.WithoutCancel(ctx), one, who, repository)
+		if !p.begin() {
+			return nil, errors.New("the node stops")
+		}
+		defer p.runs.Done()
+		return p.run(p.closing, one, of, who, repository)
 	})
 	select {
 	case <-ctx.Done():
@@ -149,8 +181,17 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, of *v1.Pod, repository s
 	}
 }
 
-// run runs the plugin and keeps its answer.
-func (p *Plugins) run(ctx context.Context, one *plugin, who *identity, repository string) ([]pullaccess.PluginCredential, error) {
+// run runs the plugin when fewer than maxRuns run, and keeps its answer.
+func (p *Plugins) run(ctx context.Context, one *plugin, of *v1.Pod, who *identity, repository string) ([]pullaccess.PluginCredential, error) {
+	select {
+	case p.running <- struct{}{}:
+		defer func() { <-p.running }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := p.addToken(ctx, one, of, who); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	response, err := one.exec(ctx, p.cfg.Timeout, pluginapi.CredentialProviderRequest{
 		Image: repository, ServiceAccountToken: who.token, ServiceAccountAnnotations: who.annotations,
@@ -187,8 +228,9 @@ func credentialsOf(response *pluginapi.CredentialProviderResponse, who *identity
 // identity is as whom a plugin is asked.
 type identity struct {
 	// key tells identities apart in memory. It is empty where the plugin gets no token.
-	key         string
-	account     *kubelet.ImagePullServiceAccount
+	key     string
+	account *kubelet.ImagePullServiceAccount
+	// token is got when it is needed: for the key, or for the run.
 	token       string
 	annotations map[string]string
 }
@@ -225,15 +267,25 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, of *v1.Pod) (*ident
 			who.annotations[key] = value
 		}
 	}
-	if who.token, err = p.cfg.Token(ctx, of, attributes.ServiceAccountTokenAudience); err != nil {
-		return nil, fmt.Errorf("get a token of service account %s/%s: %w", account.Namespace, account.Name, err)
-	}
-	token := ""
+	// Answers that are kept by account are found without a token.
 	if attributes.CacheType == kubeletv1.TokenServiceAccountTokenCacheType {
-		token = who.token
+		if err := p.addToken(ctx, one, of, who); err != nil {
+			return nil, err
+		}
 	}
-	who.key, err = digest(who.account, who.annotations, token)
+	who.key, err = digest(who.account, who.annotations, who.token)
 	return who, err
+}
+
+// addToken gets the token of an identity that is a service account and has none yet.
+func (p *Plugins) addToken(ctx context.Context, one *plugin, of *v1.Pod, who *identity) (err error) {
+	if who.account == nil || who.token != "" {
+		return nil
+	}
+	if who.token, err = p.cfg.Token(ctx, of, one.TokenAttributes.ServiceAccountTokenAudience); err != nil {
+		return fmt.Errorf("get a token of service account %s/%s: %w", who.account.Namespace, who.account.Name, err)
+	}
+	return nil
 }
 
 // digest names an identity without containing its token.

@@ -3,14 +3,14 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/base/hostfs"
 )
 
 // maxNodeConfig bounds a docker configuration file of the node, in bytes.
@@ -106,7 +106,7 @@ func (c *credentials) readSecrets(ctx context.Context, into *keyring) error {
 func (c *credentials) readFiles(into *keyring) {
 	cfg := &c.images.cfg
 	for _, file := range cfg.NodeCredentials {
-		raw, err := readBounded(file, maxNodeConfig)
+		raw, err := readNodeConfig(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
@@ -121,16 +121,11 @@ func (c *credentials) readFiles(into *keyring) {
 	}
 }
 
-// readBounded reads a file of at most limit bytes.
-func readBounded(file string, limit int64) ([]byte, error) {
+func readNodeConfig(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(raw)) > limit {
-		return nil, fmt.Errorf("it has more than %d bytes", limit)
-	}
-	return raw, err
+	return hostfs.ReadBounded(f, maxNodeConfig)
 }
