@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/wherry-node/wherry/internal/base/pulse"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -76,7 +77,7 @@ type Generator struct {
 
 	kick   chan struct{}
 	relist chan struct{}
-	alive  chan chan<- struct{} // of Turns, to Run
+	pulse  pulse.Pulse
 }
 
 // entry is one pod of the cache. obs is never nil and never written to after it is published.
@@ -134,7 +135,7 @@ func New(cfg Config) *Generator {
 	}
 	return &Generator{
 		cfg: cfg, places: places{healthy: pool{size: cfg.Parallel, hold: holdHealthy}, suspect: pool{size: suspects, hold: holdSuspect}}, entries: map[types.UID]*entry{}, marked: map[types.UID]mark{},
-		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1), alive: make(chan chan<- struct{}),
+		kick: make(chan struct{}, 1), relist: make(chan struct{}, 1), pulse: pulse.New("pod cache"),
 	}
 }
 
@@ -288,30 +289,15 @@ func (g *Generator) Run(ctx context.Context) error {
 			return nil
 		case <-g.kick:
 			g.dispatch(ctx, &wg)
-		case answer := <-g.alive:
-			g.mu.Lock() // a lock that nobody gives back is a loop that does not turn
-			close(answer)
-			g.mu.Unlock()
+		case answer := <-g.pulse.Asked():
+			pulse.Beat(answer, &g.mu)
 		}
 	}
 }
 
-// Turns asks the loop whether it turns, and returns nil when it has: its goroutine takes work and gets the cache's lock. It waits
-// until then, or until ctx ends. Unlike Healthy it says nothing of the runtime, which a restart of the agent does not mend.
-func (g *Generator) Turns(ctx context.Context) error {
-	answer := make(chan struct{})
-	select {
-	case g.alive <- answer:
-	case <-ctx.Done():
-		return errors.New("the loop of the pod cache takes no work")
-	}
-	select {
-	case <-answer:
-		return nil
-	case <-ctx.Done():
-		return errors.New("the loop of the pod cache does not get its lock")
-	}
-}
+// Turns asks the loop whether it turns, for a watchdog: see package pulse. Unlike Healthy it says nothing of the runtime, which a
+// restart of the agent does not mend.
+func (g *Generator) Turns(ctx context.Context) error { return g.pulse.Turns(ctx) }
 
 // mark marks a pod for inspection. It is called with the lock held.
 func (g *Generator) mark(uid types.UID, asked time.Time) {

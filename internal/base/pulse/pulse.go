@@ -1,0 +1,42 @@
+package pulse
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// Pulse is that of one loop.
+type Pulse struct {
+	name  string
+	asked chan chan<- struct{}
+}
+
+// New returns the Pulse of a loop, which errors name.
+func New(name string) Pulse { return Pulse{name: name, asked: make(chan chan<- struct{})} }
+
+// Asked has a value for each call of Turns that waits. The loop answers it with Beat.
+func (p Pulse) Asked() <-chan chan<- struct{} { return p.asked }
+
+// Beat answers a call of Turns. It takes the loop's lock first, because a loop whose lock nobody gives back does not turn.
+func Beat(answer chan<- struct{}, mu *sync.Mutex) {
+	mu.Lock()
+	close(answer)
+	mu.Unlock()
+}
+
+// Turns returns nil when the loop's goroutine has taken work and got the loop's lock. It waits until then, or until ctx ends.
+func (p Pulse) Turns(ctx context.Context) error {
+	answer := make(chan struct{})
+	select {
+	case p.asked <- answer:
+	case <-ctx.Done():
+		return fmt.Errorf("the loop of the %s takes no work", p.name)
+	}
+	select {
+	case <-answer:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the loop of the %s does not get its lock", p.name)
+	}
+}

@@ -1,0 +1,131 @@
+package syncloop
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/admit"
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/edge/volume"
+	"github.com/wherry-node/wherry/internal/node/podworker"
+)
+
+// Pods is the set of desired pods.
+type Pods interface {
+	podworker.Desired
+	List() []*v1.Pod
+	Mirror(p *v1.Pod) *v1.Pod
+	// Ready is true once every source has answered.
+	Ready() bool
+	// Unwanted reports whether a pod may be stopped because no source has it.
+	Unwanted(ref pod.Ref) bool
+	// Forget is called when nothing is left of a pod that no source has.
+	Forget(uid types.UID)
+}
+
+// Cache is the pod cache.
+type Cache interface {
+	podworker.Cache
+	// List returns every pod that the runtime holds, also those not inspected yet.
+	List() []*pod.Observed
+	// Synced is true once the runtime has been listed.
+	Synced() bool
+}
+
+// Prober runs the probes of a pod's containers.
+type Prober interface {
+	// Sync starts and stops probes so that they match the pod's running containers, and writes their latest results into said.
+	// It reads m.
+	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults)
+	Forget(uid types.UID)
+}
+
+// Recorder records events on pods. It must not block.
+type Recorder interface {
+	Event(p *v1.Pod, container, eventType, reason, message string)
+}
+
+// Meter counts turns, rejections, evictions and restarts of pods. Calls may be concurrent and must not block.
+type Meter interface {
+	// WorkerStarted is called with the time that a new pod waited for its worker's first turn.
+	WorkerStarted(waited time.Duration)
+	// Turn is called after each turn; operation is create (the first turn), sync, kill (the pod ends) or terminated.
+	Turn(operation string, took time.Duration)
+	Rejected(reason string)
+	// Evicted is called when the node evicts a pod, with the eviction signal.
+	Evicted(signal string)
+	// Restarted is called when a source names a pod again while it ends.
+	Restarted(static bool)
+}
+
+// noMeter counts nothing.
+type noMeter struct{}
+
+func (noMeter) WorkerStarted(time.Duration) {}
+func (noMeter) Turn(string, time.Duration)  {}
+func (noMeter) Rejected(string)             {}
+func (noMeter) Evicted(string)              {}
+func (noMeter) Restarted(bool)              {}
+
+// Objects follows the ConfigMaps, Secrets and tokens that pods refer to. Both calls are idempotent and cheap.
+type Objects interface {
+	Track(p *v1.Pod)
+	Forget(uid types.UID)
+}
+
+// Network is the state of the pod network as the runtime reports it.
+type Network struct {
+	Ready   bool
+	Message string
+}
+
+// Config is what a Loop works with.
+type Config struct {
+	Pods        Pods
+	Cache       Cache
+	Performer   podworker.Performer
+	Checkpoints podworker.Checkpoints
+	Prober      Prober
+	Reporter    podworker.Reporter
+	Recorder    Recorder
+	// Meter may be nil.
+	Meter   Meter
+	Objects Objects
+	Policy  *decide.Policy
+	Hash    func(p *v1.Pod, c *v1.Container) string
+	// Refresh reads again the facts that Admit and Resize use; nil: they are always up to date. A worker calls it before it
+	// takes the admission lock, so it may do IO.
+	Refresh func(ctx context.Context)
+	// Admit judges a pod against the pods that the node has admitted. It is called with the admission lock held: no IO.
+	Admit func(p *v1.Pod, others []*v1.Pod) admit.Result
+	// Resize judges the resources that a pod asks for beyond those allocated to it, against the pods that the node has
+	// admitted. It is called with the admission lock held: no IO. Nil: the node accepts every resize.
+	Resize func(p, allocated *v1.Pod, others []*v1.Pod) admit.ResizeResult
+	// NodeKnown reports whether the Node object that admission uses is known; until then pods wait. Nil: it always is.
+	NodeKnown func() bool
+	// NodeSince reports whether the Node object that admission uses was read after t. If not, it starts to read the object
+	// again. Nil: the known object is always the newest. It must not block.
+	NodeSince func(t time.Time) bool
+	// Leftovers lists the pods that left directories or cgroups behind, without those for which known returns true.
+	Leftovers func(known func(types.UID) bool) ([]types.UID, error)
+	// Holds is called with the pods that hold resources of the node, when they have changed and periodically, so that the
+	// weights of the cgroups above pods can follow. There is one call at a time, and it may be slow. May be nil.
+	Holds func(ctx context.Context, pods []*v1.Pod)
+	// StartPlaces is how many pods may start at the same time, at least; MostStarts at most. Between them their number follows
+	// what the machine bears. MostStarts is StartPlaces when it is less.
+	StartPlaces, MostStarts int
+	// Storage measures what a pod uses on disk; nil: storage limits are not enforced. It may be slow.
+	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
+	// PodFiles measures and bounds the files that the agent makes for a pod's containers; nil: there are none.
+	PodFiles func(uid types.UID) (volume.FilesUsage, error)
+	// MaxDeadContainers is how many dead containers, beyond the newest of each container, the node keeps; nil: no limit.
+	MaxDeadContainers *int
+	// Housekeeping is the period of the housekeeping (1 min).
+	Housekeeping time.Duration
+	Log          *slog.Logger
+}
