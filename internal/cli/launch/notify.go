@@ -28,14 +28,14 @@ type service struct {
 // each half of the watchdog's time in which the node's loops turned.
 func runSupervised(ctx context.Context, m *sdnotify.Manager, s service, log *slog.Logger, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var told sync.WaitGroup
+	var reports sync.WaitGroup
 	defer func() {
 		cancel()
-		told.Wait()
+		reports.Wait()
 		_ = m.Close()
 	}()
 	n := notifier{service: s, manager: m, log: log}
-	told.Go(func() { n.run(ctx) })
+	reports.Go(func() { n.run(ctx) })
 	return run(ctx)
 }
 
@@ -44,8 +44,9 @@ type notifier struct {
 	service
 	manager *sdnotify.Manager
 	log     *slog.Logger
-	said    string // the last status line
+	status  string // the last status line
 	still   bool   // the loops did not turn when last asked
+	deaf    bool   // the manager did not take the last report
 }
 
 func (n *notifier) run(ctx context.Context) {
@@ -79,8 +80,8 @@ func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 		case <-ctx.Done():
 			return false
 		case <-n.started:
-			n.said = n.summary()
-			n.note(n.manager.Ready(n.said))
+			n.status = n.summary()
+			n.note(n.manager.Ready(n.status))
 			return true
 		case <-patience:
 			n.note(n.manager.Ready("starting: the log says what the node waits for"))
@@ -103,8 +104,8 @@ func (n *notifier) look(ctx context.Context, within time.Duration) {
 	}
 	n.still = false
 	n.sign()
-	if now := n.summary(); now != n.said {
-		n.said = now
+	if now := n.summary(); now != n.status {
+		n.status = now
 		n.note(n.manager.Status(now))
 	}
 }
@@ -116,8 +117,10 @@ func (n *notifier) sign() {
 	}
 }
 
+// note logs that the service manager takes no reports: once, until it takes one again.
 func (n *notifier) note(err error) {
-	if err != nil {
-		n.log.Warn("the service manager does not hear of the agent", "err", err)
+	if err != nil && !n.deaf {
+		n.log.Warn("the service manager takes no reports of the agent", "err", err)
 	}
+	n.deaf = err != nil
 }

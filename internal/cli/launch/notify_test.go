@@ -133,3 +133,17 @@ func TestANodeUnderAServiceManager(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A manager that takes no reports is logged once, and again after it has taken one.
+func TestAManagerThatIsGoneIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	n := notifier{log: slog.New(slog.NewTextHandler(&b, nil))}
+	gone := errors.New("connection refused")
+	for _, err := range []error{gone, gone, nil, gone, gone} {
+		n.note(err)
+	}
+	if got := strings.Count(b.String(), "takes no reports"); got != 2 {
+		t.Errorf("%d log lines, want 2:\n%s", got, &b)
+	}
+}

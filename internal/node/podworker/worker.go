@@ -58,8 +58,8 @@ type Host interface {
 	// Resize decides whether the node accepts the resources that the spec asks for, beyond what is allocated to the pod.
 	// ok false: ask again after a while. A deferred resize is judged again when other pods end.
 	Resize(p *v1.Pod, allocated *pod.Allocation) (r admit.ResizeResult, ok bool)
-	// Probe starts and stops probes so that they match the running containers, and writes their results into said. It reads m.
-	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults)
+	// Probe starts and stops probes so that they match the running containers, and fills results with what they say now. It reads m.
+	Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 }
 
 // Checkpoints keep the kept fields of a pod's Memory across agents.

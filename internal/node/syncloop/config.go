@@ -39,9 +39,9 @@ type Cache interface {
 
 // Prober runs the probes of a pod's containers.
 type Prober interface {
-	// Sync starts and stops probes so that they match the pod's running containers, and writes their latest results into said.
+	// Sync starts and stops probes so that they match the pod's running containers, and fills results with what they say now.
 	// It reads m.
-	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults)
+	Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults)
 	Forget(uid types.UID)
 }
 

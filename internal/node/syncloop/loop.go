@@ -326,9 +326,9 @@ func (l *Loop) Node(ref pod.Ref) decide.Node {
 	return n
 }
 
-// Probe makes the probes match the running containers, and writes their results into m.
-func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults) {
-	l.cfg.Prober.Sync(p, obs, m, said)
+// Probe makes the probes match the running containers, and fills results with what they say now.
+func (l *Loop) Probe(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults) {
+	l.cfg.Prober.Sync(p, obs, m, results)
 }
 
 // Turn is called at the end of a worker's turn: it updates what the loop keeps about the pod, and reports the turn.

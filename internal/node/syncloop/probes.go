@@ -22,9 +22,9 @@ var _ Prober = (*Probes)(nil)
 // Forget ends the probes of a pod.
 func (s *Probes) Forget(uid types.UID) { s.Probes.Forget(uid) }
 
-// Sync starts and stops probes so that they match the pod's running containers, and writes what they say into said. A container
+// Sync starts and stops probes so that they match the pod's running containers, and fills results with what they say now. A container
 // without probes is started and ready as soon as it runs and its postStart hook is done.
-func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *decide.ProbeResults) {
+func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, results *decide.ProbeResults) {
 	var targets []probe.Target
 	critical := crispec.IsCritical(p)
 	ending := p.DeletionTimestamp != nil || m.Stop != nil || !m.StopBegan.IsZero()
@@ -33,25 +33,25 @@ func (s *Probes) Sync(p *v1.Pod, obs *pod.Observed, m *decide.Memory, said *deci
 		if inst == nil || inst.State != pod.StateRunning {
 			continue
 		}
-		heard := said.Of(inst)
-		before := initial(p, heard, inst)
-		if !decide.PostStartDone(c, m.Container(c.Name), heard, inst) && (before == nil || !before.Started) {
+		before := results.Of(inst)
+		known := initial(p, before, inst)
+		if !decide.PostStartDone(c, m.Container(c.Name), before, inst) && (known == nil || !known.Started) {
 			continue
 		}
 		if c.StartupProbe == nil && c.LivenessProbe == nil && c.ReadinessProbe == nil {
-			said.Set(decide.Probed{Name: c.Name, ID: inst.ID, Started: true, Ready: true})
+			results.Set(decide.Probed{Name: c.Name, ID: inst.ID, Started: true, Ready: true})
 			continue
 		}
 		kind, _, _ := pod.KindOf(p, c.Name)
 		targets = append(targets, probe.Target{
 			ContainerID: inst.ID, Spec: c, Host: s.host(p, obs), StartedAt: inst.StartedAt,
-			Initial: before, Terminating: ending, Critical: critical, List: kind,
+			Initial: known, Terminating: ending, Critical: critical, List: kind,
 		})
 	}
 	s.Probes.Set(pod.RefOf(p), targets)
 	for _, t := range targets {
 		if r, ok := s.Probes.Result(p.UID, t.ContainerID); ok {
-			said.Set(decide.Probed{Name: t.Spec.Name, ID: t.ContainerID, Started: r.Started, Ready: r.Ready, Failed: failed(r)})
+			results.Set(decide.Probed{Name: t.Spec.Name, ID: t.ContainerID, Started: r.Started, Ready: r.Ready, Failed: failed(r)})
 		}
 	}
 }

@@ -52,7 +52,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/identity/byhand.go:HandRequest.kubeconfig", "os.ReadFile"}:       userCommand,
 	{"internal/edge/identity/key.go:keptKey", "os.ReadFile"}:                         ownFile,
 	{"internal/edge/identity/store.go:loadPair", "os.ReadFile"}:                      ownFile,
-	{"internal/edge/image/credentials.go:readNodeConfig", "os.Open"}:                    adminFile,
+	{"internal/edge/image/credentials.go:readNodeConfig", "os.Open"}:                 adminFile,
 	{"internal/edge/credplugin/config.go:readFile", "os.Open"}:                       adminFile,
 	{"internal/edge/credplugin/config.go:configFiles", "os.ReadDir"}:                 adminFile,
 	{"internal/node/nodefacts/address.go:defaultAddress", "os.Open"}:                 kernelText,
