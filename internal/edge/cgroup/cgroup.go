@@ -92,7 +92,7 @@ func (c *Cgroups) check() error {
 		return fmt.Errorf("cgroupDriver %q is unknown: use %s or %s, the same as the runtime", d, DriverCgroupfs, DriverSystemd)
 	}
 	if strings.Contains("/"+c.config.Root+"/", "/../") {
-		return fmt.Errorf("cgroupRoot %q must not contain ..", c.config.Root)
+		return fmt.Errorf("cgroupRoot %q must not have the element \"..\"", c.config.Root)
 	}
 	for i, e := range c.config.Enforce {
 		if !slices.Contains(enforceable, e) {
