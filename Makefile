@@ -16,7 +16,7 @@ SEEDS    ?= 1000
 ROOT     := $(filter 0,$(shell id -u))
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release packages vuln clean
+.PHONY: help up down status build test race lint golden fuzz sim long many prove mutate conformance conformance-node conformance-ci crash bench differential differential-config check dev release packages packager vm vm-down test-vm vuln clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,9 +42,22 @@ build: dev ## build our programs, the pinned ones of others and the images into 
 release: dev ## build the checked-out commit twice, compare, and leave the agent, its bill of materials and checksums in dist/
 	@$(DEV) release
 
-packages: ## .deb, .rpm, tarball and OCI image of the agent for amd64 and arm64 in dist/packages/: docs/packages.md
+packager:
 	@cd tools/packages && CGO_ENABLED=0 go build -o ../../bin/wherry-packages .
+
+packages: packager ## .deb, .rpm, tarball and OCI image of the agent for amd64 and arm64 in dist/packages/: docs/packages.md
 	@bin/wherry-packages
+
+vm: dev packager ## a virtual machine with systemd and cgroup v2 as a node, Wherry installed in it from its packages: docs/vm.md
+	@$(DEV) vm up
+
+vm-down: dev ## end the virtual machine and leave nothing behind but its image in the cache
+	@$(DEV) vm down
+
+# One guest serves all tests, one after the other; it is ended afterwards. RUN= is a regular expression of test names.
+test-vm: dev packager ## tests of a node on a real machine: systemd, packages, power cuts, take-over (20 minutes without KVM)
+	@$(DEV) vm prepare
+	cd tools && WHERRY_VM=1 go test ./test/vm -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)')
 
 # It needs the database: https://vuln.go.dev, or what GOVULNDB names.
 vuln: ## look for known vulnerabilities in what the agent calls (govulncheck); skipped where its database is out of reach

@@ -32,7 +32,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var root, out string
+	var root, out, version string
 	var arches []string
 	cmd := &cobra.Command{
 		Use: "wherry-packages", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
@@ -45,16 +45,17 @@ func command() *cobra.Command {
 			if out == "" {
 				out = filepath.Join(root, "dist", "packages")
 			}
-			return makePackages(cmd.Context(), root, out, arches, cmd.ErrOrStderr())
+			return makePackages(cmd.Context(), root, out, version, arches, cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&root, "checkout", ".", "the root of the project's tree")
 	cmd.Flags().StringVar(&out, "out", "", "where they are written (default: dist/packages in the checkout)")
+	cmd.Flags().StringVar(&version, "version", "", "the version of the packages, in place of the commit's: for tests of upgrades")
 	cmd.Flags().StringSliceVar(&arches, "arch", []string{"amd64", "arm64"}, "for which architectures")
 	return cmd
 }
 
-func makePackages(ctx context.Context, root, out string, arches []string, progress io.Writer) error {
+func makePackages(ctx context.Context, root, out, version string, arches []string, progress io.Writer) error {
 	dir, err := os.MkdirTemp("", "wherry-packages-")
 	if err != nil {
 		return err
@@ -76,6 +77,9 @@ func makePackages(ctx context.Context, root, out string, arches []string, progre
 		return err
 	}
 	source.Programs = programs
+	if version != "" {
+		source.Version = version
+	}
 	all, err := source.All()
 	if err != nil {
 		return err

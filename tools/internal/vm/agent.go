@@ -1,0 +1,229 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Agent talks to the qemu-guest-agent in a guest. Its methods may be called concurrently; requests take turns. After a request without
+// an answer the next one connects anew, so a guest that was reset is no trouble.
+type Agent struct {
+	socket string
+
+	mu   sync.Mutex
+	ch   *channel
+	sync int64
+}
+
+// answerBound is how long the guest agent may take to answer one request: none of them waits for anything.
+const answerBound = 30 * time.Second
+
+// NewAgent returns the agent behind a socket. It does not connect.
+func NewAgent(socket string) *Agent { return &Agent{socket: socket} }
+
+// call sends one request over a connection that is in step.
+func (a *Agent) call(ctx context.Context, execute string, arguments, out any) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ctx, cancel := Patient(ctx, answerBound, "ask the guest agent to "+execute)
+	defer cancel()
+	if err := a.connect(ctx); err != nil {
+		return err
+	}
+	err := a.ch.call(ctx, execute, arguments, out)
+	if said := (*refusal)(nil); err != nil && !errors.As(err, &said) {
+		a.drop()
+	}
+	return err
+}
+
+// connect connects and gets in step: answers to requests of an earlier connection may still be on their way, so all is skipped until the
+// agent has repeated a number that is new.
+func (a *Agent) connect(ctx context.Context) error {
+	if a.ch != nil {
+		return nil
+	}
+	ch, err := dial(ctx, a.socket)
+	if err != nil {
+		return fmt.Errorf("connect to the guest agent: %w", err)
+	}
+	a.sync = max(a.sync+1, time.Now().UnixMilli())
+	if err := ch.inStep(ctx, a.sync); err != nil {
+		return errors.Join(fmt.Errorf("get in step with the guest agent: %w", err), ch.close())
+	}
+	a.ch = ch
+	return nil
+}
+
+func (c *channel) inStep(ctx context.Context, id int64) error {
+	defer c.until(ctx)()
+	// The byte makes the agent's parser forget half a request that another connection left.
+	if _, err := fmt.Fprintf(c.conn, "\xff{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id); err != nil {
+		return c.failure(ctx, "guest-sync-delimited", err)
+	}
+	for {
+		line, err := readLine(c.in, mostAnswer)
+		if err != nil {
+			return c.failure(ctx, "guest-sync-delimited", err)
+		}
+		if at := bytes.LastIndexByte(line, 0xff); at >= 0 {
+			line = line[at+1:]
+		}
+		var got answer
+		var echo int64
+		if json.Unmarshal(line, &got) == nil && json.Unmarshal(got.Return, &echo) == nil && echo == id {
+			return nil
+		}
+	}
+}
+
+func (a *Agent) drop() {
+	if a.ch != nil {
+		_ = a.ch.close()
+		a.ch = nil
+	}
+}
+
+// Close closes the connection. The next request opens another.
+func (a *Agent) Close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop()
+}
+
+// Ping asks for a sign of life, at most for bound.
+func (a *Agent) Ping(ctx context.Context, bound time.Duration) error {
+	ctx, cancel := Patient(ctx, bound, "ask the guest for a sign of life")
+	defer cancel()
+	return a.call(ctx, "guest-ping", nil, nil)
+}
+
+// Result is how a command ended.
+type Result struct {
+	Code           int // -1: by a signal
+	Stdout, Stderr string
+}
+
+type execStatus struct {
+	Exited   bool   `json:"exited"`
+	Code     *int   `json:"exitcode"`
+	Signal   int    `json:"signal"`
+	Out      []byte `json:"out-data"` // base64 in JSON
+	Err      []byte `json:"err-data"`
+	OutShort bool   `json:"out-truncated"`
+	ErrShort bool   `json:"err-truncated"`
+}
+
+// Run runs a program in the guest as root, and waits until it ends, at most for bound. A code other than 0 is no error here; output that the
+// agent cut short is one.
+func (a *Agent) Run(ctx context.Context, bound time.Duration, args ...string) (Result, error) {
+	what := strings.Join(args, " ")
+	ctx, cancel := Patient(ctx, bound, "run in the guest: "+what)
+	defer cancel()
+	var started struct {
+		PID int64 `json:"pid"`
+	}
+	if err := a.call(ctx, "guest-exec", map[string]any{
+		"path": args[0], "arg": args[1:], "capture-output": true, "env": []string{"PATH=" + searchPath, "HOME=/root", "LC_ALL=C.UTF-8"},
+	}, &started); err != nil {
+		return Result{}, fmt.Errorf("run %s: %w", what, err)
+	}
+	for wait := 50 * time.Millisecond; ; wait = min(wait*3/2, time.Second) {
+		var s execStatus
+		if err := a.call(ctx, "guest-exec-status", map[string]any{"pid": started.PID}, &s); err != nil {
+			return Result{}, fmt.Errorf("run %s: %w", what, err)
+		}
+		if s.Exited {
+			return s.result(what)
+		}
+		select {
+		case <-ctx.Done():
+			return Result{}, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func (s *execStatus) result(what string) (Result, error) {
+	r := Result{Code: -1, Stdout: string(s.Out), Stderr: string(s.Err)}
+	if s.Code != nil {
+		r.Code = *s.Code
+	}
+	if s.OutShort || s.ErrShort {
+		return r, fmt.Errorf("run %s: the guest agent kept only a part of the output", what)
+	}
+	return r, nil
+}
+
+// Shell runs a script with sh -e, and returns what it wrote. A code other than 0 is an error with the output in it.
+func (a *Agent) Shell(ctx context.Context, bound time.Duration, script string) (string, error) {
+	r, err := a.Run(ctx, bound, "/bin/sh", "-ec", script)
+	if err == nil && r.Code != 0 {
+		err = fmt.Errorf("run in the guest: %s: exit code %d: %s", script, r.Code, strings.TrimSpace(r.Stderr+r.Stdout))
+	}
+	return r.Stdout, err
+}
+
+// chunk is how much of a file goes in one request.
+const chunk = 256 << 10
+
+// CopyIn writes a file of the guest. It is whole or not there: the data goes to a file beside it first.
+func (a *Agent) CopyIn(ctx context.Context, path string, mode os.FileMode, data []byte) (err error) {
+	beside := path + ".copying"
+	var handle int64
+	if err := a.call(ctx, "guest-file-open", map[string]any{"path": beside, "mode": "w"}, &handle); err != nil {
+		return fmt.Errorf("write %s in the guest: %w", path, err)
+	}
+	for at := 0; at < len(data) && err == nil; at += chunk {
+		part := data[at:min(at+chunk, len(data))]
+		var written struct {
+			Count int `json:"count"`
+		}
+		err = a.call(ctx, "guest-file-write", map[string]any{"handle": handle, "buf-b64": part}, &written)
+		if err == nil && written.Count != len(part) {
+			err = fmt.Errorf("%d of %d bytes were written", written.Count, len(part))
+		}
+	}
+	if err := errors.Join(err, a.call(ctx, "guest-file-close", map[string]any{"handle": handle}, nil)); err != nil {
+		return fmt.Errorf("write %s in the guest: %w", path, err)
+	}
+	_, err = a.Shell(ctx, time.Minute, fmt.Sprintf("chmod %o '%s'; mv -f '%[2]s' '%s'", mode.Perm(), beside, path))
+	return err
+}
+
+// CopyOut reads a file of the guest, of most bytes.
+func (a *Agent) CopyOut(ctx context.Context, path string, most int) (data []byte, err error) {
+	var handle int64
+	if err := a.call(ctx, "guest-file-open", map[string]any{"path": path, "mode": "r"}, &handle); err != nil {
+		return nil, fmt.Errorf("read %s of the guest: %w", path, err)
+	}
+	defer func() {
+		if closing := a.call(ctx, "guest-file-close", map[string]any{"handle": handle}, nil); err == nil && closing != nil {
+			err = fmt.Errorf("read %s of the guest: %w", path, closing)
+		}
+	}()
+	for {
+		var part struct {
+			Data []byte `json:"buf-b64"`
+			EOF  bool   `json:"eof"`
+		}
+		if err := a.call(ctx, "guest-file-read", map[string]any{"handle": handle, "count": chunk}, &part); err != nil {
+			return nil, fmt.Errorf("read %s of the guest: %w", path, err)
+		}
+		if data = append(data, part.Data...); len(data) > most {
+			return nil, fmt.Errorf("read %s of the guest: it is larger than %d bytes", path, most)
+		}
+		if part.EOF || len(part.Data) == 0 {
+			return data, nil
+		}
+	}
+}

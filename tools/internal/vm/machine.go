@@ -1,0 +1,163 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/tools/internal/proc"
+)
+
+// bootBound is how long a guest may take from power to the first sign of life of its agent: 15 to 40 s under emulation on a quiet machine.
+const bootBound = 6 * time.Minute
+
+// Machine is one virtual machine. The methods of its Agent may be called concurrently, its own may not.
+type Machine struct {
+	*Agent
+	config Config
+}
+
+// New returns the machine of the configuration, which may run already. It does no IO.
+func New(c Config) (*Machine, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Machine{Agent: NewAgent(c.path("agent.sock")), config: c}, nil
+}
+
+func (m *Machine) pidFile() string { return m.config.path("qemu.pid") }
+
+// Console is the socket of the guest's serial console, on which root is logged in.
+func (m *Machine) Console() string { return m.config.path("console.sock") }
+
+// Running reports whether the emulator runs.
+func (m *Machine) Running() bool {
+	_, ok := proc.Find(m.pidFile())
+	return ok
+}
+
+// Boot copies the image's disk unless the machine has one, gives it power, and waits for the first sign of life.
+func (m *Machine) Boot(ctx context.Context) error {
+	c := &m.config
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	if _, err := os.Stat(c.path("disk.img")); errors.Is(err, os.ErrNotExist) {
+		if err := run(ctx, "cp", "--sparse=always", "--reflink=auto", c.Image.Disk, c.path("disk.new")); err != nil {
+			return fmt.Errorf("copy the image's disk: %w", err)
+		}
+		if err := os.Rename(c.path("disk.new"), c.path("disk.img")); err != nil {
+			return err
+		}
+	}
+	path, args := c.commandLine()
+	if _, err := proc.Start(proc.Spec{PIDFile: m.pidFile(), Log: c.path("qemu.log"), Path: path, Args: args}); err != nil {
+		return fmt.Errorf("give the guest power: %w", err)
+	}
+	return m.awaitLife(ctx, "")
+}
+
+// awaitLife waits until the guest's agent answers, in another boot than the given one.
+func (m *Machine) awaitLife(ctx context.Context, before string) error {
+	var ended bool
+	err := Await(ctx, "the guest's first sign of life", bootBound, 500*time.Millisecond, func(ctx context.Context) (bool, string) {
+		if ended = !m.Running(); ended {
+			return true, ""
+		}
+		if err := m.Ping(ctx, 5*time.Second); err != nil {
+			return false, err.Error()
+		}
+		id, err := m.BootID(ctx)
+		return err == nil && id != before, "it is still in the boot before"
+	})
+	if ended {
+		err = errors.New("the emulator has ended")
+	}
+	if err != nil {
+		return fmt.Errorf("boot: %w\nlast lines of %s and %s:\n%s\n%s", err, m.config.path("qemu.log"), m.config.path("console.log"),
+			lastLines(m.config.path("qemu.log"), 5), lastLines(m.config.path("console.log"), 12))
+	}
+	return nil
+}
+
+// BootID is another one in each boot of the guest.
+func (m *Machine) BootID(ctx context.Context) (string, error) {
+	data, err := m.CopyOut(ctx, "/proc/sys/kernel/random/boot_id", 100)
+	return strings.TrimSpace(string(data)), err
+}
+
+// PowerCut ends the emulator at once. What the guest had not synchronized is lost; Boot begins again from its disk.
+func (m *Machine) PowerCut(ctx context.Context) error {
+	m.Close()
+	p, ok := proc.Find(m.pidFile())
+	if !ok {
+		return errors.New("cut the power: the machine has none")
+	}
+	if err := p.Kill(ctx); err != nil {
+		return fmt.Errorf("cut the power: %w", err)
+	}
+	return os.Remove(m.pidFile())
+}
+
+// Reboot lets the guest reboot as systemd does it, and waits for life.
+func (m *Machine) Reboot(ctx context.Context) error {
+	before, err := m.BootID(ctx)
+	if err != nil {
+		return fmt.Errorf("reboot: %w", err)
+	}
+	if err := m.askReboot(ctx); err != nil {
+		return fmt.Errorf("reboot: %w", err)
+	}
+	return m.awaitLife(ctx, before)
+}
+
+// askReboot asks the guest agent, which does not answer if it succeeds.
+func (m *Machine) askReboot(ctx context.Context) error {
+	ctx, cancel := Patient(ctx, 5*time.Second, "ask the guest to reboot")
+	defer cancel()
+	err := m.call(ctx, "guest-shutdown", map[string]any{"mode": "reboot"}, nil)
+	if said := (*refusal)(nil); errors.As(err, &said) {
+		return err
+	}
+	return nil
+}
+
+// AttachDisk plugs a disk image in while the guest runs. The guest sees it as /dev/disk/by-id/virtio-NAME.
+func (m *Machine) AttachDisk(ctx context.Context, name, file string) error {
+	if err := m.qmp(ctx, "blockdev-add", map[string]any{
+		"driver": "raw", "node-name": name, "file": map[string]any{"driver": "file", "filename": file},
+	}); err != nil {
+		return fmt.Errorf("attach disk %s: %w", name, err)
+	}
+	if err := m.qmp(ctx, "device_add", map[string]any{"driver": "virtio-blk-pci", "id": name, "drive": name, "serial": name}); err != nil {
+		return fmt.Errorf("attach disk %s: %w", name, err)
+	}
+	return nil
+}
+
+// qmp sends one command to the emulator.
+func (m *Machine) qmp(ctx context.Context, execute string, arguments any) error {
+	ctx, cancel := Patient(ctx, answerBound, "ask the emulator to "+execute)
+	defer cancel()
+	ch, err := dial(ctx, m.config.path("qmp.sock"))
+	if err != nil {
+		return fmt.Errorf("connect to the emulator: %w", err)
+	}
+	defer func() { _ = ch.close() }()
+	if err := ch.call(ctx, "qmp_capabilities", nil, nil); err != nil {
+		return err
+	}
+	return ch.call(ctx, execute, arguments, nil)
+}
+
+func lastLines(path string, n int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "  " + err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return "  " + strings.Join(lines[max(0, len(lines)-n):], "\n  ")
+}

@@ -1,0 +1,151 @@
+package vmnode
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/wherry-node/wherry/tools/internal/vm"
+)
+
+// Addresses of the link between the control plane and the guest. The guest's is also in the image.
+const (
+	planeAddress = "10.77.0.1"
+	guestAddress = "10.77.0.2"
+	tap          = "tap0"
+)
+
+// NodeName is the guest's name and the node's.
+const NodeName = "wherry-vm"
+
+// Options of the environment.
+type Options struct {
+	Checkout string
+	// Dir holds everything; empty: .wherry/vm in the checkout.
+	Dir string
+	// Cache holds images; empty: wherry/vm in the user's cache directory.
+	Cache string
+	// Accel is kvm or tcg; empty: kvm where guests run under it.
+	Accel string
+	// NoBuild takes the programs in bin/ as they are. The packages are made in any case.
+	NoBuild  bool
+	Progress io.Writer
+}
+
+// Env is the environment of one checkout. Its methods may not be called concurrently, but for Kubectl.
+type Env struct {
+	Options
+	// Machine is the guest, once Up has found or booted it.
+	Machine *vm.Machine
+	began   time.Time
+}
+
+// New completes the options.
+func New(o Options) (*Env, error) {
+	if o.Dir == "" {
+		o.Dir = filepath.Join(o.Checkout, ".wherry", "vm")
+	}
+	if o.Cache == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("find a directory for images: %w", err)
+		}
+		o.Cache = filepath.Join(cache, "wherry", "vm")
+	}
+	return &Env{Options: o, began: time.Now()}, nil
+}
+
+func (e *Env) path(elem ...string) string {
+	return filepath.Join(append([]string{e.Dir}, elem...)...)
+}
+
+func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", name) }
+
+// Kubeconfig is the administrator's. Its server is reached in the namespace only.
+func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
+
+// namespace is the name of the network namespace, one per directory.
+func (e *Env) namespace() string {
+	sum := sha256.Sum256([]byte(e.Dir))
+	return "wherry-vm-" + hex.EncodeToString(sum[:4])
+}
+
+// inside is a command line that runs in the network namespace, and otherwise here.
+func (e *Env) inside(args ...string) []string {
+	return append([]string{"nsenter", "--net=/run/netns/" + e.namespace(), "--"}, args...)
+}
+
+func (e *Env) say(format string, args ...any) {
+	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", time.Since(e.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Agent is the guest's agent, also where another process booted the guest.
+func (e *Env) Agent() *vm.Agent { return vm.NewAgent(e.path("guest", "agent.sock")) }
+
+// lock keeps two of Up and Down apart. It is beside the directory, which Down removes.
+func (e *Env) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(e.Dir), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(e.Dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(errors.New("another make vm, make vm-down or make test-vm is at work in this checkout"), file.Close())
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+// Kubectl runs kubectl as the administrator and returns its output.
+func (e *Env) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return e.KubectlApply(ctx, "", args...)
+}
+
+// KubectlHere runs kubectl as the administrator, with the standard input and output of this program.
+func (e *Env) KubectlHere(ctx context.Context, args ...string) error {
+	cmd := e.kubectl(ctx, args)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
+}
+
+func (e *Env) kubectl(ctx context.Context, args []string) *exec.Cmd {
+	line := e.inside(append([]string{e.bin("kubectl"), "--kubeconfig", e.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Env, cmd.WaitDelay = append(os.Environ(), "KUBECACHEDIR="+e.path("cache", "kubectl")), 10*time.Second
+	return cmd
+}
+
+// KubectlApply is Kubectl with standard input.
+func (e *Env) KubectlApply(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := e.kubectl(ctx, args)
+	var stderr strings.Builder
+	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}
+
+// output runs a program and returns what it printed.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stderr strings.Builder
+	cmd.Stderr, cmd.WaitDelay = &stderr, 10*time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out), nil
+}

@@ -1,0 +1,61 @@
+package vm
+
+import (
+	"strings"
+	"testing"
+)
+
+// A reboot of the machine waits for pods: those of low priority end first, each within its time; the API has their last status before the
+// machine is gone; after it nothing of them runs, and the node takes pods again.
+func TestShutdownWaitsForPods(t *testing.T) {
+	n := newNode(t)
+	n.reconfigure("shutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 15s\n")
+	defer n.reconfigure("")
+	n.await("the agent to delay shutdowns", podBound, func() (bool, string) {
+		list := n.sh("systemd-inhibit --list --no-legend || true")
+		return strings.Contains(list, "kubelet") && strings.Contains(list, "delay"), list
+	})
+	if got := n.sh("busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec"); got != "t 40000000" {
+		t.Errorf("logind delays a shutdown by %s", got)
+	}
+	// Each writes the second of its end to the disk.
+	last := `command: [sh, -c, "trap 'sleep 1; date +%s > /out/$(hostname); sync; exit 0' TERM; while :; do sleep 0.2; done"], volumeMounts: [{name: out, mountPath: /out}]`
+	const volume = "  volumes: [{name: out, hostPath: {path: /root/ends, type: DirectoryOrCreate}}]\n  terminationGracePeriodSeconds: 20\n"
+	n.sh("rm -rf /root/ends")
+	n.create("regular", last, volume)
+	n.createIn("kube-system", "critical", last, volume+"  priorityClassName: system-node-critical\n")
+	n.awaitReady("regular")
+	n.await("the critical pod", podBound, func() (bool, string) {
+		out := n.kubectl("get", "pod", "-n", "kube-system", "critical", "-o", "jsonpath={.status.phase}")
+		return out == "Running", out
+	})
+	if err := n.Machine.Reboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var regular, critical int
+	for name, to := range map[string]*int{"regular": &regular, "critical": &critical} {
+		*to = n.number(n.file("/root/ends/" + name))
+	}
+	if regular == 0 || critical <= regular {
+		t.Errorf("the regular pod ended at %d, the critical one at %d", regular, critical)
+	}
+	for _, where := range [][]string{{"default", "regular"}, {"kube-system", "critical"}} {
+		got := n.kubectl("get", "pod", "-n", where[0], where[1], "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}")
+		if got != "Failed Terminated Pod was terminated in response to imminent node shutdown." {
+			t.Errorf("pod %s: the API has: %s", where[1], got)
+		}
+	}
+	if got := n.kubectl("get", "events", "--field-selector", "involvedObject.kind=Node,reason=Shutdown", "-o", "jsonpath={.items[*].message}"); !strings.Contains(got, "detected shutdown event") {
+		t.Errorf("the node's events say: %q", got)
+	}
+	if err := n.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.sh("crictl ps -q | wc -l"); got != "0" {
+		t.Errorf("after the reboot %s containers run", got)
+	}
+	n.kubectl("delete", "pod", "-n", "kube-system", "critical", "--wait=false")
+	n.create("later", idle, "")
+	n.awaitReady("later")
+	n.gone()
+}
