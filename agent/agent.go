@@ -18,6 +18,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
 	"github.com/wherry-node/wherry/internal/core/timeline"
 	"github.com/wherry-node/wherry/internal/edge/credplugin"
 	"github.com/wherry-node/wherry/internal/edge/cri"
@@ -32,6 +33,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/edge/status"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
+	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 	"github.com/wherry-node/wherry/internal/node/perform"
 	"github.com/wherry-node/wherry/internal/node/syncloop"
 )
@@ -67,6 +69,7 @@ type Agent struct {
 	stats       *stats.Stats
 	metrics     *stats.Metrics
 	probed      *stats.Probed
+	shutdown    *nodeshutdown.Watch // nil: a shutdown of the machine does not wait for pods
 	settings    nodestatus.Settings
 	shares      *work.Shares // nil: the defaults
 	pullPolicy  pullaccess.Policy
@@ -126,6 +129,7 @@ func (a *Agent) build() error {
 		a.buildNode,
 		a.buildStats,
 		a.buildLoop,
+		a.buildShutdown,
 		a.buildServer,
 		a.buildControl,
 	} {
@@ -291,6 +295,9 @@ func (a *Agent) parts() []part {
 	if a.push != nil {
 		parts = append(parts, part{"push", a.push.Run})
 	}
+	if a.shutdown != nil {
+		parts = append(parts, part{"shutdown", a.shutdown.Run})
+	}
 	if a.control != nil {
 		parts = append(parts, part{"control", a.serveControl})
 	}
@@ -329,6 +336,9 @@ func (a *Agent) problems() []string {
 	var out []string
 	if err := a.pleg.Healthy(); err != nil {
 		out = append(out, err.Error())
+	}
+	if a.goesDown() {
+		out = append(out, shutdown.Problem)
 	}
 	return out
 }

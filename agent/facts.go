@@ -17,6 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/core/pressure"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
 	"github.com/wherry-node/wherry/internal/edge/cgroup"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/perform"
@@ -277,6 +278,9 @@ func (a *Agent) nodeSince(t time.Time) bool {
 // admit judges a pod against the pods that the node holds. It is called with the admission lock held and does no IO: readHost
 // and refreshNode have read the facts before.
 func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
+	if a.goesDown() {
+		return admit.Result{Reason: shutdown.ReasonRefused, Message: shutdown.MessageRefused}
+	}
 	in := admit.Input{
 		Pod: p, Others: others, Node: a.nodeObject(), AllowedUnsafeSysctls: a.cfg.Kubelet.AllowedUnsafeSysctls,
 		AppArmor: a.host.appArmor,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
 // Memory is what one turn of a pod leaves for the next turn, and in part for the next agent. It is divided by who writes it;
@@ -240,6 +241,15 @@ func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 		}
 	}
 	return &m
+}
+
+// Revive returns the memory of a static pod that ended for a shutdown of the machine: its manifest asks for it again, with the
+// next agent, so that its next life begins.
+func (m *Memory) Revive() *Memory {
+	if m.Stop == nil || m.Stop.Reason != shutdown.ReasonTerminated {
+		return m
+	}
+	return m.Next()
 }
 
 // Clone returns a copy that shares nothing, for an export or a test.

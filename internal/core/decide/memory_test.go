@@ -353,3 +353,19 @@ func TestMemoryCopies(t *testing.T) {
 		t.Error("the memory of a container is not found again")
 	}
 }
+
+// A static pod that ended for a shutdown begins its next life with the next agent; for any other reason it stays ended.
+func TestRevive(t *testing.T) {
+	t.Parallel()
+	for reason, lives := range map[string]bool{"Terminated": true, "Evicted": false, "DeadlineExceeded": false} {
+		m := &decide.Memory{Grant: decide.Grant{Admitted: true}}
+		m.Halt(&decide.Stop{Reason: reason})
+		if got := m.Revive(); (got.Stop == nil) != lives || got.Admitted == lives {
+			t.Errorf("%s: the memory of the next agent is %+v", reason, got)
+		}
+	}
+	m := &decide.Memory{Grant: decide.Grant{Admitted: true}}
+	if m.Revive() != m {
+		t.Error("a pod that nobody ended has another memory")
+	}
+}

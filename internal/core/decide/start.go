@@ -3,7 +3,6 @@ package decide
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/wherry-node/wherry/internal/core/crispec"
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
@@ -128,5 +127,6 @@ func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 
 // changed reports whether a container was made from another definition than the spec has now.
 func (t *turn) changed(c *pod.Container) bool {
-	return crispec.SpecChanged(t.in.Hashes[c.Name], c.SpecHash)
+	want := t.in.Hashes[c.Name]
+	return want != "" && c.SpecHash != "" && want != c.SpecHash
 }

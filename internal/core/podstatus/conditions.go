@@ -8,6 +8,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
 // Reasons of conditions, as the field has them.
@@ -234,7 +235,7 @@ func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 func (d *derivation) disrupted() (v1.PodCondition, bool) {
 	if d.Memory.Stop != nil && d.Plan.Ended {
 		switch d.Memory.Stop.Reason {
-		case "Evicted", "Preempting", "Terminated":
+		case "Evicted", "Preempting", shutdown.ReasonTerminated:
 			return v1.PodCondition{
 				Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 				Reason: v1.PodReasonTerminationByKubelet, Message: d.Memory.Stop.Message,

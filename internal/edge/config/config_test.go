@@ -275,12 +275,11 @@ func TestMissingFiles(t *testing.T) {
 // A field without effect causes one notice if its value would have an effect in upstream's kubelet.
 func TestNotHonoured(t *testing.T) {
 	t.Parallel()
-	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\nshutdownGracePeriod: 30s\ntracing: {endpoint: x:1}\n")
+	file := write(t, t.TempDir(), "c.json", "cpuManagerPolicy: static\nmemoryManagerPolicy: None\nhairpinMode: promiscuous-bridge\ntracing: {endpoint: x:1}\n")
 	_, notices := load(t, "--config", file, "--topology-manager-scope=pod", "--housekeeping-interval=10s", "--lock-file=/x")
 	want := "not honoured --housekeeping-interval: a flag of the cAdvisor inside Kubernetes' kubelet; statistics are read on demand here: remove it\n" +
 		"not honoured --lock-file: no effect: let systemd see to it that one agent runs\n" +
 		"not honoured cpuManagerPolicy: static has no effect: CPUs are shared by all containers: there is no static CPU policy\n" +
-		"not honoured shutdownGracePeriod: 30s has no effect: shutdown of the machine is not delayed for pods\n" +
 		"not honoured topologyManagerScope (--topology-manager-scope): pod has no effect: topology hints are not used\n" +
 		"not honoured tracing.endpoint: x:1 has no effect: traces are not exported\n"
 	if diff := cmp.Diff(want, noticed(withoutDefaults(t, notices))); diff != "" {

@@ -85,7 +85,6 @@ const (
 	noCPUPolicy = "CPUs are shared by all containers: there is no static CPU policy"
 	noNUMA      = "memory is not pinned to NUMA nodes"
 	noTopology  = "topology hints are not used"
-	noShutdown  = "shutdown of the machine is not delayed for pods"
 	noTraces    = "traces are not exported"
 	noMemoryQoS = "memory is not throttled: the MemoryQoS gate is alpha and not honoured"
 	unbuffered  = "no log line is held back"
@@ -202,9 +201,9 @@ var fields = map[string]fieldUse{
 	"makeIPTablesUtilChains":           honoured("agent.TestMakeIPTablesUtilChains"),
 	"iptablesMasqueradeBit":            meaningless(noTableBits),
 	"iptablesDropBit":                  meaningless(noTableBits),
-	"shutdownGracePeriod":              notHonoured(noShutdown, "0s"),
-	"shutdownGracePeriodCriticalPods":  notHonoured(noShutdown, "0s"),
-	"shutdownGracePeriodByPodPriority": notHonoured(noShutdown),
+	"shutdownGracePeriod":              honoured("agent.TestShutdownPolicy"),
+	"shutdownGracePeriodCriticalPods":  honoured("agent.TestShutdownPolicy"),
+	"shutdownGracePeriodByPodPriority": honoured("agent.TestShutdownPolicy"),
 
 	// Logging.
 	"logging.format": honoured("internal/edge/config.TestLogger"), "logging.verbosity": honoured("internal/edge/config.TestLogger"),

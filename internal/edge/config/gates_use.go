@@ -75,8 +75,8 @@ var gateUses = map[string]fieldUse{
 
 	// Node and identity.
 	"AllowDNSOnlyNodeCSR":                    notHonoured("a serving certificate is asked for when the node has an address", "false"),
-	"GracefulNodeShutdown":                   meaningless("shutdownGracePeriod is not honoured"),
-	"GracefulNodeShutdownBasedOnPodPriority": meaningless("shutdownGracePeriodByPodPriority is not honoured"),
+	"GracefulNodeShutdown":                   honoured("agent.TestShutdownPolicy"),
+	"GracefulNodeShutdownBasedOnPodPriority": honoured("agent.TestShutdownPolicy"),
 	"KubeletInUserNamespace":                 notHonoured("what the kernel refuses in a user namespace is an error", "false"),
 	"KubeletRegistrationGetOnExistsOnly":     meaningless("the Node is read before it is made, and a refusal to make it is tried again"),
 	"NodeDeclaredFeatures":                   honoured("internal/proof/agenttest.TestDeclaredFeatures"),

@@ -163,6 +163,9 @@ func (w *Worker) load(desired *v1.Pod) {
 	now := time.Now()
 	if m != nil {
 		w.memory = decide.Load(m, now, w.cfg.Policy)
+		if desired != nil && pod.IsStatic(desired) {
+			w.memory = w.memory.Revive()
+		}
 	}
 	if w.memory.StartTime.IsZero() {
 		w.memory.StartTime = now

@@ -25,7 +25,6 @@ const (
 	noClaims      = "dynamic resources are not supported"
 	noTopology    = "there are no CPU, memory and topology managers"
 	noGC          = "unused images are not collected"
-	noShutdown    = "a shutdown of the machine is not waited for"
 	noEviction    = "the node does not evict for its own pressure, only for limits of a pod"
 	noFeatures    = "the scheduler and the API server hold pods against what a node declares; the node does not again"
 	noCertificate = "podCertificate volumes are not supported"
@@ -72,7 +71,7 @@ var reasons = []reason{
 	{name: "PodInspectionHangs", in: inNodeEvent, own: true, when: "the runtime does not answer for one pod"},
 	{name: "ProbesLate", in: inNodeEvent, own: true, when: "the machine is too slow for the periods of its probes"},
 	{name: "KubeletSetupFailed", in: inNodeEvent, not: "an agent that cannot start ends with an error that names the setting"},
-	{name: "Shutdown", in: inNodeEvent, not: noShutdown},
+	{name: "Shutdown", in: inNodeEvent, when: "a shutdown of the machine begins or is cancelled"},
 	{name: "EvictionThresholdMet", in: inNodeEvent, not: noEviction},
 	{name: "SystemOOM", in: inNodeEvent, not: "the kernel's log is not read; a container killed for memory is OOMKilled in its status"},
 	{name: "ContainerGCFailed", in: inNodeEvent, not: "a removal that fails is tried again and stands in the pod's timeline"},
@@ -96,7 +95,7 @@ var reasons = []reason{
 	{name: "PodOSNotSupported", in: inPodStatus}, {name: "PodOSSelectorNodeLabelDoesNotMatch", in: inPodStatus},
 	{name: "SupplementalGroupsPolicyNotSupported", in: inPodStatus},
 	{name: "Removing", in: inPodStatus, own: true, when: "wherry stop and wherry rm of a node without a cluster"},
-	{name: "NodeShutdown", in: inPodStatus, not: noShutdown}, {name: "Terminated", in: inPodStatus, not: noShutdown},
+	{name: "NodeShutdown", in: inPodStatus}, {name: "Terminated", in: inPodStatus},
 	{name: "TopologyAffinityError", in: inPodStatus, not: noTopology}, {name: "SMTAlignmentError", in: inPodStatus, not: noTopology},
 	{name: "EmptyPodSharedPoolError", in: inPodStatus, not: noTopology},
 	{name: "PodFeatureUnsupported", in: inPodStatus, not: noFeatures},

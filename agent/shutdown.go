@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
+	"github.com/wherry-node/wherry/internal/edge/logind"
+	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
+	"github.com/wherry-node/wherry/internal/node/syncloop"
+)
+
+// buildShutdown wires what ends pods in order when the machine goes down, where the configuration gives them time for that.
+func (a *Agent) buildShutdown() error {
+	policy := shutdownPolicy(&a.cfg)
+	if policy.Whole() == 0 || !a.deps.Machine.real {
+		return nil
+	}
+	a.shutdown = nodeshutdown.New(nodeshutdown.Config{
+		Policy: policy, Pods: endingPods{a.loop, a}, Log: a.log,
+		Open: func(ctx context.Context) (nodeshutdown.Bus, error) {
+			bus, err := logind.Open(ctx, logind.SystemBus)
+			if err != nil {
+				return nil, err
+			}
+			return delays{bus}, nil
+		},
+		Changed: func() {
+			if a.heartbeat != nil {
+				a.heartbeat.Now()
+			}
+		},
+		Event: func(message string) { a.events.NodeEvent(v1.EventTypeNormal, shutdown.EventReason, message) },
+	})
+	return nil
+}
+
+// shutdownPolicy converts the configuration for package shutdown.
+func shutdownPolicy(cfg *Config) shutdown.Policy {
+	k, gates := &cfg.Kubelet, gates(cfg)
+	if !gates.Enabled("GracefulNodeShutdown") {
+		return nil
+	}
+	var periods []shutdown.Period
+	if gates.Enabled("GracefulNodeShutdownBasedOnPodPriority") {
+		for _, p := range k.ShutdownGracePeriodByPodPriority {
+			periods = append(periods, shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+		}
+	}
+	return shutdown.New(periods, k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration)
+}
+
+// goesDown reports whether the machine is going down.
+func (a *Agent) goesDown() bool { return a.shutdown != nil && a.shutdown.Down() }
+
+// endingPods are the pods as a shutdown sees them.
+type endingPods struct {
+	*syncloop.Loop
+	a *Agent
+}
+
+// Told reports that the API has the pod's end: the watch shows it, or the pod is not there any more. On a standalone node nobody is told.
+func (e endingPods) Told(uid types.UID) bool {
+	if e.a.writer == nil {
+		return true
+	}
+	p, _ := e.a.pods.Get(uid)
+	if p != nil && pod.IsStatic(p) {
+		p = e.a.pods.Mirror(p)
+	}
+	return p == nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+// delays is logind with the words and the directory of this machine.
+type delays struct{ *logind.Bus }
+
+func (d delays) Delay(ctx context.Context, longest time.Duration) error {
+	return d.Raise(ctx, logind.ConfigDir, longest)
+}
+
+func (d delays) Inhibit(ctx context.Context) (io.Closer, error) {
+	return d.Bus.Inhibit(ctx, "kubelet", "Kubelet needs time to handle node shutdown")
+}

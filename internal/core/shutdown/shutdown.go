@@ -1,0 +1,117 @@
+package shutdown
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What pods and the node say of a shutdown, in the words of Kubernetes.
+const (
+	// ReasonTerminated and MessageTerminated are the status of a pod that ended for a shutdown.
+	ReasonTerminated  = "Terminated"
+	MessageTerminated = "Pod was terminated in response to imminent node shutdown."
+	// ReasonRefused and MessageRefused are the status of a pod that came meanwhile.
+	ReasonRefused  = "NodeShutdown"
+	MessageRefused = "Pod was rejected as the node is shutting down."
+	// Problem is why the node is not ready.
+	Problem = "node is shutting down"
+	// EventReason is the reason of the node's events; MessageBegan and MessageCancelled are their texts.
+	EventReason      = "Shutdown"
+	MessageBegan     = "Shutdown manager detected shutdown event"
+	MessageCancelled = "Shutdown manager detected shutdown cancellation"
+)
+
+// systemCritical is the least priority of a critical pod, of the class system-cluster-critical.
+const systemCritical = 2_000_000_000
+
+// Period is how long the pods of one range of priorities get: those of Priority and more, up to the next Period's.
+type Period struct {
+	Priority int32
+	Grace    time.Duration
+}
+
+// Policy is the periods, by ascending priority. The empty Policy delays nothing.
+type Policy []Period
+
+// New returns the policy of the fields shutdownGracePeriodByPodPriority or, where that is empty, shutdownGracePeriod (whole) and
+// shutdownGracePeriodCriticalPods (the critical pods' part of it). Parts of a second do not count, as in upstream's kubelet.
+func New(byPriority []Period, whole, critical time.Duration) Policy {
+	if len(byPriority) > 0 {
+		p := Policy(slices.Clone(byPriority))
+		slices.SortStableFunc(p, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
+		return p
+	}
+	if whole <= 0 || critical < 0 || critical > whole {
+		return nil
+	}
+	return Policy{{0, (whole - critical).Truncate(time.Second)}, {systemCritical, critical.Truncate(time.Second)}}
+}
+
+// Whole is how long the machine's shutdown has to wait.
+func (p Policy) Whole() (sum time.Duration) {
+	for _, period := range p {
+		sum += period.Grace
+	}
+	return sum
+}
+
+// Group is pods that end together. After Wait, or when all have ended, the next group begins.
+type Group struct {
+	Priority int32
+	Wait     time.Duration
+	Pods     []End
+}
+
+// End is a pod with the time that its containers have to end.
+type End struct {
+	UID   types.UID
+	Grace time.Duration
+}
+
+// Groups divides pods by priority, the lowest first. A priority below all periods belongs to the first. A group without pods is left
+// out: nobody waits for it.
+func (p Policy) Groups(pods []*v1.Pod) []Group {
+	var groups []Group
+	for i, period := range p {
+		g := Group{Priority: period.Priority, Wait: period.Grace}
+		for _, pod := range pods {
+			if p.place(priority(pod)) == i {
+				g.Pods = append(g.Pods, End{pod.UID, grace(pod, period.Grace)})
+			}
+		}
+		if len(g.Pods) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// place is the index of the period of a priority.
+func (p Policy) place(priority int32) int {
+	at := 0
+	for i, period := range p {
+		if period.Priority <= priority {
+			at = i
+		}
+	}
+	return at
+}
+
+func priority(p *v1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// grace is the pod's own grace period, or the whole period where that is shorter.
+func grace(p *v1.Pod, period time.Duration) time.Duration {
+	if s := p.Spec.TerminationGracePeriodSeconds; s != nil && *s >= 0 && *s <= int64(period/time.Second) {
+		return time.Duration(*s) * time.Second
+	}
+	return period
+}

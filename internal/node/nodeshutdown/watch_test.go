@@ -1,0 +1,259 @@
+package nodeshutdown_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/shutdown"
+	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
+)
+
+// world is logind and the node's pods, and writes down what happens, with the second in which it does.
+type world struct {
+	mu        sync.Mutex
+	began     time.Time
+	lines     []string
+	signals   chan bool
+	longest   time.Duration
+	preparing bool
+	openFails int
+	pods      []*v1.Pod
+	takes     map[types.UID]time.Duration // how long a pod takes to end; absent: it does not
+	ends      map[types.UID]time.Time
+	toldAfter time.Duration // how long after its end the API has a pod's status
+}
+
+func newWorld() *world {
+	return &world{began: time.Now(), signals: make(chan bool), longest: 5 * time.Second, takes: map[types.UID]time.Duration{}, ends: map[types.UID]time.Time{}}
+}
+
+func (o *world) say(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lines = append(o.lines, fmt.Sprintf("%g ", time.Since(o.began).Round(100*time.Millisecond).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (o *world) pod(name string, priority int32, grace int64, takes time.Duration) {
+	p := &v1.Pod{}
+	p.UID, p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = types.UID(name), &priority, &grace
+	o.pods = append(o.pods, p)
+	if takes >= 0 {
+		o.takes[p.UID] = takes
+	}
+}
+
+func (o *world) Shutdowns() <-chan bool                          { return o.signals }
+func (o *world) Preparing(context.Context) (bool, error)         { return o.preparing, nil }
+func (o *world) MaxDelay(context.Context) (time.Duration, error) { return o.longest, nil }
+func (o *world) Delay(_ context.Context, d time.Duration) error  { o.say("delay %s", d); return nil }
+func (o *world) Inhibit(context.Context) (io.Closer, error)      { o.say("inhibit"); return holder{o}, nil }
+func (o *world) Close() error                                    { return nil }
+func (o *world) Active() []*v1.Pod                               { return o.pods }
+
+type holder struct{ o *world }
+
+func (h holder) Close() error { h.o.say("release"); return nil }
+
+func (o *world) End(uid types.UID, why *decide.Stop) {
+	o.say("end %s within %s for %s", uid, *why.Grace, why.Reason)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if takes, ends := o.takes[uid]; ends {
+		o.ends[uid] = time.Now().Add(takes)
+	}
+}
+
+func (o *world) Ended(uid types.UID) bool { return o.since(uid, 0) }
+func (o *world) Told(uid types.UID) bool  { return o.since(uid, o.toldAfter) }
+
+func (o *world) since(uid types.UID, d time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, ends := o.ends[uid]
+	return ends && !time.Now().Before(at.Add(d))
+}
+
+func (o *world) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, "\n")
+}
+
+// play runs a Watch in virtual time while script acts, and returns what happened.
+func play(t *testing.T, o *world, policy shutdown.Policy, script func(*nodeshutdown.Watch)) string {
+	t.Helper()
+	w := nodeshutdown.New(nodeshutdown.Config{
+		Policy: policy, Pods: o, Log: slog.New(slog.DiscardHandler),
+		Open: func(context.Context) (nodeshutdown.Bus, error) {
+			if o.openFails > 0 {
+				o.openFails--
+				o.say("no bus")
+				return nil, errors.New("no bus")
+			}
+			return o, nil
+		},
+		Changed: func() { o.say("changed") },
+		Event:   func(m string) { o.say("event: %s", m) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.Run(ctx); err != nil {
+			t.Errorf("Run ended with %v", err)
+		}
+	}()
+	synctest.Wait()
+	script(w)
+	cancel()
+	<-done
+	return o.text()
+}
+
+const s = time.Second
+
+func check(t *testing.T, got, want string) {
+	t.Helper()
+	if want = strings.TrimSpace(want); got != want {
+		t.Errorf("what happened:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// Critical pods end after the others; the machine goes down when all have ended and the API knows.
+func TestGroupsEndOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.pod("web", 0, 30, 3*s)
+		o.pod("dns", 2_000_000_000, 30, s)
+		o.pod("job", 0, 5, 2*s)
+		o.toldAfter = 2 * s
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
+			time.Sleep(10 * s)
+			o.signals <- true
+			time.Sleep(s)
+			if !w.Down() {
+				t.Error("the node does not say that it goes down")
+			}
+			time.Sleep(time.Minute)
+		}), `
+0 delay 30s
+0 inhibit
+10 event: Shutdown manager detected shutdown event
+10 changed
+10 end web within 20s for Terminated
+10 end job within 5s for Terminated
+13 end dns within 10s for Terminated
+16 release`)
+	})
+}
+
+// A pod that does not end holds up its group no longer than the group's time, and the machine no longer than the whole.
+func TestPodsThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.longest = time.Hour
+		o.pod("stuck", 0, 600, -1)
+		o.pod("dns", 2_000_000_000, 600, -1)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(*nodeshutdown.Watch) {
+			o.signals <- true
+			time.Sleep(time.Minute)
+		}), `
+0 inhibit
+0 event: Shutdown manager detected shutdown event
+0 changed
+0 end stuck within 20s for Terminated
+20 end dns within 10s for Terminated
+31 release`)
+	})
+}
+
+// A cancelled shutdown ends no further group; the next one is delayed again.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.longest = time.Hour
+		o.pod("stuck", 0, 600, -1)
+		o.pod("dns", 2_000_000_000, 600, s)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(w *nodeshutdown.Watch) {
+			o.signals <- true
+			time.Sleep(5 * s)
+			o.signals <- false
+			time.Sleep(time.Minute)
+			if w.Down() {
+				t.Error("the node says that it goes down")
+			}
+			o.takes["stuck"] = s
+			o.signals <- true
+			time.Sleep(time.Minute)
+			o.signals <- false
+			time.Sleep(s)
+		}), `
+0 inhibit
+0 event: Shutdown manager detected shutdown event
+0 changed
+0 end stuck within 20s for Terminated
+5 event: Shutdown manager detected shutdown cancellation
+5 changed
+65 event: Shutdown manager detected shutdown event
+65 changed
+65 end stuck within 20s for Terminated
+66 end dns within 10s for Terminated
+67 release
+125 event: Shutdown manager detected shutdown cancellation
+125 changed
+125 inhibit
+126 release`)
+	})
+}
+
+// An agent that starts while the machine goes down ends the pods at once: it cannot delay any more.
+func TestStartInAShutdown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.preparing = true
+		o.pod("web", 0, 5, s)
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(*nodeshutdown.Watch) { time.Sleep(time.Minute) }), `
+0 event: Shutdown manager detected shutdown event
+0 changed
+0 end web within 5s for Terminated`)
+	})
+}
+
+// Without a bus it is tried again, ever less often; a bus that ends is opened anew.
+func TestTheBusComesAndGoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld()
+		o.openFails, o.longest = 3, time.Hour
+		check(t, play(t, o, shutdown.New(nil, 30*s, 10*s), func(*nodeshutdown.Watch) {
+			time.Sleep(100 * s)
+			old := o.signals
+			o.signals = make(chan bool)
+			close(old)
+			time.Sleep(10 * s)
+		}), `
+0 no bus
+1 no bus
+3 no bus
+7 inhibit
+100 release
+101 inhibit
+110 release`)
+	})
+}
