@@ -95,6 +95,12 @@ func (b *bare) count(in *[]string, what string) (n int) {
 // run runs a loop in a synctest bubble until f returns.
 func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 	t.Helper()
+	runLoop(t, b, func(_ *Loop, set *podset.Set) { f(set) })
+}
+
+// runLoop is run for an f that asks the loop too.
+func runLoop(t *testing.T, b *bare, f func(l *Loop, set *podset.Set)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		policy := decide.DefaultPolicy()
 		var l *Loop
@@ -110,7 +116,7 @@ func run(t *testing.T, b *bare, f func(set *podset.Set)) {
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()
 		synctest.Wait()
-		f(set)
+		f(l, set)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
