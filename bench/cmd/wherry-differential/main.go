@@ -24,6 +24,7 @@ type options struct {
 	restarts          int
 	seed              uint64
 	pairs             int
+	restartPairs      int
 	atOnce            int
 	perSecond         float64
 	again             int
@@ -32,6 +33,7 @@ type options struct {
 	columns           bool
 	keep, file        string
 	record, replay    string
+	plant             string
 	dir               string
 	upstream, wherry  string
 }
@@ -43,7 +45,8 @@ func main() {
 	flag.IntVar(&o.statics, "statics", 0, "how many lives of static pods")
 	flag.IntVar(&o.restarts, "restarts", 0, "how many lives during which both agents are restarted: first asked to end, then as many killed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first case of each kind")
-	flag.IntVar(&o.pairs, "pairs", 3, "how many pairs of agents run the cases, at most 15")
+	flag.IntVar(&o.pairs, "pairs", 3, "how many pairs of agents run the cases, at most 10")
+	flag.IntVar(&o.restartPairs, "restart-pairs", 1, "how many more pairs run the lives with restarts, beside the others, at most 5")
 	flag.IntVar(&o.atOnce, "at-once", 600, "how many cases run at once")
 	flag.Float64Var(&o.perSecond, "per-second", 2, "how many cases begin in a second")
 	flag.IntVar(&o.again, "again", 1, "how often a case with a difference is run again: the difference counts when each run shows it")
@@ -54,6 +57,7 @@ func main() {
 	flag.StringVar(&o.file, "case", "", "run the case of this file instead of generated ones")
 	flag.StringVar(&o.record, "record", "", "file into which what both agents did is written, case by case, to be compared again")
 	flag.StringVar(&o.replay, "replay", "", "compare what this file has from -record again, without running anything")
+	flag.StringVar(&o.plant, "plant", "", "with -replay: plant this fault into all that Wherry did (grace, restart, reason), and say how many cases show it")
 	flag.StringVar(&o.dir, "dir", "", "directory of the run, short (default: a new one below /tmp)")
 	flag.StringVar(&o.upstream, "upstream", "../bin/conformance/kubelet", "upstream's kubelet")
 	flag.StringVar(&o.wherry, "wherry", "../bin/wherry", "Wherry")
@@ -73,12 +77,15 @@ func run(ctx context.Context, o options) (err error) {
 	if _, err := exec.LookPath(o.upstream); err != nil {
 		return fmt.Errorf("upstream's kubelet is missing (bin/wherry-dev build kubelet): %w", err)
 	}
-	if o.pairs < 1 || o.pairs > 15 {
-		return fmt.Errorf("%d pairs of agents: give 1 to 15", o.pairs)
+	if o.pairs < 1 || o.pairs > 10 || o.restartPairs < 1 || o.restartPairs > 5 {
+		return fmt.Errorf("%d pairs of agents and %d for restarts: give 1 to 10, and 1 to 5", o.pairs, o.restartPairs)
 	}
-	blocks, err := blocksOf(o)
+	quiet, restarts, err := blocksOf(o)
 	if err != nil {
 		return err
+	}
+	if len(restarts) == 0 {
+		o.restartPairs = 0
 	}
 	if o.dir == "" {
 		if o.dir, err = os.MkdirTemp("", "wd-"); err != nil {
@@ -97,7 +104,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	runner, err := differ.Start(ctx, r, o.pairs, rig.Program{Name: "upstream", Args: []string{up}}, rig.Program{Name: "wherry", Args: []string{own, "kubelet"}})
+	runner, err := differ.Start(ctx, r, o.pairs, o.restartPairs, rig.Program{Name: "upstream", Args: []string{up}}, rig.Program{Name: "wherry", Args: []string{own, "kubelet"}})
 	if err != nil {
 		return err
 	}
@@ -109,10 +116,8 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		defer func() { err = errors.Join(err, t.records.Close()) }()
 	}
-	for _, b := range blocks {
-		if err := t.block(ctx, runner, b); err != nil {
-			return err
-		}
+	if err := t.runAll(ctx, runner, quiet, restarts); err != nil {
+		return err
 	}
 	if o.shrink > 0 {
 		t.shrinkAll(ctx, runner)
@@ -136,17 +141,25 @@ func (b block) rate(o options) float64 {
 	return o.perSecond
 }
 
-func blocksOf(o options) ([]block, error) {
+// atRestart is how many lives meet one restart of the agents.
+const atRestart = 30
+
+// blocksOf are the blocks without restarts and those with.
+func blocksOf(o options) (quiet, restarts []block, err error) {
 	if o.file != "" {
 		raw, err := os.ReadFile(o.file)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c := &differ.Case{}
 		if err := json.Unmarshal(raw, c); err != nil {
-			return nil, fmt.Errorf("read case %s: %w", o.file, err)
+			return nil, nil, fmt.Errorf("read case %s: %w", o.file, err)
 		}
-		return []block{{cases: []*differ.Case{c}, restarts: c.Kind == differ.Restart}}, nil
+		one := []block{{cases: []*differ.Case{c}, restarts: c.Kind == differ.Restart}}
+		if one[0].restarts {
+			return nil, one, nil
+		}
+		return one, nil, nil
 	}
 	some := func(n int, generate func(uint64) *differ.Case) (b block) {
 		for i := range n {
@@ -159,16 +172,14 @@ func blocksOf(o options) ([]block, error) {
 		c.Kind = differ.Restart
 		return c
 	}
-	quiet := block{cases: slices.Concat(some(o.n, differ.Generate).cases, some(o.statics, differ.GenerateStatic).cases, some(o.specs, differ.GenerateSpec).cases)}
-	asked := some(o.restarts, restarted)
-	asked.restarts = true
-	killed := some(o.restarts, restarted) // cases of their own, so that both blocks count
-	killed.restarts, killed.kill = true, true
-	var all []block
-	for _, b := range []block{quiet, asked, killed} {
-		if len(b.cases) > 0 {
-			all = append(all, b)
+	all := block{cases: slices.Concat(some(o.n, differ.Generate).cases, some(o.statics, differ.GenerateStatic).cases, some(o.specs, differ.GenerateSpec).cases)}
+	for _, kill := range []bool{false, true} { // cases of their own, so that both ways count
+		for some := range slices.Chunk(some(o.restarts, restarted).cases, atRestart) {
+			restarts = append(restarts, block{cases: some, restarts: true, kill: kill, perSecond: 1})
 		}
 	}
-	return all, nil
+	if len(all.cases) > 0 {
+		quiet = append(quiet, all)
+	}
+	return quiet, restarts, nil
 }

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/wherry-node/wherry/bench/internal/differ"
@@ -59,6 +62,10 @@ func replay(o options) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", o.replay, err)
 	}
+	plant, planted := differ.Plants[o.plant], map[*differ.Case]bool{}
+	if o.plant != "" && plant == nil {
+		return fmt.Errorf("no fault %q: there are %s", o.plant, strings.Join(slices.Sorted(maps.Keys(differ.Plants)), ", "))
+	}
 	t := newTally(o)
 	verdicts := map[*differ.Case]*differ.Verdict{}
 	byName := map[string]*differ.Case{}
@@ -70,6 +77,7 @@ func replay(o options) error {
 		} else if err != nil {
 			return fmt.Errorf("read %s: %w", o.replay, err)
 		}
+		struck := plant != nil && plant(r.Case, r.Wherry)
 		v := differ.Judge(r.Case, r.Upstream, r.Wherry)
 		name := fmt.Sprint(r.Case.Kind, r.Case.Seed)
 		c := byName[name]
@@ -79,11 +87,25 @@ func replay(o options) error {
 		} else {
 			t.both(verdicts[c], v)
 		}
+		planted[c] = planted[c] || struck
 		t.pairs[c] = &differ.Pair{Upstream: r.Upstream, Wherry: r.Wherry}
 	}
 	t.ran = len(cases)
 	for _, c := range cases {
 		t.settle(block{}, c, *verdicts[c])
 	}
-	return t.report()
+	err = t.report()
+	if plant != nil {
+		n, found := 0, 0
+		for _, c := range cases {
+			if planted[c] {
+				n++
+			}
+			if planted[c] && t.shows(c) {
+				found++
+			}
+		}
+		fmt.Printf("the fault %q was planted in %d cases, %d of them show an undecided difference\n", o.plant, n, found)
+	}
+	return err
 }

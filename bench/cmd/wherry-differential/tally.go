@@ -57,16 +57,45 @@ type hit struct {
 	first []differ.Difference
 }
 
-// block runs a block, and its cases with differences again.
-func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error {
+// runAll runs the blocks without restarts, and beside them those with, each lot one after another, and counts what they showed.
+func (t *tally) runAll(ctx context.Context, runner *differ.Runner, lots ...[]block) error {
+	found, errs := make([][][]differ.Verdict, len(lots)), make([]error, len(lots))
+	var wg sync.WaitGroup
+	for i, lot := range lots {
+		wg.Go(func() {
+			for _, b := range lot {
+				verdicts, err := t.block(ctx, runner, b)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				found[i] = append(found[i], verdicts)
+			}
+		})
+	}
+	wg.Wait()
+	for i, lot := range lots {
+		for j := range found[i] { // as far as it came
+			t.ran += len(lot[j].cases)
+			for k, c := range lot[j].cases {
+				if !t.slow[c] {
+					t.settle(lot[j], c, found[i][j][k])
+				}
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// block runs a block, and its cases with differences again, and returns what each case showed in all its runs.
+func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) ([]differ.Verdict, error) {
 	verdicts, err := t.compare(ctx, runner, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t.ran += len(b.cases)
 	for range t.o.again {
 		again := b
-		again.perSecond = t.o.perSecond * 2 / 3 // the fewer at a time, the less a case meets others
+		again.perSecond = b.rate(t.o) * 2 / 3 // the fewer at a time, the less a case meets others
 		again.cases = nil
 		var places []int
 		for i, c := range b.cases {
@@ -79,22 +108,19 @@ func (t *tally) block(ctx context.Context, runner *differ.Runner, b block) error
 		}
 		more, err := t.compare(ctx, runner, again)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for j, i := range places {
 			t.both(&verdicts[i], more[j])
 		}
 	}
-	for i, c := range b.cases {
-		if !t.slow[c] {
-			t.settle(b, c, verdicts[i])
-		}
-	}
-	return nil
+	return verdicts, nil
 }
 
 // both leaves those undecided differences of a case that a further run of it shows too.
 func (t *tally) both(v *differ.Verdict, again differ.Verdict) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, d := range differ.Shown(v.Found) {
 		if !has(again.Found, d.Class) {
 			t.unsteady++
@@ -152,6 +178,16 @@ func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 			h.cases, h.first = append(h.cases, c), append(h.first, d)
 		}
 	}
+}
+
+// shows says that a case has an undecided difference.
+func (t *tally) shows(c *differ.Case) bool {
+	for _, h := range t.hits {
+		if slices.Contains(h.cases, c) {
+			return true
+		}
+	}
+	return false
 }
 
 // compare runs cases beside each other and returns how each compares.
@@ -302,9 +338,9 @@ func (t *tally) reportExcuses() (errs []error) {
 	fmt.Println()
 	for _, e := range differ.Excuses {
 		took := t.excused[e.Name]
-		fmt.Printf("excused, %d cases (%.1f %%, at most %g %%), %d lines: %s\n", took.cases, share(took.cases), e.Most, took.lines, e.Name)
-		if compared >= wholeRun && share(took.cases) > e.Most {
-			errs = append(errs, fmt.Errorf("%.1f of 100 cases need an excuse that %g may need: %s", share(took.cases), e.Most, e.Name))
+		fmt.Printf("excused, of 100 cases %.1f with %.1f lines (at most %s): %s\n", share(took.cases), share(took.lines), e.Bound(), e.Name)
+		if compared >= wholeRun && e.Exceeded(share(took.cases), share(took.lines)) {
+			errs = append(errs, fmt.Errorf("of 100 cases %.1f with %.1f lines need an excuse that at most %s may need: %s", share(took.cases), share(took.lines), e.Bound(), e.Name))
 		}
 	}
 	fmt.Printf("in %d cases (%.1f %%, at most %g %%) two things happen in an order that may differ\n", t.crossed, share(t.crossed), differ.MostCrossed)

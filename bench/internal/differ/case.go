@@ -151,7 +151,7 @@ func traits(x v1.Container) string {
 		if p == nil {
 			continue
 		}
-		fmt.Fprintf(&b, ", %s probe after %d failures", [...]string{"startup", "liveness", "readiness"}[i], p.FailureThreshold)
+		fmt.Fprintf(&b, ", %s probe%s after %d failures", probeNames[i], handler(p), p.FailureThreshold)
 		if p.SuccessThreshold > 1 {
 			fmt.Fprintf(&b, ", %d successes", p.SuccessThreshold)
 		}
@@ -169,6 +169,19 @@ func traits(x v1.Container) string {
 		b.WriteString(", preStop hook")
 	}
 	return b.String()
+}
+
+// handler is how a probe asks, where it is no command.
+func handler(p *v1.Probe) string {
+	switch {
+	case p.HTTPGet != nil:
+		return " by HTTP"
+	case p.TCPSocket != nil:
+		return " by TCP"
+	case p.GRPC != nil:
+		return " by gRPC"
+	}
+	return ""
 }
 
 // String is the play in words.

@@ -369,6 +369,8 @@ var (
 	identity = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{12,64}\b`)
 	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-\d+)?(-bench-(upstream|wherry)(-\d+)?)?`)
 	instant  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
+	address  = regexp.MustCompile(`\b127(\.\d+){3}\b`)
+	fromPort = regexp.MustCompile(`ADDRESS:(3[3-9]|[4-6]\d)\d{3}\b`) // of the side that dials
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )
 
@@ -377,6 +379,7 @@ func (d *differ) message(text string) string {
 	text = podName.ReplaceAllString(text, "POD")
 	text = identity.ReplaceAllString(text, "ID")
 	text = instant.ReplaceAllString(text, "TIME")
+	text = fromPort.ReplaceAllString(address.ReplaceAllString(text, "ADDRESS"), "ADDRESS:PORT")
 	text = moment.ReplaceAllString(text, "TIME")
 	return d.general(text)
 }

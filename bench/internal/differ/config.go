@@ -68,7 +68,7 @@ func (c Config) flatten(at string, node any) {
 
 var (
 	ownDirectory = regexp.MustCompile(`/\S*/(upstream|wherry)(-\d+)?/(root|logs|plugins|pki)\b`)
-	ownAddress   = regexp.MustCompile(`\b10\.[6-9]\d\.\d+\.\d+\b`)
+	ownAddress   = regexp.MustCompile(`\b127\.[6-9]\d\.\d+\.\d+\b`)
 	ownCgroup    = regexp.MustCompile(`wherry-bench[^/]*`)
 	ownNode      = regexp.MustCompile(`(wherry-)?bench-(upstream|wherry)(-\d+)?`)
 	hashed       = regexp.MustCompile(`(containers/[^/]+/)(ID|[0-9a-f]{8})\b`)

@@ -1,13 +1,34 @@
 package differ
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Excuse is a rule by which something that differs is not compared. Each is counted: a judge that excuses too much cannot fail.
 type Excuse struct {
 	Name string
 	Why  string
-	// Most is how many of a hundred cases may need it; a run in which more do fails.
+	// Most is how many of a hundred cases may need it; a run in which more do fails. 0: Lines bounds it.
 	Most float64
+	// Lines is how many lines of a hundred cases may need it, where nearly every case does.
+	Lines float64
+}
+
+// Bound is the bound in words.
+func (e Excuse) Bound() string {
+	if e.Lines > 0 {
+		return fmt.Sprintf("%g lines", e.Lines)
+	}
+	return fmt.Sprintf("%g cases", e.Most)
+}
+
+// Exceeded says that so many of a hundred cases, and lines of them, are more than may need the excuse.
+func (e Excuse) Exceeded(cases, lines float64) bool {
+	if e.Lines > 0 {
+		return lines > e.Lines
+	}
+	return cases > e.Most
 }
 
 // The names of the excuses.
@@ -33,23 +54,23 @@ const (
 
 // Excuses are all rules by which something is not compared, with how many of a hundred cases may need each.
 var Excuses = []Excuse{
-	{excuseParted, "What comes after such a difference differs whatever the agents do; the table below says which they are.", 20},
-	{excuseLate, "What comes after it is late, too.", 10},
-	{excuseCrossed, "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see an act, a deadline or an exit before or after another thing; what follows then differs. Only where it may in each run of the case.", 6},
-	{excusePassing, "Upstream's kubelet looks once a second, and sends the newest status of those that wait.", 100},
-	{excuseSoon, "What one agent reaches just before the deletion the other may not reach.", 25},
-	{excuseShown, "An end or a failed start that a back-off follows at once, or an end that upstream's kubelet takes back.", 10},
-	{excuseTime, "Starts and stops are compared to five seconds.", 35},
-	{excuseDraw, "Upstream's kubelet adds a random part to each wait.", 25},
-	{excuseOwnEnd, "Whether it was asked in time hangs on a moment.", 15},
-	{excuseHurried, "Whether its hook had begun hangs on a moment.", 2},
-	{excuseLast, "How it ends hangs on a moment.", 15},
-	{excuseExtra, "The other side, a little later, does not need it.", 30},
-	{excuseSecond, "What a hook leaves of a grace period is no whole number of seconds.", 5},
-	{excuseForced, "Such a pod leaves the API at any point of its way.", 15},
-	{excuseMirror, "Upstream's kubelet deletes the mirror before it has told of the end.", 5},
-	{excuseCut, "What such a command answers is no fact of the agent.", 25},
-	{excuseBurst, "A client writes 25 events of a type at once, and then one in five minutes.", 12},
+	{Name: excuseParted, Why: "What comes after such a difference differs whatever the agents do; the table below says which they are.", Most: 20},
+	{Name: excuseLate, Why: "What comes after it is late, too.", Most: 10},
+	{Name: excuseCrossed, Why: "Upstream's kubelet looks at its containers once a second and starts one after another, so that it may see an act, a deadline or an exit before or after another thing; what follows then differs. Only where it may in each run of the case.", Most: 6},
+	{Name: excusePassing, Why: "Upstream's kubelet looks once a second, and sends the newest status of those that wait. Going for a moment to another value and back is excused only where something happened to the pod.", Lines: 400},
+	{Name: excuseSoon, Why: "What one agent reaches just before the deletion the other may not reach.", Most: 25},
+	{Name: excuseShown, Why: "An end or a failed start that a back-off follows at once, or an end that upstream's kubelet takes back.", Most: 10},
+	{Name: excuseTime, Why: "Starts and stops are compared to five seconds.", Most: 35},
+	{Name: excuseDraw, Why: "Upstream's kubelet adds a random part to each wait.", Most: 25},
+	{Name: excuseOwnEnd, Why: "Whether it was asked in time hangs on a moment.", Most: 15},
+	{Name: excuseHurried, Why: "Whether its hook had begun hangs on a moment.", Most: 2},
+	{Name: excuseLast, Why: "How it ends hangs on a moment.", Most: 15},
+	{Name: excuseExtra, Why: "The other side, a little later, does not need it.", Most: 30},
+	{Name: excuseSecond, Why: "What a hook leaves of a grace period is no whole number of seconds.", Most: 5},
+	{Name: excuseForced, Why: "Such a pod leaves the API at any point of its way.", Most: 15},
+	{Name: excuseMirror, Why: "Upstream's kubelet deletes the mirror before it has told of the end.", Most: 5},
+	{Name: excuseCut, Why: "What such a command answers is no fact of the agent.", Most: 25},
+	{Name: excuseBurst, Why: "A client writes 25 events of a type at once, and then one in five minutes.", Most: 12},
 }
 
 // MostCrossed is how many of a hundred cases may be crossed.

@@ -172,6 +172,9 @@ func (g generator) probes(x *v1.Container, p *Play) {
 		}
 		out := &v1.Probe{PeriodSeconds: 1, FailureThreshold: pick(g, int32(1), 3), TimeoutSeconds: 5,
 			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"probe", what}}}}
+		if g.chance(50) {
+			out.ProbeHandler = asking(pick(g, "http", "tcp", "grpc"), x.Name, what)
+		}
 		if g.chance(20) {
 			out.InitialDelaySeconds = 3
 		}

@@ -58,18 +58,20 @@ type side struct {
 type Runner struct {
 	rig   *rig.Rig
 	pairs []*[2]*side // upstream, wherry
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
-	runs  atomic.Int64 // how many cases were run, so that each has a name of its own
+	// restarted is how many of them, the last ones, live through the cases with restarts, so that no other case does.
+	restarted int
+	stop      context.CancelFunc
+	wg        sync.WaitGroup
+	runs      atomic.Int64 // how many cases were run, so that each has a name of its own
 
 	mu     sync.Mutex
 	traces map[string]*Trace        // by pod name
 	lags   map[string]time.Duration // by node: how late its newest event came; upstream's kubelet sends them one by one
 }
 
-// Start starts as many pairs of agents on one control plane.
-func Start(ctx context.Context, r *rig.Rig, pairs int, upstream, wherry rig.Program) (_ *Runner, err error) {
-	run := &Runner{rig: r, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
+// Start starts as many pairs of agents on one control plane, and some more for the cases with restarts.
+func Start(ctx context.Context, r *rig.Rig, pairs, restarted int, upstream, wherry rig.Program) (_ *Runner, err error) {
+	run := &Runner{rig: r, restarted: restarted, traces: map[string]*Trace{}, lags: map[string]time.Duration{}}
 	defer func() {
 		if err != nil {
 			run.Close()
@@ -80,17 +82,17 @@ func Start(ctx context.Context, r *rig.Rig, pairs int, upstream, wherry rig.Prog
 		return run, err
 	}
 	defer seen.Close()
-	for n := range pairs {
+	for n := range pairs + restarted {
 		pair := &[2]*side{}
 		run.pairs = append(run.pairs, pair)
 		for i, p := range []rig.Program{upstream, wherry} {
 			p.Name += fmt.Sprint("-", n)
-			if pair[i], err = run.startSide(p, i == 0, fmt.Sprintf("10.%d.0.0/16", firstSubnet+2*n+i)); err != nil {
+			if pair[i], err = run.startSide(p, i == 0, fmt.Sprintf("127.%d.0.0/16", firstSubnet+2*n+i)); err != nil {
 				return run, err
 			}
 		}
 	}
-	for s := range run.sides() {
+	for s := range sides(run.pairs) {
 		if _, err := s.agent.AwaitReady(ctx, seen); err != nil {
 			return run, err
 		}
@@ -123,10 +125,10 @@ func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *si
 	return s, s.agent.Start(s.runtime.Socket)
 }
 
-// sides are all agents.
-func (run *Runner) sides() iter.Seq[*side] {
+// sides are the agents of these pairs.
+func sides(pairs []*[2]*side) iter.Seq[*side] {
 	return func(yield func(*side) bool) {
-		for _, pair := range run.pairs {
+		for _, pair := range pairs {
 			for _, s := range pair {
 				if s != nil && !yield(s) {
 					return
@@ -142,7 +144,7 @@ func (run *Runner) Close() {
 		run.stop()
 	}
 	run.wg.Wait()
-	for s := range run.sides() {
+	for s := range sides(run.pairs) {
 		if s.agent != nil {
 			s.agent.Stop()
 		}
@@ -150,10 +152,19 @@ func (run *Runner) Close() {
 	}
 }
 
-// Restart stops all agents, asking or killing them, and starts them again.
+// of are the pairs that run cases of a kind.
+func (run *Runner) of(k Kind) []*[2]*side {
+	quiet := len(run.pairs) - run.restarted
+	if k == Restart {
+		return run.pairs[quiet:]
+	}
+	return run.pairs[:quiet]
+}
+
+// Restart stops the agents that run cases with restarts, asking or killing them, and starts them again.
 func (run *Runner) Restart(kill bool) error {
 	var wg sync.WaitGroup
-	for s := range run.sides() {
+	for s := range sides(run.of(Restart)) {
 		wg.Go(func() {
 			if kill {
 				s.agent.Kill()
@@ -164,7 +175,7 @@ func (run *Runner) Restart(kill bool) error {
 	}
 	wg.Wait()
 	var errs []error
-	for s := range run.sides() {
+	for s := range sides(run.of(Restart)) {
 		errs = append(errs, s.agent.Start(s.runtime.Socket))
 	}
 	return errors.Join(errs...)
@@ -247,7 +258,8 @@ func (run *Runner) Run(ctx context.Context, c *Case) (Verdict, *Pair, error) {
 	var traces [2]*Trace
 	var errs [2]error
 	var wg sync.WaitGroup
-	for i, s := range run.pairs[int(n)%len(run.pairs)] {
+	pairs := run.of(c.Kind)
+	for i, s := range pairs[int(n)%len(pairs)] {
 		wg.Go(func() { traces[i], errs[i] = run.life(ctx, s, c) })
 	}
 	wg.Wait()

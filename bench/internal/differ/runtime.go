@@ -44,6 +44,7 @@ type Runtime struct {
 	calls      map[string][]Call            // by pod name
 	lives      map[string][]string          // by pod name: its UIDs, as they came
 	configs    map[string]map[string]Config // by pod name; see Trace.Configs
+	answering  sync.WaitGroup               // what answers probes over the network
 	sandboxes  map[string]owner             // by sandbox ID
 	containers map[string]owner             // by container ID
 }
@@ -51,6 +52,7 @@ type Runtime struct {
 type owner struct {
 	pod, name string
 	attempt   uint32
+	sandbox   string // of a container: its sandbox's ID
 }
 
 // lifeAttempts is how many attempts a pod's UID has room for: an edited static pod is another pod of the same name, whose
@@ -69,7 +71,7 @@ func (r *Runtime) life(pod, uid string) uint32 {
 	return uint32(at) * lifeAttempts
 }
 
-// Serve starts a runtime on a socket. subnet gives its pods their addresses.
+// Serve starts a runtime on a socket. subnet gives its pods their addresses, which are of the loopback network: see network.go.
 func Serve(socket, subnet string) (*Runtime, error) {
 	prefix, err := netip.ParsePrefix(subnet)
 	if err != nil {
@@ -98,6 +100,7 @@ func (r *Runtime) Close() {
 	r.server.Stop()
 	r.Runtime.Close()
 	<-r.ended
+	r.answering.Wait()
 }
 
 // pull knows every image but one.
@@ -218,6 +221,9 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 		}
 	}
 	resp, err := handle(ctx, req)
+	if start, ok := req.(*runtimeapi.StartContainerRequest); ok && err == nil {
+		err = r.listen(ctx, start.ContainerId)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -228,11 +234,11 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 	}
 	switch req := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
-		r.sandboxes[resp.(*runtimeapi.RunPodSandboxResponse).PodSandboxId] = owner{pod, "", req.Config.Metadata.Attempt}
+		r.sandboxes[resp.(*runtimeapi.RunPodSandboxResponse).PodSandboxId] = owner{pod: pod, attempt: req.Config.Metadata.Attempt}
 		r.keep(pod, "sandbox", req.Config)
 	case *runtimeapi.CreateContainerRequest:
 		m := req.Config.Metadata
-		r.containers[resp.(*runtimeapi.CreateContainerResponse).ContainerId] = owner{pod, m.Name, call.Attempt}
+		r.containers[resp.(*runtimeapi.CreateContainerResponse).ContainerId] = owner{pod, m.Name, call.Attempt, req.PodSandboxId}
 		r.keep(pod, m.Name, req.Config)
 	case *runtimeapi.RemoveContainerRequest:
 		delete(r.containers, req.ContainerId)

@@ -11,6 +11,9 @@ import (
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
 	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
+	for _, v := range d.flaps(upstream, wherry) {
+		d.add(aspect+": only Wherry goes for a moment to "+d.generals([]string{v})[0], about, d.timed(upstream), d.timed(wherry))
+	}
 	d.passing(upstream, wherry, len(u)+len(w))
 	if len(u)+len(w) == 0 {
 		return

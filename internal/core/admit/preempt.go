@@ -14,6 +14,8 @@ import (
 const (
 	ReasonPreempting  = "Preempting"
 	MessagePreempting = "Preempted in order to admit critical pod"
+	// DisruptionPreempting is the message of its condition DisruptionTarget.
+	DisruptionPreempting = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
 // makeRoom finds the pods to end so that a critical pod fits: as few guaranteed pods as possible, then as few burstable

@@ -199,10 +199,24 @@ func (w *world) rise(cold bool) {
 	if cold {
 		w.pod, w.node.SourcesReady = nil, false
 	}
+	w.mem = *decide.Load(&w.saved, w.now, &w.pol)
 	if w.mem.StartTime.IsZero() {
 		w.mem.StartTime = epoch
 	}
+	w.againFromTheStart()
 	w.inspect()
+}
+
+// againFromTheStart: what ends has its whole grace period again.
+func (w *world) againFromTheStart() {
+	if !w.endBegan.IsZero() {
+		w.endBegan = w.now
+	}
+	for i := range w.fates {
+		if f := &w.fates[i]; !f.killBegan.IsZero() {
+			f.killBegan = w.now
+		}
+	}
 }
 
 // answer has all sources tell what they want.

@@ -56,8 +56,8 @@ type Grant struct {
 
 // PodSettled is what plans have settled of the pod for good.
 type PodSettled struct {
-	// StopBegan is when termination was first planned: the grace period runs from here. StopGrace is the shortest grace period
-	// that this termination was ever given, from StopBegan.
+	// StopBegan is when this agent first planned termination, or went on with it: the grace period runs from here. StopGrace is the
+	// shortest grace period that this termination was ever given, by any agent.
 	StopBegan time.Time
 	StopGrace time.Duration
 	// Finished: every container has run to its end. It is never run again, whatever the runtime loses.
@@ -177,6 +177,9 @@ type Stop struct {
 	// DeadlineExceeded, UnexpectedAdmissionError, OutOfcpu.
 	Reason  string
 	Message string
+	// Disruption is the message of the condition DisruptionTarget of a pod that ends for the node's sake. Empty: the pod ends for
+	// its own, such as its limit of storage, and has no such condition.
+	Disruption string
 	// Rejected: the node never admitted the pod; nothing was started.
 	Rejected bool
 	// Grace overrides the spec's grace period when not nil.
@@ -225,12 +228,17 @@ func (m *Memory) Kept() Memory {
 	return out
 }
 
-// Load returns the memory of a checkpoint. Times that lie in the future, because the clock was set back, are corrected: without
-// this a back-off or a grace period could last too long.
+// Load returns the memory of a checkpoint for an agent that begins now. What was ending gets its whole grace period once more, from
+// now: "If the kubelet or the container runtime's management service is restarted while waiting for processes to terminate, the
+// cluster retries from the start including the full original grace period." Times that lie in the future, because the clock was set
+// back, are corrected: without this a back-off could last too long.
 func Load(kept *Memory, now time.Time, pol *Policy) *Memory {
 	m := kept.Kept()
-	if m.StopBegan.After(now) {
+	if !m.StopBegan.IsZero() {
 		m.StopBegan = now
+	}
+	for i := range m.Ends {
+		m.Ends[i].Began = now
 	}
 	if m.StartTime.After(now) {
 		m.StartTime = now

@@ -379,7 +379,8 @@ func (w *world) crash(done bool) {
 			w.apply(f)
 		}
 	}
-	w.mem = w.saved.Clone()
+	w.mem = *decide.Load(&w.saved, w.now, &w.pol)
+	w.againFromTheStart()
 	for i := range w.said { // what the API status tells while the container is the same
 		w.said[i].Failed = decide.FailedProbe{}
 	}

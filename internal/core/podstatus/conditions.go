@@ -8,7 +8,6 @@ import (
 
 	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/core/pod"
-	"github.com/wherry-node/wherry/internal/core/shutdown"
 )
 
 // Reasons of conditions, as the field has them.
@@ -231,16 +230,14 @@ func (d *derivation) resizing(phase v1.PodPhase) []v1.PodCondition {
 	return out
 }
 
-// disrupted: the node itself ended the pod for the node's sake. It is told once the pod has ended, and kept.
+// disrupted: the node itself ended the pod for the node's sake. It is told once the pod has ended, and kept. A pod that took more
+// than its own limits allow is not disrupted: a Job that ignores disruptions would run it again without end.
 func (d *derivation) disrupted() (v1.PodCondition, bool) {
-	if d.Memory.Stop != nil && d.Plan.Ended {
-		switch d.Memory.Stop.Reason {
-		case "Evicted", "Preempting", shutdown.ReasonTerminated:
-			return v1.PodCondition{
-				Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
-				Reason: v1.PodReasonTerminationByKubelet, Message: d.Memory.Stop.Message,
-			}, true
-		}
+	if stop := d.Memory.Stop; stop != nil && stop.Disruption != "" && d.Plan.Ended {
+		return v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+			Reason: v1.PodReasonTerminationByKubelet, Message: stop.Disruption,
+		}, true
 	}
 	return v1.PodCondition{}, false
 }

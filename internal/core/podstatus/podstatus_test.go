@@ -179,6 +179,8 @@ func cases() map[string]*fixture {
 		"the attempt before is the last state":            newFixture(always, app).sandbox("10.0.0.5").running("app", 2).exited("app", 1, 9),
 		"addresses of two families":                       newFixture(always, app).sandbox("fd00::5", "10.0.0.5").running("app", 0),
 		"evicted":                                         newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended),
+		"evicted for its own limit":                       newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended),
+		"preempted: told to stop and did so with success": newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).plan(ended),
 		"rejected":                                        newFixture(always, app).plan(decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopped}),
 		"deleted and being stopped":                       newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).plan(decide.Plan{Ending: true}),
 		"deleted before it began":                         newFixture(always, app).then(deleted).plan(ended),
@@ -220,7 +222,9 @@ func cases() map[string]*fixture {
 	} {
 		m[name] = f
 	}
-	m["evicted"].Memory.Stop = &decide.Stop{Reason: "Evicted", Message: "The node was low on resource: memory."}
+	m["evicted"].Memory.Stop = &decide.Stop{Reason: "Evicted", Message: "The node was low on resource: memory.", Disruption: "The node was low on resource: memory."}
+	m["evicted for its own limit"].Memory.Stop = &decide.Stop{Reason: "Evicted", Message: "Usage of EmptyDir volume \"a\" exceeds the limit \"1Mi\". "}
+	m["preempted: told to stop and did so with success"].Memory.Stop = &decide.Stop{Reason: "Preempting", Message: "Preempted in order to admit critical pod", Disruption: "Pod was preempted by Kubelet to accommodate a critical pod."}
 	m["rejected"].Memory.Stop = &decide.Stop{Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu", Rejected: true}
 	host := newFixture(always, app)
 	host.Pod.Spec.HostNetwork = true

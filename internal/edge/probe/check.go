@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -255,7 +256,8 @@ func (p *Probes) checkTCP(ctx context.Context, addr string) (Outcome, string) {
 	return Success, ""
 }
 
-// checkGRPC calls the gRPC health service.
+// checkGRPC calls the gRPC health service. A server that does not listen yet is waited for as long as the probe may take, as upstream's
+// kubelet does.
 func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time.Duration) (Outcome, string) {
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -265,7 +267,7 @@ func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time
 		return Unknown, fmt.Sprintf("connect to %q: %v", addr, err)
 	}
 	defer func() { _ = conn.Close() }()
-	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 	switch s := status.Convert(err); {
 	case err == nil && resp.Status == grpc_health_v1.HealthCheckResponse_SERVING:
 		return Success, "service healthy"
@@ -273,9 +275,11 @@ func (p *Probes) checkGRPC(ctx context.Context, addr, service string, limit time
 		return Failure, fmt.Sprintf("service unhealthy (responded with %q)", resp.Status.String())
 	case s.Code() == codes.Unimplemented:
 		return Failure, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + s.Message()
+	case s.Code() == codes.DeadlineExceeded && conn.GetState() != connectivity.Ready:
+		return Failure, fmt.Sprintf("timeout: failed to connect service %q within %s: %v", addr, limit, context.DeadlineExceeded)
 	case s.Code() == codes.DeadlineExceeded:
 		return Failure, fmt.Sprintf("timeout: health rpc did not complete within %s", limit)
 	default:
-		return Failure, fmt.Sprintf("error: health rpc probe failed: %v", s.Message())
+		return Failure, fmt.Sprintf("error: health rpc probe failed: %v", err)
 	}
 }

@@ -508,9 +508,9 @@ func TestNetworkProbes(t *testing.T) {
 			{"tcp hangs", tcp("", 6), Failure, "deadline"},
 			{"grpc", health(90, ""), Success, "service healthy"},
 			{"grpc down", health(90, "down"), Failure, `service unhealthy (responded with "NOT_SERVING")`},
-			{"grpc unknown", health(90, "nope"), Failure, "unknown service"},
-			{"grpc refused", health(91, ""), Failure, "refused"},
-			{"grpc hangs", health(6, ""), Failure, "timeout: health rpc did not complete within 1s"},
+			{"grpc unknown", health(90, "nope"), Failure, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
+			{"grpc refused", health(91, ""), Failure, `timeout: failed to connect service "10.0.0.1:91" within 1s: context deadline exceeded`},
+			{"grpc hangs", health(6, ""), Failure, `timeout: failed to connect service "10.0.0.1:6" within 1s: context deadline exceeded`},
 			{"nothing", v1.ProbeHandler{}, Unknown, "no exec, httpGet, tcpSocket or grpc"},
 		}
 		for _, tc := range cases {

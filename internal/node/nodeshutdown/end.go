@@ -22,7 +22,8 @@ func (w *Watch) end(ctx context.Context) {
 		w.cfg.Log.Info("pods end for the machine's shutdown", "priority", g.Priority, "pods", len(g.Pods), "within", g.Wait)
 		for _, e := range g.Pods {
 			w.cfg.Pods.End(e.UID, &decide.Stop{
-				Reason: shutdown.ReasonTerminated, Message: shutdown.MessageTerminated, Grace: &e.Grace, Since: time.Now(),
+				Reason: shutdown.ReasonTerminated, Message: shutdown.MessageTerminated, Disruption: shutdown.MessageTerminated,
+				Grace: &e.Grace, Since: time.Now(),
 			})
 			all = append(all, e.UID)
 		}

@@ -110,7 +110,7 @@ func (l *Loop) makeRoom(victims []*v1.Pod) {
 	l.mu.Unlock()
 	for v, w := range ending {
 		l.cfg.Recorder.Event(v, "", v1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
-		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Since: time.Now()})
+		w.Stop(&decide.Stop{Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: admit.DisruptionPreempting, Since: time.Now()})
 	}
 }
 

@@ -1,0 +1,64 @@
+package differ
+
+import "time"
+
+// A value that stands in the API for less than two seconds is no difference: see excusePassing. But an agent that goes from a value to
+// another and back for no reason flaps, however short that takes.
+
+const (
+	// causedWithin is how long before a change its cause may lie: an exit, a start, a stop, an act.
+	causedWithin = 2 * time.Second
+	// failsWithin is how long after a probe's answer changes it may have failed often enough, or succeeded often enough.
+	failsWithin = 5 * time.Second
+)
+
+// flaps returns the values that Wherry's series leaves and comes back to within two seconds, without a cause and where upstream's does not.
+func (d *differ) flaps(upstream, wherry []span) (out []string) {
+	for i := 1; i+1 < len(wherry); i++ {
+		s := wherry[i]
+		if s.lasts >= settled || wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
+			continue
+		}
+		if !passesBack(upstream, wherry[i-1].value, s.value) {
+			out = append(out, s.value)
+		}
+	}
+	return out
+}
+
+// passesBack says that a series has a value between two of another.
+func passesBack(spans []span, around, value string) bool {
+	for i := 1; i+1 < len(spans); i++ {
+		if spans[i].value == value && spans[i-1].value == around && spans[i+1].value == around {
+			return true
+		}
+	}
+	return false
+}
+
+// caused says that something happened to the pod shortly before.
+func (d *differ) caused(t *Trace, at time.Time) bool {
+	since := at.Sub(t.Created)
+	for _, c := range t.Calls {
+		if c.Verb != "ExecSync" && !c.At.After(at) && at.Sub(c.At) < causedWithin {
+			return true
+		}
+	}
+	soon := func(what, within time.Duration) bool { return what <= since && since-what < within }
+	for _, b := range d.beats(t) {
+		if soon(b.lo, causedWithin) {
+			return true
+		}
+	}
+	for _, name := range d.c.containers() {
+		for attempt, in := range t.instances(name) {
+			began := in.began.Sub(t.Created)
+			for _, w := range d.c.play(name, attempt%lifeAttempts).Fails {
+				if soon(began+w.From, failsWithin) || soon(began+w.To, failsWithin) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,201 @@
+package differ
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Probes over the network reach the simulated containers, since the pods have loopback addresses: 127.60.0.5 needs no interface.
+// The runtime listens there for as long as the container runs, and answers as its play says.
+
+// portOf is the port on which a container answers a probe.
+func portOf(container, probe string) int32 {
+	kind, number, _ := strings.Cut(container, "-")
+	n, _ := strconv.Atoi(number)
+	port := int32(8100 + 10*n)
+	if kind == "side" {
+		port += 100
+	}
+	return port + int32(slices.Index(probeNames, probe))
+}
+
+// probeNames are the probes that a container may have.
+var probeNames = []string{"startup", "liveness", "readiness"}
+
+// asking makes a probe's handler ask over the network.
+func asking(how, container, probe string) v1.ProbeHandler {
+	port := portOf(container, probe)
+	switch how {
+	case "http":
+		return v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/" + probe, Port: intstr.FromInt32(port), Scheme: v1.URISchemeHTTP}}
+	case "tcp":
+		return v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(port)}}
+	}
+	return v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: new("")}}
+}
+
+// answers are one instance of a container as its probes over the network see it.
+type answers struct {
+	play    Play
+	started time.Time
+}
+
+func (a *answers) fails(probe string) bool {
+	w, has := a.play.Fails[probe]
+	return has && w.has(time.Since(a.started))
+}
+
+// listen begins to answer the probes of a container that has just been started. It goes on until the container ends.
+func (r *Runtime) listen(ctx context.Context, id string) error {
+	r.mu.Lock()
+	o := r.containers[id]
+	c := r.cases[o.pod]
+	r.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	var probes map[string]v1.ProbeHandler
+	for _, x := range slices.Concat(c.Spec.InitContainers, c.Spec.Containers) {
+		if x.Name == o.name {
+			probes = networkProbes(x)
+		}
+	}
+	if len(probes) == 0 {
+		return nil
+	}
+	sandbox, err := r.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: o.sandbox})
+	if err != nil {
+		return err
+	}
+	a := &answers{c.play(o.name, o.attempt%lifeAttempts), time.Now()}
+	for probe, how := range probes {
+		s := &service{a: a, probe: probe, how: how, address: net.JoinHostPort(sandbox.GetStatus().GetNetwork().GetIp(), fmt.Sprint(portOf(o.name, probe)))}
+		if err := s.turn(); err != nil {
+			return fmt.Errorf("answer %s probes: %w", probe, err)
+		}
+		r.answering.Go(func() {
+			defer s.close()
+			for r.runs(id) {
+				time.Sleep(answersEvery)
+				_ = s.turn() // an address that is still taken is free at the next turn
+			}
+		})
+	}
+	return nil
+}
+
+// answersEvery is how soon after a change a port is open or closed.
+const answersEvery = 50 * time.Millisecond
+
+// networkProbes are a container's probes that ask over the network, by name.
+func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
+	out := map[string]v1.ProbeHandler{}
+	for i, p := range []*v1.Probe{x.StartupProbe, x.LivenessProbe, x.ReadinessProbe} {
+		if p != nil && p.Exec == nil {
+			out[probeNames[i]] = p.ProbeHandler
+		}
+	}
+	return out
+}
+
+// runs says that a container runs, and the runtime too.
+func (r *Runtime) runs(id string) bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+	}
+	resp, err := r.ContainerStatus(context.Background(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	return err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+}
+
+// service is what answers one probe of one container.
+type service struct {
+	a       *answers
+	probe   string
+	how     v1.ProbeHandler
+	address string
+	stop    func() // nil: it does not listen
+}
+
+// turn opens the port, or closes it: a TCP probe that fails finds it closed. The other kinds say that they fail.
+func (s *service) turn() error {
+	open := s.how.TCPSocket == nil || !s.a.fails(s.probe)
+	if open == (s.stop != nil) {
+		return nil
+	}
+	if !open {
+		s.close()
+		return nil
+	}
+	l, err := net.Listen("tcp", s.address)
+	if err != nil {
+		return err
+	}
+	s.serve(l)
+	return nil
+}
+
+func (s *service) close() {
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+}
+
+// serve answers on l until stop is called.
+func (s *service) serve(l net.Listener) {
+	switch {
+	case s.how.HTTPGet != nil:
+		server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if s.a.fails(s.probe) {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		})}
+		go func() { _ = server.Serve(l) }()
+		s.stop = func() { _ = server.Close() }
+	case s.how.GRPC != nil:
+		server := grpc.NewServer()
+		health.RegisterHealthServer(server, &healthOf{a: s.a, probe: s.probe})
+		go func() { _ = server.Serve(l) }()
+		s.stop = server.Stop
+	default:
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_ = conn.Close()
+			}
+		}()
+		s.stop = func() { _ = l.Close() }
+	}
+}
+
+// healthOf is the gRPC health service of a container.
+type healthOf struct {
+	health.UnimplementedHealthServer
+	a     *answers
+	probe string
+}
+
+// Check says whether the probe fails.
+func (h *healthOf) Check(context.Context, *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
+	if h.a.fails(h.probe) {
+		return &health.HealthCheckResponse{Status: health.HealthCheckResponse_NOT_SERVING}, nil
+	}
+	return &health.HealthCheckResponse{Status: health.HealthCheckResponse_SERVING}, nil
+}
