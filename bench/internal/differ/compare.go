@@ -49,10 +49,11 @@ func Compare(c *Case, upstream, wherry *Trace) []Difference { return Judge(c, up
 
 // Judge compares what upstream's kubelet and Wherry did with a case, and says what it did not compare.
 func Judge(c *Case, upstream, wherry *Trace) Verdict {
-	d := differ{c: c, upstream: upstream, wherry: wherry, excused: map[string]int{}}
+	d := differ{c: c, upstream: upstream, wherry: wherry, excused: map[string]int{}, extras: map[extra]time.Time{}}
 	d.configs()
 	inConfig := len(d.found)
 	d.calls()
+	inCalls := undecidedOf(d.found[inConfig:])
 	d.later()
 	v := Verdict{Found: d.found, Excused: d.excused, Crossed: d.crossed()}
 	hidden := undecidedOf(d.found[inConfig:])
@@ -62,6 +63,9 @@ func Judge(c *Case, upstream, wherry *Trace) Verdict {
 	if class := d.root(); class != "" {
 		d.excuse(excuseParted, hidden)
 		v.Found = append(d.found[:inConfig:inConfig], Difference{Class: class, Level: InCalls, About: "what parts the two lives"})
+	} else if inCalls == 0 && d.deadlineInTheEnd() {
+		d.excuse(excuseParted, hidden)
+		v.Found = append(d.found[:inConfig:inConfig], Difference{Class: classDeadlineInTheEnd, Level: InStatus, About: "what parts the two ends"})
 	}
 	return v
 }
@@ -79,6 +83,10 @@ func (d *differ) calls() {
 	}
 	if len(d.found) == configs {
 		u, w := upstream.stops(), wherry.stops()
+		if own, other := d.ownOrder(u), d.ownOrder(w); slices.Equal(common(own, other), common(other, own)) && !slices.Equal(common(u, w), common(w, u)) {
+			d.excuse(excuseOwnEnd, 1)
+			u, w = own, other
+		}
 		d.list("order of stops", "the order of stops", common(u, w), common(w, u))
 	}
 	if l := d.late; l != nil {
@@ -115,9 +123,7 @@ func (d *differ) statuses() {
 	if !d.removedStatic() { // the last status tells of the phase in its end
 		d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
 	} else {
-		u, _ := upstream.part(upstream.phases())
-		w, _ := wherry.part(wherry.phases())
-		d.series("phases", "the phases in the API", u, w)
+		d.series("phases", "the phases in the API", upstream.beforeRemoval(upstream.phases()), wherry.beforeRemoval(wherry.phases()))
 	}
 	for _, kind := range []v1.PodConditionType{v1.PodScheduled, v1.PodInitialized, v1.ContainersReady, v1.PodReady, v1.PodReadyToStartContainers, v1.DisruptionTarget} {
 		d.series("condition "+string(kind), "condition "+string(kind)+" in the API", upstream.condition(kind), wherry.condition(kind))
@@ -136,6 +142,13 @@ type differ struct {
 	waited           bool   // one side waited by decision when the pod ended
 	found            []Difference
 	excused          map[string]int
+	extras           map[extra]time.Time // when an instance began that the other side did not come to
+}
+
+// extra is a container on one side.
+type extra struct {
+	t    *Trace
+	name string
 }
 
 func (d *differ) add(class, about, upstream, wherry string) {
@@ -170,6 +183,10 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 		u, w := upstream[k], wherry[k]
 		if of, message := strings.CutPrefix(k, "message of "); u == w || message && upstream[of] != wherry[of] {
 			continue // a message goes with its reason
+		}
+		if excuse := d.ofAMoment(name, k, u, w); excuse != "" {
+			d.excuse(excuse, 1)
+			continue
 		}
 		if strings.HasPrefix(k, "observedGeneration") && d.changedAfterItsEnd() {
 			d.add(aspect+", observedGeneration, changed after its end: only Wherry's is the new one", about+", "+k, u, w)
@@ -277,6 +294,11 @@ func (d *differ) instance(name string, attempt uint32, u, w *instance) bool {
 		return false
 	}
 	d.excuse(excuseExtra, 1)
+	for t, in := range map[*Trace]*instance{d.upstream: u, d.wherry: w} {
+		if in != nil {
+			d.extras[extra{t, name}] = in.began
+		}
+	}
 	return true
 }
 

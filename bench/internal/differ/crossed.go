@@ -74,8 +74,8 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	}
 	end := t.Deleted.Sub(t.Created)
 	all = append(all, beat{name: "the deletion", lo: end, hi: end + atOnce})
-	if s := t.last(); s != nil && s.Status.StartTime != nil && d.c.Spec.ActiveDeadlineSeconds != nil {
-		at := s.Status.StartTime.Add(time.Duration(*d.c.Spec.ActiveDeadlineSeconds) * time.Second).Sub(t.Created)
+	if passes := d.deadlineOf(t); !passes.IsZero() {
+		at := passes.Sub(t.Created)
 		all = append(all, beat{name: deadline, lo: at, hi: at + d.looks(t)})
 	}
 	for _, name := range d.c.containers() {

@@ -193,6 +193,31 @@ var Decisions = []Decision{
 		Notice: "Sidecars have their whole grace period after a last container that ends slowly for a failed probe.",
 	},
 	{
+		Class:  classToldAfterHook,
+		Why:    `"Kubernetes' management of the Container blocks until the postStart handler completes": of that container. Upstream's kubelet tells the API of the pod when the routine that runs the hook comes back.`,
+		Notice: "kubectl get pods shows a container as running as soon as it runs, whatever the hook of another one does.",
+	},
+	{
+		Class:  classDeadlineInTheEnd,
+		Why:    `activeDeadlineSeconds is "the duration in seconds the pod may be active on the node relative to StartTime before the system will actively try to mark it failed and kill associated containers". A pod that is done, or was deleted, in time is not killed for its deadline; upstream's kubelet says so where it passes while the last containers use their grace period.`,
+		Notice: "A Job whose pod was done in time is not failed by a sidecar that takes its time to end.",
+	},
+	{
+		Class:  classReadyOutOfTime,
+		Why:    "Upstream's kubelet ends the readiness probe of a pod that it has told to be Failed, and takes a container without a result for ready, though it is being stopped.",
+		Notice: "A container that fails its readiness probe is not shown as ready while its pod ends for its deadline.",
+	},
+	{
+		Class:  classOldVersionEnds,
+		Why:    "As for the mirror of a removed static pod: the old version is a pod of its own, and its mirror shows its end. Upstream's kubelet tells nobody of it.",
+		Notice: "Whoever watches the mirror sees how the old version of a static pod ended.",
+	},
+	{
+		Class:  classHookFailsAgain,
+		Why:    `"The container's status is not set to RUNNING until the postStart handler completes": no page says what it is meanwhile. Upstream's kubelet repeats that the hook of the instance before failed; Wherry says how that instance ended. The event FailedPostStartHook says the former in both.`,
+		Notice: "While a container whose hook failed is started again, its last exit code can be read.",
+	},
+	{
 		Class:  "time of StartContainer of main after an exit, whose definition is changed: upstream is later",
 		Why:    "As after a failed start: the first start of a changed definition is no restart of it.",
 		Notice: "As above.",
@@ -226,6 +251,21 @@ var Decisions = []Decision{
 		Class:  "time of StartContainer of sidecar#0, in the next life of a static pod: upstream is later",
 		Why:    "Upstream's kubelet looks again at a pod whose predecessor is ending only after ten seconds or more. No document asks for that wait.",
 		Notice: "A static pod whose manifest was changed is back as soon as its old version has ended.",
+	},
+	{
+		Class:  "time of StartContainer of init#0, in the next life of a static pod: upstream is later",
+		Why:    "As for sidecars.",
+		Notice: "As above.",
+	},
+	{
+		Class:  "event Normal SandboxChanged, of a static pod whose manifest comes back: upstream one, Wherry none",
+		Why:    "The pod had ended and begins anew with a sandbox of its own: nothing changed the one that it had.",
+		Notice: "No event tells of a sandbox that is lost.",
+	},
+	{
+		Class:  `last status of init, lastState: upstream "terminated ContainerStatusUnknown 137 The container could not be located when the pod was terminated", Wherry "none"`,
+		Why:    `"LastTerminationState holds the last termination state of the container": of one that was never made there is none. Upstream's kubelet calls it terminated where its static pod ends, and keeps that in the pod's next life.`,
+		Notice: "A static pod that comes back has a last state only for containers that ran.",
 	},
 	{
 		Class:  "time of StartContainer of main#0, in the next life of a static pod: upstream is later",

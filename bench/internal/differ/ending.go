@@ -24,6 +24,16 @@ func (t *Trace) part(spans []span) (before, after []span) {
 	return before, after
 }
 
+// beforeRemoval are the spans that began before the pod's manifest was removed.
+func (t *Trace) beforeRemoval(spans []span) (out []span) {
+	for _, s := range spans {
+		if s.since.Before(t.Deleted) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // inTheEnd says whether two sequences differ in nothing that began before the pod's end, and returns the values that only one side
 // had after that, each on its own.
 func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
@@ -59,8 +69,16 @@ func (d *differ) mirrorWithoutEnd() bool {
 	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
 		return false
 	}
-	newest := d.upstream.Statuses[len(d.upstream.Statuses)-1]
-	return d.upstream.running(newest.Pod)
+	if d.upstream.running(d.upstream.last()) {
+		return true
+	}
+	return d.upstream.waits() && d.wherry.last() != nil && !d.wherry.waits()
+}
+
+// waits says that the last status has a container that waits.
+func (t *Trace) waits() bool {
+	s := t.last().Status
+	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c v1.ContainerStatus) bool { return c.State.Waiting != nil })
 }
 
 // running says that a version of the pod shows a container as running that was asked to end later.

@@ -66,6 +66,8 @@ func (d *differ) ofWhat(k string) string {
 	switch {
 	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedInItsEnd():
 		return ", of a pod that ends"
+	case reason == "SandboxChanged" && d.comesBack():
+		return ", of a static pod whose manifest comes back"
 	}
 	return ""
 }

@@ -1,13 +1,16 @@
 package differ
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // A value that stands in the API for less than two seconds is no difference: see excusePassing. But an agent that goes from a value to
 // another and back for no reason flaps, however short that takes.
 
 const (
 	// causedWithin is how long before a change its cause may lie: an exit, a start, a stop, an act.
-	causedWithin = 2 * time.Second
+	causedWithin = 3 * time.Second
 	// failsWithin is how long after a probe's answer changes it may have failed often enough, or succeeded often enough.
 	failsWithin = 5 * time.Second
 )
@@ -16,7 +19,8 @@ const (
 func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	for i := 1; i+1 < len(wherry); i++ {
 		s := wherry[i]
-		if s.lasts >= settled || wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
+		if s.lasts >= settled || strings.HasSuffix(s.value, " ErrImagePull") || // another pull
+			wherry[i-1].value != wherry[i+1].value || d.caused(d.wherry, s.since) {
 			continue
 		}
 		if !passesBack(upstream, wherry[i-1].value, s.value) {

@@ -48,18 +48,28 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
 		return strings.Contains(e.Message, "errored and resulted in unknown state: ") || strings.HasSuffix(e.Message, "context canceled")
 	}
-	reason := strings.Fields(k)[1]
+	reason, name := strings.Fields(k)[1], containerOf(k)
 	if !slices.Contains([]string{"Unhealthy", "FailedPreStopHook", "FailedPostStartHook", "Created", "Started", "Pulled", "Killing"}, reason) {
 		return ""
 	}
 	switch {
+	case reason == "Unhealthy" && (d.unheard(name, u.Message) || d.unheard(name, w.Message)):
+		return excuseCut
+	case reason == "Unhealthy" && (d.failsInTheEnd(d.upstream, name) || d.failsInTheEnd(d.wherry, name)):
+		return excuseCut
+	case reason == "Unhealthy" && (d.upstream.hurries(name) || d.wherry.hurries(name)):
+		return excuseHurried
+	case (reason == "Killing" || reason == "FailedPreStopHook") && (d.upstream.stopsLate(name) || d.wherry.stopsLate(name)):
+		return excuseOwnEnd
+	case reason == "Killing" && u.Message != w.Message && (d.deadlineBeside(d.upstream, name) || d.deadlineBeside(d.wherry, name)):
+		return excuseCrossed
 	case (cut(u) || cut(w)) && (reason == "Unhealthy" || u.Count == 0 || w.Count == 0):
 		return excuseCut
 	case containerOf(k) != "" && !d.sameNumber(containerOf(k)): // the calls tell where they may not
 		return excuseExtra
 	case d.startsLast(containerOf(k)):
 		return excuseLast
-	case reason == "Killing" && slices.ContainsFunc(d.c.containers(), func(name string) bool {
+	case (reason == "Killing" || reason == "FailedPreStopHook") && slices.ContainsFunc(d.c.containers(), func(name string) bool {
 		return strings.Contains(k, "{"+name+"}") && d.everEndsItself(name)
 	}):
 		return excuseOwnEnd
@@ -115,6 +125,11 @@ func (in *instance) unstopped() *instance {
 	out := *in
 	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
 	return &out
+}
+
+// ownOrder are the containers of a list whose place in it does not hang on a moment.
+func (d *differ) ownOrder(stops []string) []string {
+	return slices.DeleteFunc(slices.Clone(stops), d.anotherEndsItself)
 }
 
 // anotherEndsItself says that a sidecar's end hangs on a moment: it comes when the main containers have ended, and one of them ended

@@ -25,6 +25,9 @@ const (
 	classShorter        = "a deletion with a shorter grace period, or by force, cuts short a pod that is ending: only Wherry"
 	classEndsWithOne    = "sidecars get their time from the end of the last container that failed a probe, not from its failure: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
+
+	// It parts only what the API sees:
+	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
 )
 
 // root returns the class that parts the two lives, or nothing.
@@ -241,6 +244,29 @@ func (d *differ) startsInTheEnd() bool {
 		}
 	}
 	return false
+}
+
+// deadlineInTheEnd says that a deadline passed when the pod's end had begun for another reason, and that upstream's kubelet alone gave
+// it as the reason of the end.
+func (d *differ) deadlineInTheEnd() bool {
+	u, w := d.upstream.last(), d.wherry.last()
+	if u == nil || w == nil || u.Status.Reason != "DeadlineExceeded" || w.Status.Reason == "DeadlineExceeded" {
+		return false
+	}
+	ending := func(t *Trace) bool {
+		at := d.deadlineOf(t)
+		return !at.IsZero() && t.ends().Before(at)
+	}
+	return ending(d.upstream) && ending(d.wherry)
+}
+
+// deadlineOf is when the pod's deadline passes; zero: never.
+func (d *differ) deadlineOf(t *Trace) time.Time {
+	s := t.last()
+	if s == nil || s.Status.StartTime == nil || d.c.Spec.ActiveDeadlineSeconds == nil {
+		return time.Time{}
+	}
+	return s.Status.StartTime.Add(time.Duration(*d.c.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
 // twice says that the same attempt of a container was made again.

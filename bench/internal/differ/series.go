@@ -9,6 +9,8 @@ import (
 // series notes what stood in the API for a while on one side and never, or in another order, on the other; and what stood there
 // in the end.
 func (d *differ) series(aspect, about string, upstream, wherry []span) {
+	name := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(about, "states of "), "readiness of "), " in the API")
+	upstream, wherry = d.withoutExtra(d.upstream, name, upstream), d.withoutExtra(d.wherry, name, wherry)
 	u, _ := apart(d.upstream.lasting(upstream), values(wherry))
 	w, _ := apart(d.wherry.lasting(wherry), values(upstream))
 	for _, v := range d.flaps(upstream, wherry) {
@@ -19,10 +21,17 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 		return
 	}
 	before := len(u) + len(w)
+	u, w = d.withoutOwnEnds(about, name, u, w)
+	d.excuse(excuseOwnEnd, before-len(u)-len(w))
+	before = len(u) + len(w)
 	u = d.withoutWaits(u, values(wherry))
-	u, w = d.withoutUnknown(strings.TrimSuffix(strings.TrimPrefix(about, "states of "), " in the API"), u, w)
+	u, w = d.withoutUnknown(name, u, w)
 	d.excuse(excuseShown, before-len(u)-len(w))
 	if len(u)+len(w) == 0 {
+		return
+	}
+	if class := d.toldLater(aspect, about, name, upstream, wherry, u, w); class != "" {
+		d.add(class, about, d.timed(upstream), d.timed(wherry))
 		return
 	}
 	if uEnd, wEnd, only := d.inTheEnd(upstream, wherry); only {
@@ -46,14 +55,11 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 
 // tellsOfEnds says that all that only Wherry has tells of containers that end, or cease to be ready, while their pod does.
 func tellsOfEnds(aspect string, w []string) bool {
-	begins := "terminated"
-	switch {
-	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"):
-		begins = "False"
-	case strings.HasPrefix(aspect, "readiness"):
+	switch { // readiness probes go on
+	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "readiness"):
 		return true
 	}
-	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, begins) })
+	return !slices.ContainsFunc(w, func(v string) bool { return !strings.HasPrefix(v, "terminated") })
 }
 
 // passing counts the values that only one side had and that do not count, since they passed soon or began shortly before the deletion.

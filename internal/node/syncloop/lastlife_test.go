@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -35,5 +36,22 @@ func TestLastLives(t *testing.T) {
 	l.keep("late", "last", now.Add(2*lastLifeFor))
 	if left, ok := l.take("late", now.Add(2*lastLifeFor)); !ok || left != "last" {
 		t.Errorf("after the others had aged, %q, %t", left, ok)
+	}
+}
+
+// A static pod whose manifest comes back counts on, and its containers have the end of their last instance as their last state. What
+// never ran has none.
+func TestTheNextLifeHasALastState(t *testing.T) {
+	t.Parallel()
+	end := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3, ContainerID: "containerd://a"}}
+	next := afresh(&v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+		{Name: "ran", RestartCount: 1, ContainerID: "containerd://a", State: end},
+		{Name: "never", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}}},
+	}}).ContainerStatuses
+	if next[0].RestartCount != 2 || next[0].LastTerminationState.Terminated == nil || next[0].LastTerminationState.Terminated.ExitCode != 3 {
+		t.Errorf("what ran: %+v", next[0])
+	}
+	if next[1].RestartCount != 0 || next[1].LastTerminationState.Terminated != nil {
+		t.Errorf("what never ran: %+v", next[1])
 	}
 }

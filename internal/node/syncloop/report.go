@@ -157,11 +157,12 @@ func (r *Report) Turn(t *podworker.Turn) {
 func afresh(s *v1.PodStatus) *v1.PodStatus {
 	list := func(in []v1.ContainerStatus) (out []v1.ContainerStatus) {
 		for i := range in {
-			restarts := in[i].RestartCount
+			restarts, last := in[i].RestartCount, in[i].LastTerminationState
 			if in[i].ContainerID != "" {
 				restarts++
+				last = v1.ContainerState{Terminated: in[i].State.Terminated}
 			}
-			out = append(out, v1.ContainerStatus{Name: in[i].Name, Image: in[i].Image, RestartCount: restarts,
+			out = append(out, v1.ContainerStatus{Name: in[i].Name, Image: in[i].Image, RestartCount: restarts, LastTerminationState: *last.DeepCopy(),
 				State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: podstatus.ReasonContainerCreating}}})
 		}
 		return out

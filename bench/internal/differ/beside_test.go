@@ -1,0 +1,122 @@
+package differ
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// status writes a version of the pod with a phase, a reason and, if it is not zero, a state of main-0.
+func (l life) status(second float64, phase v1.PodPhase, reason string, state v1.ContainerState) {
+	start := metav1.NewTime(l.start)
+	p := &v1.Pod{Status: v1.PodStatus{Phase: phase, Reason: reason, StartTime: &start}}
+	if state != (v1.ContainerState{}) {
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main-0", State: state}}
+	}
+	l.Statuses = append(l.Statuses, Seen{l.at(second), p})
+}
+
+// A deadline that passes while the pod is ending is no reason of its end; one that ends it is.
+func TestADeadlineInTheEnd(t *testing.T) {
+	c := oneContainer()
+	c.Spec.ActiveDeadlineSeconds = new(int64(45))
+	u, w := newLife(), newLife()
+	for _, l := range []life{u, w} {
+		l.Ended = l.at(60)
+		l.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 8})
+		l.status(2, v1.PodRunning, "", v1.ContainerState{})
+	}
+	u.status(48, v1.PodFailed, "DeadlineExceeded", v1.ContainerState{})
+	w.status(48, v1.PodSucceeded, "", v1.ContainerState{})
+	want(t, Compare(c, u.Trace, w.Trace), classDeadlineInTheEnd)
+	c.Spec.ActiveDeadlineSeconds = new(int64(35))
+	if got := classes(Compare(c, u.Trace, w.Trace)); len(got) < 2 {
+		t.Errorf("a deadline before the end is taken for one in it: %v", got)
+	}
+}
+
+// What upstream's kubelet tells when the hook of another container has ended is told as that, and nothing beside the hook is.
+func TestWhatIsToldAfterAHook(t *testing.T) {
+	for hook, class := range map[bool]string{true: classToldAfterHook, false: `states of main: only upstream has ["waiting ContainerCreating"]`} {
+		c := twoContainers()
+		c.Plays = map[string][]Play{}
+		if hook {
+			c.Plays["main-1"] = []Play{{Slow: map[string]time.Duration{"postStart": 3 * time.Second}}}
+		}
+		u, w := newLife(), newLife()
+		for _, l := range []life{u, w} {
+			l.call(1, Call{Verb: "StartContainer", Container: "main-1"})
+			l.call(1, Call{Verb: "ExecSync", Container: "main-1", Command: "postStart"})
+		}
+		u.status(1, v1.PodPending, "", v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}})
+		u.status(4, v1.PodPending, "", v1.ContainerState{Running: &v1.ContainerStateRunning{}})
+		w.status(1, v1.PodPending, "", v1.ContainerState{Running: &v1.ContainerStateRunning{}})
+		want(t, Shown(Compare(c, u.Trace, w.Trace)), without(class, classToldAfterHook)...)
+	}
+}
+
+// without is the class, unless it is decided: decided ones are not shown.
+func without(class, decided string) []string {
+	if class == decided {
+		return nil
+	}
+	return []string{class}
+}
+
+// A container that ended by itself may be probed once more over the network; one whose port is closed by its play has failed its probe.
+func TestAProbeThatFindsNobody(t *testing.T) {
+	const refused = "Liveness probe failed: dial tcp 127.60.0.1:8101: connect: connection refused"
+	for _, try := range []struct {
+		how     string
+		fails   bool
+		message string
+		unheard bool
+	}{
+		{"http", true, refused, true}, {"tcp", false, refused, true}, {"tcp", true, refused, false}, {"exec", true, refused, false},
+		{"http", false, "Liveness probe failed: HTTP probe failed with statuscode: 500", false},
+	} {
+		c := oneContainer()
+		if try.how != "exec" {
+			c.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: asking(try.how, "main-0", "liveness")}
+		}
+		if try.fails {
+			c.Plays = map[string][]Play{"main-0": {{Fails: map[string]Window{"liveness": {}}}}}
+		}
+		if d := (&differ{c: c}); d.unheard("main-0", try.message) != try.unheard {
+			t.Errorf("%+v: want %t", try, try.unheard)
+		}
+	}
+}
+
+// Phases of a static pod count until its manifest is removed, also those that come with its end.
+func TestPhasesOfAStaticPodThatEnds(t *testing.T) {
+	c := oneContainer()
+	c.Kind = Static
+	u, w := newLife(), newLife()
+	for _, l := range []life{u, w} {
+		l.status(1, v1.PodRunning, "", v1.ContainerState{})
+		l.call(10, Call{Verb: "StopPodSandbox"})
+		l.status(11, v1.PodFailed, "", v1.ContainerState{})
+	}
+	want(t, Compare(c, u.Trace, w.Trace))
+	w.Statuses[1].Pod.Status.Phase = v1.PodSucceeded
+	if got := classes(Compare(c, u.Trace, w.Trace)); len(got) == 0 || got[0] != `phases while the pod ends: only upstream has ["Failed"], only Wherry has ["Succeeded"]` {
+		t.Errorf("classes %v", got)
+	}
+}
+
+// How the status of an instance that only one side made goes on is no difference; what comes before it is.
+func TestTheStatusOfAnExtraInstance(t *testing.T) {
+	u, w := newLife(), newLife()
+	w.call(36, Call{Verb: "CreateContainer", Container: "main-0", Attempt: 1})
+	w.call(36, Call{Verb: "StartContainer", Container: "main-0", Attempt: 1})
+	for _, l := range []life{u, w} {
+		l.ready(1, v1.ConditionTrue, "")
+		l.ready(20, v1.ConditionFalse, "ContainersNotReady")
+	}
+	w.ready(35.5, v1.ConditionTrue, "")
+	w.ready(42, v1.ConditionFalse, "ContainersNotReady")
+	want(t, Compare(oneContainer(), u.Trace, w.Trace))
+}
