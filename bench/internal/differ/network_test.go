@@ -84,6 +84,10 @@ func startOne(t *testing.T, r *Runtime, pod, name string) (id, ip string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// An agent says which range its node has: the pods' addresses stay.
+	if _, err := client.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: "10.244.3.0/24"}}}); err != nil {
+		t.Fatal(err)
+	}
 	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "bench", Uid: "1"}, LogDirectory: dir, Linux: &runtimeapi.LinuxPodSandboxConfig{}}
 	sandbox, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
