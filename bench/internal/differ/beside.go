@@ -44,12 +44,13 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra are the spans of a container, or of the pod, that began before an instance that the other side did not come to.
+// withoutExtra are the spans of a container, or of the pod, that began before an instance that only one side came to.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
 			ofPod := !slices.Contains(d.c.containers(), name)
-			if e.t == t && (e.name == name || ofPod) && s.since.After(began.Add(-time.Second)) && s.since.Before(t.Deleted) {
+			at := t.Created.Add(began.Sub(e.t.Created) - time.Second)
+			if (e.name == name || ofPod) && s.since.After(at) && s.since.Before(t.Deleted) {
 				return true
 			}
 		}

@@ -181,12 +181,12 @@ func cases() map[string]*fixture {
 		"evicted":                                         newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended),
 		"evicted for its own limit":                       newFixture(always, app).sandbox("10.0.0.5").exited("app", 0, 143).plan(ended),
 		"preempted: told to stop and did so with success": newFixture(never, app).sandbox("10.0.0.5").exited("app", 0, 0).plan(ended),
-		"rejected":                                        newFixture(always, app).plan(decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopped}),
-		"deleted and being stopped":                       newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).plan(decide.Plan{Ending: true}),
-		"deleted before it began":                         newFixture(always, app).then(deleted).plan(ended),
-		"deleted: told to stop and did so with success":   newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil; f.exited("app", 0, 0) }).plan(ended),
-		"deleted and lost":                                newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil }).plan(ended),
-		"the runtime lost a container that ran":           newFixture(always, app).sandbox("10.0.0.5").running("app", 3).then(func(f *fixture) { f.Observed.Containers = nil }),
+		"rejected":                                      newFixture(always, app).plan(decide.Plan{Ending: true, Ended: true, Phase: decide.PhaseStopped}),
+		"deleted and being stopped":                     newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).plan(decide.Plan{Ending: true}),
+		"deleted before it began":                       newFixture(always, app).then(deleted).plan(ended),
+		"deleted: told to stop and did so with success": newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil; f.exited("app", 0, 0) }).plan(ended),
+		"deleted and lost":                              newFixture(always, app).sandbox("10.0.0.5").running("app", 0).then(deleted).then(func(f *fixture) { f.Observed.Containers = nil }).plan(ended),
+		"the runtime lost a container that ran":         newFixture(always, app).sandbox("10.0.0.5").running("app", 3).then(func(f *fixture) { f.Observed.Containers = nil }),
 		"a static pod that never ran begins anew": newFixture(always, app).static().sandbox("10.0.0.5").memory("app", pull).plan(ended).then(func(f *fixture) {
 			f.plan(decide.Plan{})
 		}),
