@@ -125,8 +125,8 @@ func Evaluate(in Input) Result {
 func (r *Result) judge(in Input, t Threshold, obs Observation) {
 	key := t.String()
 	limit := t.Value.Of(obs.Capacity)
-	if in.Previous.active[key] && t.MinReclaim != nil {
-		limit += t.MinReclaim.Of(obs.Capacity)
+	if in.Previous.active[key] {
+		limit = t.Wanted(obs.Capacity)
 	}
 	if obs.Available >= limit {
 		return

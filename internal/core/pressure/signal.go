@@ -112,6 +112,19 @@ type Threshold struct {
 	MinReclaim *Value
 }
 
+// Wanted returns how much has to be available before reclaiming ends: the threshold and its minimum reclaim, in the capacity's unit.
+func (t Threshold) Wanted(capacity int64) int64 {
+	limit := t.Value.Of(capacity)
+	if t.MinReclaim == nil {
+		return limit
+	}
+	more := max(t.MinReclaim.Of(capacity), 0)
+	if limit > math.MaxInt64-more {
+		return math.MaxInt64
+	}
+	return limit + more
+}
+
 // Hard reports whether pods are evicted as soon as the threshold is met.
 func (t Threshold) Hard() bool { return t.Grace == 0 }
 

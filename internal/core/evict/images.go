@@ -1,0 +1,124 @@
+package evict
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// ImagePolicy is the configuration of image collection.
+type ImagePolicy struct {
+	// HighPercent and LowPercent are how full the images' file system may become, and how full it is after a collection
+	// (imageGCHighThresholdPercent, imageGCLowThresholdPercent). A HighPercent of 100 switches collection by space off.
+	HighPercent, LowPercent int
+	// MinAge is how long an image stays in any case after it was first seen (imageMinimumGCAge), MaxAge how long it stays unused
+	// (imageMaximumGCAge); 0: for ever.
+	MinAge, MaxAge time.Duration
+}
+
+// Image is an image of the runtime, as the collection sees it.
+type Image struct {
+	ID, Handler string
+	Names       []string // tags and digests
+	Bytes       uint64
+	// Kept: the runtime has pinned it, or the configuration says that it is never removed.
+	Kept bool
+	// InUse: a container has it, or a pod of the node may start with it.
+	InUse bool
+	// Detected is when the node first saw it, LastUsed when it was last in use; zero: never.
+	Detected, LastUsed time.Time
+}
+
+// since returns since when an image is unused.
+func (i *Image) since() time.Time {
+	if i.LastUsed.After(i.Detected) {
+		return i.LastUsed
+	}
+	return i.Detected
+}
+
+// Reasons for removing an image, as the metric has them.
+const (
+	ReasonAge   = "age"
+	ReasonSpace = "space"
+)
+
+// ImageInput is all that the choice of images depends on.
+type ImageInput struct {
+	Policy *ImagePolicy
+	Images []Image
+	// Disk is the images' file system; nil: it could not be measured.
+	Disk *pressure.Observation
+	// All: the node is short of disk space, so every unused image goes.
+	All bool
+	Now time.Time
+}
+
+// ImagePlan is the choice.
+type ImagePlan struct {
+	// Old are the images to remove for their age, ForSpace those to remove for space, in this order, until Free bytes more are
+	// available. (Images share layers, so the sum of their sizes says too much.)
+	Old, ForSpace []Image
+	Free          int64
+	// Percent is how full the file system is; -1: not known. NoCapacity: it claims to have no room at all.
+	Percent    int
+	NoCapacity bool
+}
+
+// Images chooses the images to remove: "the kubelet deletes images in order based on the last time they were used, starting with
+// the oldest first". An image that was never used counts from when it was first seen.
+func Images(in ImageInput) ImagePlan {
+	p := ImagePlan{Percent: -1}
+	var unused []Image
+	for _, i := range in.Images {
+		if !i.Kept && !i.InUse && i.ID != "" {
+			unused = append(unused, i)
+		}
+	}
+	slices.SortFunc(unused, func(a, b Image) int {
+		return cmp.Or(a.LastUsed.Compare(b.LastUsed), a.Detected.Compare(b.Detected), strings.Compare(a.ID+a.Handler, b.ID+b.Handler))
+	})
+	left := unused[:0:0]
+	for _, i := range unused {
+		if in.Policy.MaxAge > 0 && in.Now.Sub(i.since()) > in.Policy.MaxAge {
+			p.Old = append(p.Old, i)
+			continue
+		}
+		if in.Now.Sub(i.Detected) >= in.Policy.MinAge {
+			left = append(left, i)
+		}
+	}
+	switch {
+	case in.All:
+		p.ForSpace, p.Free = left, maxAmount
+	case in.Disk == nil:
+	case in.Disk.Capacity <= 0:
+		p.NoCapacity = true
+	default:
+		if p.free(in); p.Free > 0 {
+			p.ForSpace = left
+		}
+	}
+	return p
+}
+
+// free sets how much space is to be freed.
+func (p *ImagePlan) free(in ImageInput) {
+	capacity := min(in.Disk.Capacity, maxAmount)
+	available := min(max(in.Disk.Available, 0), capacity)
+	p.Percent = 100 - percent(available, capacity)
+	if in.Policy.HighPercent < 100 && p.Percent >= in.Policy.HighPercent {
+		left := int64(100 - in.Policy.LowPercent)
+		p.Free = max(capacity/100*left+capacity%100*left/100-available, 0)
+	}
+}
+
+func percent(part, whole int64) int {
+	for whole > 1<<50 {
+		part, whole = part>>1, whole>>1
+	}
+	return int(part * 100 / whole)
+}

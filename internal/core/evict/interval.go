@@ -1,0 +1,55 @@
+package evict
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// How often the signals are measured, at most and at least.
+const (
+	shortest     = 250 * time.Millisecond
+	shortestDisk = time.Second
+	longest      = 10 * time.Second
+)
+
+// How fast the node may run short, per second.
+const (
+	memoryRate = int64(2) << 30
+	diskRate   = int64(1) << 30
+	inodeRate  = int64(50_000)
+	pidRate    = int64(20_000)
+)
+
+// Interval returns when to measure again: in the time in which the nearest threshold could be reached. Thus a node at rest measures
+// every 10 s, and a shortage is noticed within 250 ms (on disks 1 s).
+func Interval(policy *Policy, signals pressure.Signals) time.Duration {
+	next := longest
+	for _, t := range policy.Thresholds {
+		seen, ok := signals[t.Signal]
+		if !ok {
+			continue
+		}
+		left := seen.Available - t.Value.Of(seen.Capacity)
+		rate, least := diskRate, shortestDisk
+		switch t.Signal {
+		case pressure.MemoryAvailable, pressure.AllocatableMemoryAvailable:
+			rate, least = cmp.Or(policy.MemoryRate, memoryRate), shortest
+		case pressure.PIDAvailable:
+			rate, least = pidRate, shortest
+		case pressure.NodefsInodesFree, pressure.ImagefsInodesFree, pressure.ContainerfsInodesFree:
+			rate = inodeRate
+		case pressure.NodefsAvailable, pressure.ImagefsAvailable, pressure.ContainerfsAvailable:
+		}
+		if left < 0 { // it is short already: what is done about it takes longer than this
+			left, least = 0, shortestDisk
+		}
+		wait := longest
+		if left < rate*int64(longest/time.Second) {
+			wait = time.Duration(float64(left) / float64(rate) * float64(time.Second))
+		}
+		next = min(next, max(wait, least))
+	}
+	return next
+}

@@ -1,0 +1,187 @@
+package evict
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// part is a part of what a pod has on disk.
+type part uint8
+
+const (
+	volumes part = 1 << iota
+	logs
+	layers
+)
+
+// parts returns which parts of a pod lie on the file system of a signal.
+func (l Layout) parts(s pressure.Signal) part {
+	switch s {
+	case pressure.NodefsAvailable, pressure.NodefsInodesFree:
+		if l.ImagesApart && !l.LayersWithPods {
+			return volumes | logs
+		}
+	case pressure.ImagefsAvailable, pressure.ImagefsInodesFree:
+		switch {
+		case l.ImagesApart && l.LayersWithPods:
+			return 0 // images only
+		case l.ImagesApart:
+			return layers
+		}
+	case pressure.ContainerfsAvailable, pressure.ContainerfsInodesFree:
+		if l.ImagesApart && !l.LayersWithPods {
+			return layers
+		}
+	case pressure.MemoryAvailable, pressure.AllocatableMemoryAvailable, pressure.PIDAvailable:
+		return 0
+	}
+	return volumes | logs | layers
+}
+
+// steps returns what can be removed from the file system of a signal. "If nodefs meets the eviction thresholds, the kubelet
+// garbage collects dead pods and their containers. If imagefs meets the eviction thresholds, the kubelet deletes all unused
+// images." On one file system it is both. Nothing that can be removed takes memory or process IDs.
+func (l Layout) steps(s pressure.Signal) Step {
+	images := !l.ImagesApart
+	switch s {
+	case pressure.MemoryAvailable, pressure.AllocatableMemoryAvailable, pressure.PIDAvailable:
+		return 0
+	case pressure.ImagefsAvailable, pressure.ImagefsInodesFree:
+		if l.ImagesApart && l.LayersWithPods {
+			return UnusedImages
+		}
+		images = true
+	case pressure.ContainerfsAvailable, pressure.ContainerfsInodesFree:
+		images = images || !l.LayersWithPods
+	case pressure.NodefsAvailable, pressure.NodefsInodesFree:
+	}
+	if images {
+		return DeadContainers | UnusedImages
+	}
+	return DeadContainers
+}
+
+// claim is what the rank of a pod depends on.
+type claim struct {
+	pod      *Pod
+	used     int64 // of what is short: bytes, inodes or processes
+	request  int64 // 0: inodes and processes cannot be requested
+	exceeds  bool
+	priority int32
+}
+
+// over returns how much more a pod uses than it requests; negative: less.
+func (c *claim) over() int64 { return c.used - c.request }
+
+// claims returns the pods that may be evicted. A static pod would not be started again, and pods of a system-critical priority
+// are needed for the node to work. A pod whose grace period is over cannot end any sooner.
+func claims(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
+	out := make([]claim, 0, len(pods))
+	for i := range pods {
+		p := &pods[i]
+		if crispec.IsCritical(p.Pod) || isMirror(p.Pod) || ended(p.Pod) || !p.EndsBy.IsZero() && !p.EndsBy.After(now) {
+			continue
+		}
+		out = append(out, claimOf(p, s, l))
+	}
+	return out
+}
+
+// isMirror reports whether the API server's object only shows a static pod.
+func isMirror(p *v1.Pod) bool {
+	_, ok := p.Annotations[v1.MirrorPodAnnotationKey]
+	return ok
+}
+
+func ended(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodFailed || p.Status.Phase == v1.PodSucceeded
+}
+
+func claimOf(p *Pod, s pressure.Signal, l Layout) claim {
+	c := claim{pod: p}
+	if p.Pod.Spec.Priority != nil {
+		c.priority = *p.Pod.Spec.Priority
+	}
+	if p.Usage != nil {
+		c.used = p.Usage.of(s, l)
+	}
+	switch name := s.Resource(); name {
+	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
+		q := resourcehelper.PodRequests(p.Pod, resourcehelper.PodResourcesOptions{})[name]
+		c.request = max(q.Value(), 0)
+	}
+	// "Pods are ranked for process IDs by priority": their use does not put them before others.
+	c.exceeds = c.used > c.request && s != pressure.PIDAvailable
+	return c
+}
+
+// of returns how much a pod uses of what a signal measures.
+func (u *Usage) of(s pressure.Signal, l Layout) int64 {
+	switch s {
+	case pressure.MemoryAvailable, pressure.AllocatableMemoryAvailable:
+		return amount(u.Memory)
+	case pressure.PIDAvailable:
+		return amount(u.Processes)
+	case pressure.NodefsAvailable, pressure.ImagefsAvailable, pressure.ContainerfsAvailable,
+		pressure.NodefsInodesFree, pressure.ImagefsInodesFree, pressure.ContainerfsInodesFree:
+	}
+	var total int64
+	for p, d := range map[part]Disk{volumes: u.Volumes, logs: u.Logs, layers: u.Layers} {
+		if l.parts(s)&p == 0 {
+			continue
+		}
+		n := amount(d.Bytes)
+		if s.Resource() != v1.ResourceEphemeralStorage {
+			n = amount(d.Inodes)
+		}
+		total = min(total+n, maxAmount)
+	}
+	return total
+}
+
+// maxAmount keeps sums of what strangers use within 64 bits.
+const maxAmount = int64(1) << 60
+
+func amount(n uint64) int64 { return int64(min(n, uint64(maxAmount))) }
+
+// Rank returns the pods that may be evicted for a signal, the first victim first. "The kubelet uses the following parameters to
+// determine the Pod eviction order: whether the Pod's resource usage exceeds requests, Pod Priority, the Pod's resource usage
+// relative to requests." For process IDs only the priority and the number count. A pod that could not be measured counts as
+// using nothing: its end might free nothing. Among equals the youngest goes first.
+func Rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []*v1.Pod {
+	var out []*v1.Pod
+	for _, c := range rank(pods, s, l, now) {
+		out = append(out, c.pod.Pod)
+	}
+	return out
+}
+
+func rank(pods []Pod, s pressure.Signal, l Layout, now time.Time) []claim {
+	all := claims(pods, s, l, now)
+	slices.SortFunc(all, func(a, b claim) int { return a.compare(&b) })
+	return all
+}
+
+// compare is negative if a goes before b.
+func (c *claim) compare(b *claim) int {
+	if c.exceeds != b.exceeds {
+		if c.exceeds {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(c.priority, b.priority),
+		cmp.Compare(b.over(), c.over()),
+		-c.pod.Pod.CreationTimestamp.Time.Compare(b.pod.Pod.CreationTimestamp.Time),
+		strings.Compare(string(c.pod.Pod.UID), string(b.pod.Pod.UID)),
+	)
+}

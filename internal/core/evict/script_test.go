@@ -1,0 +1,309 @@
+package evict_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/evict"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected plans in testdata")
+
+// TestScripts runs testdata/evict/*.txt. A comment begins with #; a command stands at the beginning of a line; what it prints
+// stands below it, indented. `go test -update` rewrites what is printed.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/evict/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newScript()
+			got := s.run(string(raw))
+			for _, e := range s.errs {
+				t.Error(e)
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s differs (-file +now; rewrite with -update and read the diff):\n%s", file, diff)
+			}
+		})
+	}
+}
+
+// script is a node: what a round of the agent does is done at once by look.
+type script struct {
+	config  pressure.ParseInput
+	policy  evict.Policy
+	layout  evict.Layout
+	signals pressure.Signals
+	pods    []evict.Pod
+	frees   map[pressure.Signal]int64 // what the next reclaim brings
+	tried   *evict.Tried
+	next    evict.Tried
+	victim  types.UID
+	ended   bool
+	state   evict.State
+	now     time.Time
+	errs    []string
+	line    int
+	out     strings.Builder
+}
+
+func newScript() *script {
+	return &script{
+		config: pressure.ParseInput{Hard: map[string]string{}, Soft: map[string]string{}, SoftGracePeriod: map[string]string{}, MinimumReclaim: map[string]string{}},
+		policy: evict.Policy{TransitionPeriod: 5 * time.Minute}, signals: pressure.Signals{}, frees: map[pressure.Signal]int64{}, now: time.Unix(1_000_000, 0),
+	}
+}
+
+func (s *script) run(text string) string {
+	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		s.line = i + 1
+		if strings.HasPrefix(line, " ") {
+			continue // what was printed before
+		}
+		s.out.WriteString(line + "\n")
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			s.command(strings.Fields(line))
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) print(format string, args ...any) { fmt.Fprintf(&s.out, "    "+format+"\n", args...) }
+
+func (s *script) fail(format string, args ...any) {
+	s.errs = append(s.errs, fmt.Sprintf("line %d: ", s.line)+fmt.Sprintf(format, args...))
+}
+
+// bytes parses a quantity.
+func (s *script) bytes(text string) int64 {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		s.fail("%q: %v", text, err)
+	}
+	return q.Value()
+}
+
+func (s *script) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.fail("%v", err)
+	}
+	return d
+}
+
+func (s *script) command(f []string) {
+	if d, ok := strings.CutPrefix(f[0], "+"); ok {
+		s.now = s.now.Add(s.duration(d))
+		s.look()
+		return
+	}
+	switch f[0] {
+	case "hard", "soft", "reclaim":
+		s.configure(f)
+	case "enforce-pods":
+		s.config.EnforceNodeAllocatable = []string{"pods"}
+	case "max-pod-grace":
+		s.policy.MaxPodGrace = s.duration(f[1])
+	case "transition":
+		s.policy.TransitionPeriod = s.duration(f[1])
+	case "images-apart":
+		s.layout = evict.Layout{ImagesApart: true, LayersWithPods: len(f) > 1 && f[1] == "layers-with-pods"}
+	case "pod":
+		s.addPod(f)
+	case "is": // is memory.available 50Mi of 1Gi
+		s.signals[pressure.Signal(f[1])] = pressure.Observation{Available: s.bytes(f[2]), Capacity: s.bytes(f[4])}
+	case "lost": // a signal that cannot be read
+		delete(s.signals, pressure.Signal(f[1]))
+	case "removing": // what the next reclaim finds: removing 2 containers 3 images 1Gi frees nodefs.available 2Gi
+		s.next.Containers, _ = strconv.Atoi(f[1])
+		s.next.Images, _ = strconv.Atoi(f[3])
+		s.next.Bytes = uint64(s.bytes(f[5]))
+		s.frees[pressure.Signal(f[7])] = s.bytes(f[8])
+	case "ended": // the pod holds nothing any more
+		s.pods = slices.DeleteFunc(s.pods, func(p evict.Pod) bool { return p.Pod.Name == f[1] })
+		s.ended = s.ended || s.victim == types.UID(f[1])
+	case "restart": // the agent is started anew
+		s.state, s.tried, s.victim, s.ended = evict.State{}, nil, "", false
+	case "look":
+		s.look()
+	default:
+		s.fail("unknown command %s", f[0])
+	}
+}
+
+// configure reads "hard memory.available 100Mi", "soft memory.available 1Gi for 1m", "reclaim memory.available 200Mi".
+func (s *script) configure(f []string) {
+	switch f[0] {
+	case "hard":
+		s.config.Hard[f[1]] = f[2]
+	case "soft":
+		s.config.Soft[f[1]], s.config.SoftGracePeriod[f[1]] = f[2], f[4]
+	case "reclaim":
+		s.config.MinimumReclaim[f[1]] = f[2]
+	}
+}
+
+// addPod reads "pod NAME key=value...": priority, request, uses (memory), storage-request, volumes, logs, layers (bytes), inodes,
+// pids, grace (seconds), static, mirror, ending (time left), unmeasured, limit-pod (a request of the whole pod).
+func (s *script) addPod(f []string) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: f[1], Namespace: "default", UID: types.UID(f[1]), Annotations: map[string]string{}}}
+	p.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(len(s.pods)) * time.Second))
+	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
+	u := &evict.Usage{}
+	var endsBy time.Time
+	for _, kv := range f[2:] {
+		key, value, _ := strings.Cut(kv, "=")
+		switch key {
+		case "priority":
+			n, _ := strconv.ParseInt(value, 10, 32)
+			p.Spec.Priority = new(int32(n))
+		case "request":
+			c.Resources.Requests[v1.ResourceMemory] = resource.MustParse(value)
+		case "storage-request":
+			c.Resources.Requests[v1.ResourceEphemeralStorage] = resource.MustParse(value)
+		case "pod-request":
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(value)}}
+		case "uses":
+			u.Memory = uint64(s.bytes(value))
+		case "volumes":
+			u.Volumes.Bytes = uint64(s.bytes(value))
+		case "logs":
+			u.Logs.Bytes = uint64(s.bytes(value))
+		case "layers":
+			u.Layers.Bytes = uint64(s.bytes(value))
+		case "inodes":
+			u.Volumes.Inodes = uint64(s.bytes(value))
+		case "pids":
+			u.Processes = uint64(s.bytes(value))
+		case "grace":
+			p.Spec.TerminationGracePeriodSeconds = new(s.bytes(value))
+		case "static":
+			p.Annotations["kubernetes.io/config.source"] = "file"
+		case "mirror":
+			p.Annotations[v1.MirrorPodAnnotationKey] = "hash"
+		case "ending":
+			endsBy = s.now.Add(s.duration(value))
+		case "unmeasured":
+			u = nil
+		default:
+			s.fail("unknown field %s of a pod", key)
+		}
+	}
+	if u != nil {
+		u.Containers = []evict.ContainerUsage{{Name: "main", Memory: new(u.Memory), Disk: new(u.Layers.Bytes + u.Logs.Bytes)}}
+	}
+	p.Spec.Containers = []v1.Container{c}
+	s.pods = append(s.pods, evict.Pod{Pod: p, Usage: u, EndsBy: endsBy})
+}
+
+// look does what the agent does in a round: it decides, removes or measures what the plan asks for, and decides again.
+func (s *script) look() {
+	thresholds, err := pressure.Parse(s.config)
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	s.policy.Thresholds = thresholds
+	var measured evict.Use
+	for range 10 {
+		in := evict.Input{
+			Policy: &s.policy, Signals: s.signals, Layout: s.layout, Pods: s.pods, Measured: measured, Tried: s.tried, VictimEnded: s.ended, Previous: s.state, Now: s.now,
+		}
+		plan := evict.Decide(in)
+		if was := s.state.Victim(); was != "" && plan.State.Victim() == "" {
+			s.victim, s.ended, s.tried = "", false, nil
+		}
+		s.state = plan.State
+		s.printPlan(&plan)
+		switch {
+		case plan.Reclaim != 0:
+			s.tried, s.next = new(s.next), evict.Tried{}
+			for signal, bytes := range s.frees {
+				o := s.signals[signal]
+				o.Available += bytes
+				s.signals[signal] = o
+			}
+			clear(s.frees)
+		case plan.Measure != 0:
+			measured |= plan.Measure
+		case plan.Evict != nil:
+			s.victim, s.ended, s.tried = plan.Evict.Pod.UID, false, nil
+			for i := range s.pods {
+				if s.pods[i].Pod.UID == s.victim {
+					s.pods[i].EndsBy = s.now.Add(max(plan.Evict.Grace, time.Second))
+				}
+			}
+			return
+		default:
+			wait := evict.Interval(&s.policy, s.signals)
+			if !plan.WakeAt.IsZero() {
+				wait = min(wait, plan.WakeAt.Sub(s.now))
+			}
+			s.print("measure again in %s", wait)
+			return
+		}
+	}
+	s.fail("the decision does not come to an end")
+}
+
+func (s *script) printPlan(p *evict.Plan) {
+	pr := p.Pressure
+	var on []string
+	for name, status := range map[string]pressure.Status{"memory": pr.Memory, "disk": pr.Disk, "pid": pr.PID} {
+		if status != pressure.False {
+			on = append(on, name+" "+status.String())
+		}
+	}
+	slices.Sort(on)
+	conditions := "no pressure"
+	if len(on) > 0 {
+		conditions = "pressure: " + strings.Join(on, ", ")
+	}
+	s.print("%s", conditions)
+	if p.Why != "" {
+		s.print("  %s", p.Why)
+	}
+	if e := p.Evict; e != nil {
+		s.print("  evict %s within %s: %s", e.Pod.Name, e.Grace, strings.TrimSpace(e.Message))
+		for _, k := range slices.Sorted(func(yield func(string) bool) {
+			for k := range e.Annotations {
+				if !yield(k) {
+					return
+				}
+			}
+		}) {
+			s.print("    %s: %s", k, e.Annotations[k])
+		}
+	}
+}
