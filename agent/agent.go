@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/wherry-node/wherry/internal/base/work"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
 	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/pressure"
 	"github.com/wherry-node/wherry/internal/core/pullaccess"
 	"github.com/wherry-node/wherry/internal/core/shutdown"
 	"github.com/wherry-node/wherry/internal/core/timeline"
@@ -32,6 +35,8 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/server"
 	"github.com/wherry-node/wherry/internal/edge/stats"
 	"github.com/wherry-node/wherry/internal/edge/status"
+	"github.com/wherry-node/wherry/internal/node/evictor"
+	"github.com/wherry-node/wherry/internal/node/imagegc"
 	"github.com/wherry-node/wherry/internal/node/nodefacts"
 	"github.com/wherry-node/wherry/internal/node/nodeshutdown"
 	"github.com/wherry-node/wherry/internal/node/perform"
@@ -57,6 +62,10 @@ type Agent struct {
 	plugins     *credplugin.Plugins // nil: the node has none
 	runtime     *nodefacts.Runtime
 	node        *nodefacts.Source
+	evictor     *evictor.Evictor
+	collector   *imagegc.Collector
+	keptImages  pullaccess.Allowlist // Config.KeepImages
+	podsLimit   atomic.Int64         // the result of podsMemory; 0: not known yet
 	heartbeat   *heartbeat.Heartbeat // nil when standalone
 	own         *ownNode             // nil when standalone
 	writer      *status.Writer       // nil when standalone
@@ -107,6 +116,9 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if a.shares, err = workShares(&a.cfg); err != nil {
 		return nil, err
 	}
+	if a.keptImages, err = pullaccess.ParseAllowlist(a.cfg.KeepImages); err != nil {
+		return nil, fmt.Errorf("agent: Config.KeepImages: %w", err)
+	}
 	if a.pullPolicy, err = pullAccess(&a.cfg.Kubelet); err != nil {
 		return nil, err
 	}
@@ -130,6 +142,8 @@ func (a *Agent) build() error {
 		a.buildStats,
 		a.buildLoop,
 		a.buildShutdown,
+		a.buildCollector,
+		a.buildEvictor,
 		a.buildServer,
 		a.buildControl,
 	} {
@@ -169,12 +183,15 @@ func (a *Agent) buildPods() error {
 // buildNode wires the parts that report about the node.
 func (a *Agent) buildNode() error {
 	a.runtime = nodefacts.NewRuntime(a.cri, a.runtimeChanged, a.log)
-	if a.pulls != nil {
-		a.runtime.OnImages(a.pulls.Listed)
-	}
+	a.runtime.OnImages(func(began time.Time, images []*runtimeapi.Image) {
+		a.collector.See(images)
+		if a.pulls != nil {
+			a.pulls.Listed(began, images)
+		}
+	})
 	a.node = nodefacts.New(nodefacts.Config{
-		Settings: a.settings, TransitionPeriod: a.cfg.Kubelet.EvictionPressureTransitionPeriod.Duration,
-		Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing,
+		Settings: a.settings, Machine: a.ground.machine, Runtime: a.runtime, Problems: a.problems, Failing: a.failing,
+		Pressure: func(ctx context.Context) pressure.Result { return a.evictor.Pressure(ctx) },
 	})
 	k := &a.cfg.Kubelet
 	r := &a.facts.resolver
@@ -234,7 +251,7 @@ func (a *Agent) buildLoop() error {
 		Prober:   measuredProbes{&syncloop.Probes{Probes: a.probes, HostIPs: a.hostIPs}, a.probed},
 		Reporter: a.report, Recorder: a.events, Meter: a.metrics, Objects: a.ground.objects, Policy: &policy, Hash: specHash,
 		Refresh: a.refreshNode, Admit: a.admit, Resize: a.resize, NodeKnown: a.nodeKnown, NodeSince: a.nodeSince, Leftovers: a.ground.leftovers, MaxDeadContainers: a.cfg.MaxDeadContainers,
-		Storage: a.storage(), PodFiles: a.podFiles(), Holds: a.updateQOS, StartPlaces: least, MostStarts: most, Log: a.log,
+		Storage: a.storage(), PodFiles: a.podFiles(), EvictedEvent: a.events.evicted, Holds: a.updateQOS, StartPlaces: least, MostStarts: most, Log: a.log,
 	})
 	return nil
 }
@@ -281,6 +298,8 @@ func (a *Agent) parts() []part {
 		{"pleg", a.pleg.Run},
 		{"probes", a.probes.Run},
 		{"syncloop", a.loop.Run},
+		{"eviction", a.evictor.Run},
+		{"image collection", a.collector.Run},
 		{"objects", a.ground.objects.Run},
 	}...)
 	if a.server != nil {

@@ -90,6 +90,8 @@ type Config struct {
 	Flags map[string]string
 	// Server limits the cost of clients of the HTTPS API. The zero value has the defaults.
 	Server ServerLimits
+	// KeepImages are images that are never removed: full names without tag or digest, or prefixes that end with "/*".
+	KeepImages []string
 	// PushAPI allows clients with the right to "nodes/proxy" to push pods over the HTTPS API too.
 	PushAPI bool
 	// Port is the port of the HTTPS server in the Node object, if the caller opens the listeners; 0: Kubelet.Port.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/pod"
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
@@ -76,6 +77,12 @@ func (e *events) Event(p *v1.Pod, container, eventType, reason, message string) 
 		ref.FieldPath = kind.FieldPath(container)
 	}
 	e.record(ref, eventType, reason, message)
+}
+
+// evicted records the event of an evicted pod. Tools read which container used too much from its annotations.
+func (e *events) evicted(p *v1.Pod, message string, annotations map[string]string) {
+	ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}
+	e.recorder.Annotated(ref, annotations, v1.EventTypeWarning, admit.ReasonEvicted, pod.Text(message))
 }
 
 // NodeEvent records an event on the node. The event's UID is the node's name, because kubectl describe node looks for it.

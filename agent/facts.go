@@ -241,21 +241,6 @@ func (a *Agent) hostIPs() []string { return internalIPs(a.nodeObject()) }
 // runtimeName returns the runtime's name, which is the prefix of container IDs.
 func (a *Agent) runtimeName() string { return a.runtime.Facts().Name }
 
-// podsMemory returns how much memory all pods together may use, in bytes.
-func (a *Agent) podsMemory() int64 {
-	m, err := a.ground.machine.Facts()
-	if err != nil {
-		return 0
-	}
-	capacity := nodestatus.Capacity(&a.settings, &nodestatus.Facts{Machine: m})
-	groups, ok := a.ground.cgroups.(*cgroup.Cgroups)
-	if !ok {
-		return capacity.Memory().Value()
-	}
-	allocatable := groups.Allocatable(capacity)
-	return allocatable.Memory().Value()
-}
-
 // imageDir returns the directory where the runtime keeps images; "": not known yet.
 func (a *Agent) imageDir() string { return a.runtime.Store().Dir }
 
@@ -288,7 +273,7 @@ func (a *Agent) admit(p *v1.Pod, others []*v1.Pod) admit.Result {
 	if m, known := a.node.Machine(); known {
 		in.Kernel = m.KernelVersion
 	}
-	pr := a.node.Pressure()
+	pr := a.evictor.Newest()
 	for cond, st := range map[v1.NodeConditionType]pressure.Status{
 		v1.NodeMemoryPressure: pr.Memory, v1.NodeDiskPressure: pr.Disk, v1.NodePIDPressure: pr.PID,
 	} {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pressure"
 	"github.com/wherry-node/wherry/internal/edge/cgroup"
 	"github.com/wherry-node/wherry/internal/edge/checkpoint"
 	"github.com/wherry-node/wherry/internal/edge/config"
@@ -35,6 +36,7 @@ import (
 // ground is the part of the node that differs between real and simulated machines: directories, mounts and cgroups, or nothing.
 type ground struct {
 	machine     nodefacts.Machine
+	signals     func(ctx context.Context) pressure.Signals
 	volumes     volumes
 	logs        perform.Logs
 	orphanLogs  func(known func(types.UID) bool) ([]types.UID, error) // nil: there are no orphaned logs
@@ -101,6 +103,7 @@ func (a *Agent) buildGround() error {
 		return a.buildRealGround(g)
 	}
 	fixed := a.deps.Machine.fixed(a.cfg.NodeName)
+	g.signals = fixed.Signals
 	g.machine, g.cgroups, g.logs, g.checkpoints = fixed, noCgroups{}, perform.NoLogs{}, a.deps.Machine.checkpoints()
 	if a.deps.Machine.shape.Logs {
 		g.logs = a.logDirs("")
@@ -128,9 +131,14 @@ func (a *Agent) buildRealGround(g *ground) error {
 	g.cgroups = groups
 	real := &nodefacts.Real{
 		Proc: a.deps.Machine.proc, Disk: host, RootDir: a.cfg.RootDir, ImageDir: a.imageDir, Hostname: a.cfg.Hostname,
-		Pods: func() (uint64, bool) { return a.stats.PodsWorkingSet() }, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
+		Pods: func(enough uint64) (uint64, bool) { return a.stats.PodsUsed(enough) }, PodsMemory: a.podsMemory, AllAddresses: len(a.cfg.NodeIPs) > 0,
 	}
-	g.machine = real
+	if slices.ContainsFunc(a.settings.Thresholds, func(t pressure.Threshold) bool {
+		return t.Signal == pressure.ContainerfsAvailable || t.Signal == pressure.ContainerfsInodesFree
+	}) {
+		real.LayerDir = func() string { return a.stats.LayerDir(context.Background()) }
+	}
+	g.machine, g.signals = real, real.Signals
 	g.volumes = volume.New(volume.Config{RootDir: a.cfg.RootDir, Host: host, Objects: g.objects, Log: a.log, MaySwap: a.saysTmpfsMaySwap})
 	logs := a.logDirs(a.cfg.LogLinkDir)
 	g.logs, g.orphanLogs = logs, logs.Orphans

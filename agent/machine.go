@@ -48,12 +48,20 @@ type Shape struct {
 	Keep bool
 	// Disk, if set, stores the checkpoints. It is for tests with failing disks.
 	Disk Disk
+	// Used returns what runs on the machine uses of it; nil: nothing. It is called often and concurrently.
+	Used func() Used
 	// PullRecords is a directory of the real machine where the simulated machine keeps its pull records. "": it keeps none, and
 	// every pod may use every image.
 	PullRecords string
 	// PollManifests has the agent look at KubeletConfiguration.staticPodPath every fileCheckFrequency only. Else the kernel also
 	// tells of changes, as on a real machine, which does not go together with virtual time (testing/synctest).
 	PollManifests bool
+}
+
+// Used is what runs on a simulated machine uses of it.
+type Used struct {
+	Memory, Storage int64 // bytes
+	Processes       int64
 }
 
 // Disk is the part of a simulated machine's disk that outlives agents: one checkpoint per pod, whose format belongs to the
@@ -101,7 +109,7 @@ func (m *Machine) watchesManifests() bool { return m.real || !m.shape.PollManife
 
 // fixed returns the simulated machine for the heartbeat's measurements.
 func (m *Machine) fixed(name string) *nodefacts.Fixed {
-	return &nodefacts.Fixed{
+	f := &nodefacts.Fixed{
 		Machine: nodestatus.Machine{
 			MachineID: "simulated-" + name, SystemUUID: "simulated-" + name, BootID: "simulated-" + name,
 			KernelVersion: "simulated", OSImage: "Wherry simulated machine",
@@ -109,6 +117,13 @@ func (m *Machine) fixed(name string) *nodefacts.Fixed {
 		},
 		Storage: m.shape.Storage.Value(), PIDs: 1 << 22, Address: m.shape.Address,
 	}
+	if used := m.shape.Used; used != nil {
+		f.Used = func() (memory, storage, pids int64) {
+			u := used()
+			return u.Memory, u.Storage, u.Processes
+		}
+	}
+	return f
 }
 
 // Kept returns how many pods have a checkpoint on a simulated machine.

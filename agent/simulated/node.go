@@ -63,6 +63,9 @@ const (
 	AnnotationFailAfter    = simcri.AnnotationFailAfter    // probes fail from then on
 	AnnotationCPU          = simcri.AnnotationCPU          // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = simcri.AnnotationMemory       // working set in bytes; default 10 MiB
+	AnnotationMemoryGrows  = simcri.AnnotationMemoryGrows  // bytes by which the working set grows in each second
+	AnnotationDisk         = simcri.AnnotationDisk         // bytes in its writable layer; default 8 KiB
+	AnnotationDiskGrows    = simcri.AnnotationDiskGrows    // bytes by which the writable layer grows in each second
 )
 
 // Node is a machine that does not exist, with its container runtime.
@@ -77,13 +80,18 @@ func New(cfg Config) *Node {
 	for method, l := range cfg.Latency {
 		latency[method] = simcri.Latency(l)
 	}
+	runtime := simcri.New(simcri.Config{
+		Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, WriteLogs: cfg.Logs, Log: cfg.Log,
+	})
 	return &Node{
-		runtime: simcri.New(simcri.Config{
-			Seed: cfg.Seed, Latency: latency, Images: cfg.Images, RuntimeHandlers: cfg.RuntimeHandlers, WriteLogs: cfg.Logs, Log: cfg.Log,
-		}),
+		runtime: runtime,
 		machine: agent.SimulatedMachine(agent.Shape{
 			CPUs: cfg.CPUs, Memory: cfg.Memory, Storage: cfg.Storage, Address: cfg.Address, Logs: cfg.Logs, Keep: cfg.Keep, Disk: cfg.Disk,
 			PullRecords: cfg.PullRecords, PollManifests: cfg.PollManifests,
+			Used: func() agent.Used {
+				memory, disk, processes := runtime.Used()
+				return agent.Used{Memory: memory, Storage: disk, Processes: processes}
+			},
 		}),
 	}
 }

@@ -43,8 +43,15 @@ func (t *turn) remove(op pod.Op, name, id string, why pod.Why) {
 	}
 }
 
+// Told reports whether the API server knows that the pod has ended, so that nothing more has to be known of its containers. A
+// static pod has no such status.
+func Told(p *v1.Pod) bool {
+	return p != nil && !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
+}
+
 // prune removes dead attempts beyond those kept for their logs, and sandboxes that nothing is left in. The
-// newest attempt of a container is always kept: it says whether the container has to run again.
+// newest attempt of a container is kept: it says whether the container has to run again. It goes when nobody asks that any more
+// and the node needs the space.
 func (t *turn) prune() {
 	if t.stale {
 		return
@@ -53,12 +60,13 @@ func (t *turn) prune() {
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		newer, dead := t.newer(i)
-		if newer == 0 || t.alive(c) {
+		excess := slices.Contains(t.in.Node.Excess, c.ID)
+		if t.alive(c) || newer == 0 && !(excess && t.plan.Phase == PhaseStopped && Told(t.in.Pod)) {
 			continue
 		}
 		limit := t.in.Policy.DeadContainersPerContainer
 		switch {
-		case slices.Contains(t.in.Node.Excess, c.ID):
+		case excess:
 			t.remove(pod.OpRemoveContainer, c.Name, c.ID, WhyExcess)
 		case c.State != pod.StateCreated && (limit < 0 || dead < limit):
 		case t.in.Now.Before(c.FinishedAt.Add(t.in.Policy.DeadContainerAge)):

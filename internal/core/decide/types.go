@@ -49,8 +49,8 @@ type Node struct {
 	SourcesReady bool
 	// Predecessor is set while another pod of the same full name still has something running or mounted here.
 	Predecessor bool
-	// Excess are dead containers of the pod that must go because the node holds too many. Only attempts that have been
-	// replaced are removed for it.
+	// Excess are dead containers of the pod that must go because the node holds too many, or is short of disk space. The newest
+	// attempt of a container is removed for it only once the API server knows the end of the pod (Told).
 	Excess []string
 }
 

@@ -304,12 +304,9 @@ func TestMissingDefaultsAreReportedOnce(t *testing.T) {
 		name, body, word string
 		want             []string
 	}{
-		{"default", "", "imageGCHighThresholdPercent", []string{"defaults of Kubernetes"}},
-		{"default written out", "imageGCHighThresholdPercent: 85\n", "imageGCHighThresholdPercent", []string{"defaults of Kubernetes"}},
-		{"switched off", "imageGCHighThresholdPercent: 100\n", "imageGCHighThresholdPercent", nil},
-		{"asked for", "imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n", "imageGCHighThresholdPercent",
-			[]string{"imageGCHighThresholdPercent, imageGCLowThresholdPercent"}},
-		{"honoured in part", "", "evictionHard", []string{"defaults of Kubernetes"}},
+		{"default", "", "memoryThrottlingFactor", nil},
+		{"asked for", "memoryThrottlingFactor: 0.5\n", "memoryThrottlingFactor", []string{"memoryThrottlingFactor"}},
+		{"honoured", "", "evictionHard", nil},
 		{"thresholds of nothing", "evictionHard: {memory.available: 0%}\n", "evictionHard", nil},
 		{"gate that is on", "", "ContainerCheckpoint", []string{"defaults of Kubernetes"}},
 		{"gate switched off", "featureGates: {ContainerCheckpoint: false}\n", "ContainerCheckpoint", nil},

@@ -38,8 +38,7 @@ type fieldUse struct {
 	// tests name the tests of an honoured field's effect, as package.Test. If there is none, TestHonouredFieldsReachTheAgent
 	// must see that the field changes how the agent is built.
 	tests []string
-	// why is the reason, with the remedy, for a field that is not honoured or meaningless. For an honoured field it names the
-	// part of its meaning that is missing. Fields with the same reason share one notice.
+	// why is the reason, with the remedy, for a field that is not honoured or meaningless. Fields with the same reason share one notice.
 	why string
 	// inert are the values (as %v prints them) besides the default that have no effect in upstream's kubelet either.
 	inert []string
@@ -72,16 +71,8 @@ func (u fieldUse) byDefault() fieldUse {
 	return u
 }
 
-// but names the missing part of an honoured field's meaning.
-func (u fieldUse) but(why string) fieldUse {
-	u.why = why
-	return u
-}
-
 // These reasons are shared by several fields.
 const (
-	noEviction  = "pods are not evicted when the node runs short: its conditions are reported only"
-	noImageGC   = "unused images are not collected"
 	noCPUPolicy = "CPUs are shared by all containers: there is no static CPU policy"
 	noNUMA      = "memory is not pinned to NUMA nodes"
 	noTopology  = "topology hints are not used"
@@ -141,10 +132,10 @@ var fields = map[string]fieldUse{
 	// Images.
 	"imagePullCredentialsVerificationPolicy": honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
 	"preloadedImagesVerificationAllowlist":   honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
-	"imageMinimumGCAge":                      notHonoured(noImageGC),
-	"imageMaximumGCAge":                      notHonoured(noImageGC, "0s"),
-	"imageGCHighThresholdPercent":            notHonoured(noImageGC, "100").byDefault(),
-	"imageGCLowThresholdPercent":             notHonoured(noImageGC),
+	"imageMinimumGCAge":                      honoured(),
+	"imageMaximumGCAge":                      honoured(),
+	"imageGCHighThresholdPercent":            honoured(),
+	"imageGCLowThresholdPercent":             honoured(),
 	"serializeImagePulls":                    honoured(), "maxParallelImagePulls": honoured(),
 
 	// Resources.
@@ -174,14 +165,14 @@ var fields = map[string]fieldUse{
 	"memoryThrottlingFactor":           notHonoured(noMemoryQoS),
 	"memoryReservationPolicy":          notHonoured(noMemoryQoS, "None"),
 	"localStorageCapacityIsolation":    honoured(),
-	"evictionHard":                     honoured().but(noEviction).byDefault(),
-	"evictionSoft":                     honoured().but(noEviction),
+	"evictionHard":                     honoured(),
+	"evictionSoft":                     honoured(),
 	"evictionSoftGracePeriod":          honoured(),
 	"evictionPressureTransitionPeriod": honoured(),
-	"evictionMaxPodGracePeriod":        notHonoured(noEviction),
-	"evictionMinimumReclaim":           notHonoured(noEviction),
+	"evictionMaxPodGracePeriod":        honoured(),
+	"evictionMinimumReclaim":           honoured(),
 	"mergeDefaultEvictionSettings":     honoured(),
-	"kernelMemcgNotification":          notHonoured("memory is measured when the node's status is computed", "false"),
+	"kernelMemcgNotification":          meaningless("memory is measured as often as the distance to the threshold asks for, notified or not"),
 
 	// Pods.
 	"podLogsDir": honoured(), "clusterDomain": honoured(), "clusterDNS": honoured(readLater), "resolvConf": honoured(),

@@ -33,7 +33,7 @@ var gateUses = map[string]fieldUse{
 	// Images.
 	"KubeletEnsureSecretPulledImages":                  honoured("internal/proof/agenttest.TestPullCredentialsPolicies"),
 	"KubeletServiceAccountTokenForCredentialProviders": honoured("internal/edge/credplugin.TestTokenAttributesNeedTheGate"),
-	"KubeletSeparateDiskGC":                            notHonoured(noImageGC, "false"),
+	"KubeletSeparateDiskGC":                            meaningless("where images and writable layers lie is always told apart"),
 
 	// Resources.
 	"CPUManagerPolicyAlphaOptions":             notHonoured(noCPUPolicy, "false"),

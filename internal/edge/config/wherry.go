@@ -11,6 +11,8 @@ import (
 
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
 )
 
 // These identify the file of --wherry-config.
@@ -28,6 +30,12 @@ type Wherry struct {
 	Kind          string           `json:"kind"`
 	Server        WherryServer     `json:"server"`
 	ControlSocket WherrySocketFile `json:"controlSocket"`
+	Images        WherryImages     `json:"images"`
+}
+
+// WherryImages are the settings of images.
+type WherryImages struct {
+	NeverRemove []string `json:"neverRemove,omitempty"`
 }
 
 // WherryServer are the settings of the HTTPS API.
@@ -76,6 +84,9 @@ var wherryFields = []wherryField{
 		"Whether the node serves its control socket, which `wherry ps`, `logs`, `exec` and the others use. Whoever can open it may do everything on the node. `--push-socket` overrides it."},
 	{"controlSocket.path", SystemSocket + "; with another --root-dir a name of its own beside it; of a simulated node: " + socketName + " in --root-dir",
 		"Where the control socket is. Choose a directory that no volume of a pod shows. `--push-socket` overrides it."},
+	{"images.neverRemove", "none",
+		"Images that the node never removes, however long they are unused and however short of disk space it is: full names without tag or digest " +
+			"(`docker.io/library/busybox`), or all of a registry or a path (`registry.example.com/base/*`). Images that the runtime has pinned are never removed either."},
 }
 
 func defaultWherry() Wherry {
@@ -160,6 +171,9 @@ func (w *Wherry) check() (errs []error) {
 		if n.value < 1 || n.value > 100_000 {
 			errs = append(errs, fmt.Errorf("%s: %d must be from 1 to 100000", n.path, n.value))
 		}
+	}
+	if _, err := pullaccess.ParseAllowlist(w.Images.NeverRemove); err != nil {
+		errs = append(errs, fmt.Errorf("images.neverRemove: %w", err))
 	}
 	if e := w.ControlSocket.Enabled; e != nil && !*e && w.ControlSocket.Path != "" {
 		errs = append(errs, errors.New("controlSocket.path: has no effect with controlSocket.enabled: false: remove one of them"))

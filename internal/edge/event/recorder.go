@@ -77,6 +77,7 @@ type recorded struct {
 	ref                        v1.ObjectReference
 	eventType, reason, message string
 	at                         time.Time
+	annotations                map[string]string // not changed by anybody
 }
 
 // New returns a Recorder that drops events until Open.
@@ -108,13 +109,18 @@ func (r *Recorder) Open(ctx context.Context) (join func()) {
 
 // Record queues an event about an object.
 func (r *Recorder) Record(ref *v1.ObjectReference, eventType, reason, message string) {
+	r.Annotated(ref, nil, eventType, reason, message)
+}
+
+// Annotated queues an event with annotations, which nobody may change afterwards.
+func (r *Recorder) Annotated(ref *v1.ObjectReference, annotations map[string]string, eventType, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx == nil || r.ctx.Err() != nil || r.queue >= waiting {
 		return
 	}
 	l := &r.lanes[laneOf(ref)]
-	l.queue = append(l.queue, recorded{*ref, eventType, reason, message, time.Now()})
+	l.queue = append(l.queue, recorded{*ref, eventType, reason, message, time.Now(), annotations})
 	r.queue++
 	if !l.sending {
 		l.sending = true
@@ -233,7 +239,7 @@ func (r *Recorder) event(t *recorded, w *written) *v1.Event {
 		message = "(combined from similar events): " + message
 	}
 	return &v1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: w.name},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: w.name, Annotations: t.annotations},
 		InvolvedObject: t.ref, Type: t.eventType, Reason: t.reason, Message: message, Count: w.count,
 		FirstTimestamp: metav1.NewTime(w.first), LastTimestamp: metav1.NewTime(t.at),
 		Source: r.cfg.Source, ReportingController: r.cfg.Source.Component, ReportingInstance: r.cfg.Source.Host,

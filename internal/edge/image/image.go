@@ -145,8 +145,9 @@ type Images struct {
 	cfg  Config
 	slot chan struct{} // nil: no bound
 
-	mu      sync.Mutex
-	flights map[string]*flight
+	mu       sync.Mutex
+	flights  map[string]*flight
+	removing []*removal
 }
 
 // New returns Images; it starts nothing.
@@ -178,6 +179,7 @@ func (m *Images) Ensure(ctx context.Context, req Request) (Result, *Error) {
 		req.Policy = crispec.DefaultPullPolicy(req.Image)
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler}
+	m.afterRemoval(ctx, name)
 	present, pulled := "unknown", "unknown"
 	defer func() { m.cfg.Meter.ImageEnsured(req.Policy, present, pulled) }()
 	creds := &credentials{images: m, req: &req}

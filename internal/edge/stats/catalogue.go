@@ -49,7 +49,8 @@ type Metrics struct {
 	pull                                    *prometheus.HistogramVec
 	ensured, verified                       *prometheus.CounterVec // images
 	evictions, rejections, restarted        *prometheus.CounterVec
-	probeLate, plugins                      *prometheus.HistogramVec
+	collected                               *prometheus.CounterVec
+	probeLate, plugins, evictionAge         *prometheus.HistogramVec
 	pluginErrors                            *prometheus.CounterVec
 }
 
@@ -61,7 +62,7 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 	all := []prometheus.Collector{
 		m.podStart, m.podWorkerStart, m.podStatusSync, m.podWorker, m.relist, m.relistInterval, m.lastSeen, m.discarded, m.operations,
 		m.operationErrors, m.operationTime, m.sandboxTime, m.sandboxErrors, m.startedPods, m.startedPodErrors, m.startedOwn, m.startedOwnErrors, m.startedContainers,
-		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, named(cfg.NodeName), buildInfo(cfg.Version),
+		m.startedContainerErrs, m.endedContainers, m.pull, m.ensured, m.verified, m.evictions, m.evictionAge, m.collected, m.rejections, m.restarted, m.probeLate, m.plugins, m.pluginErrors, named(cfg.NodeName), buildInfo(cfg.Version),
 	}
 	if cfg.Pods != nil {
 		all = append(all, collector{func(out sink) { countRunning(cfg.Pods, out) }})
@@ -101,6 +102,8 @@ func (m *Metrics) makePods() {
 	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds of a run of a credential provider plugin", prometheus.DefBuckets, "plugin_name")
 	m.pluginErrors = counters("kubelet_credential_provider_plugin_errors_total", "Runs of credential provider plugins that failed", "plugin_name")
 	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
+	m.evictionAge = histograms("kubelet_eviction_stats_age_seconds", "Seconds between the measurement and the eviction of a pod, by signal", prometheus.DefBuckets, "eviction_signal")
+	m.collected = counters("kubelet_image_garbage_collected_total", "Images removed because nothing used them, by reason: age or space", "reason")
 	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
 	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds between the time of a probe and its beginning: a late probe is not a failed one",
 		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
@@ -324,6 +327,20 @@ func (m *Metrics) ProbeBegan(kind string, late time.Duration) {
 func (m *Metrics) Evicted(signal string) {
 	if m != nil {
 		m.evictions.WithLabelValues(signal).Inc()
+	}
+}
+
+// EvictionMeasured records the age of the measurement for which a pod is evicted.
+func (m *Metrics) EvictionMeasured(signal string, age time.Duration) {
+	if m != nil {
+		m.evictionAge.WithLabelValues(signal).Observe(age.Seconds())
+	}
+}
+
+// ImageCollected records that an unused image was removed: for its age, or for space.
+func (m *Metrics) ImageCollected(reason string) {
+	if m != nil {
+		m.collected.WithLabelValues(reason).Inc()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,12 +76,34 @@ func (s *Stats) LayersApart(ctx context.Context) bool {
 	return root.Dev != there.Dev
 }
 
+// DiskLayout reports whether images lie on another file system than the agent's directory, and if so, whether the writable layers of
+// containers lie with the agent's directory all the same.
+func (s *Stats) DiskLayout(ctx context.Context) (imagesApart, layersWithPods bool) {
+	images, layers := s.imageMounts(ctx)
+	var root, i, l unix.Stat_t
+	if images == "" || unix.Stat(s.cfg.RootDir, &root) != nil || unix.Stat(images, &i) != nil || root.Dev == i.Dev {
+		return false, false
+	}
+	return true, layers != "" && unix.Stat(layers, &l) == nil && l.Dev == root.Dev
+}
+
+// LayerDir returns where writable layers lie; "": not known yet.
+func (s *Stats) LayerDir(ctx context.Context) string {
+	_, layers := s.imageMounts(ctx)
+	return layers
+}
+
+// mountsWithin bounds the question where images lie: what asks it must not wait for a runtime that hangs.
+const mountsWithin = 2 * time.Second
+
 // imageMounts returns where images and writable layers lie. It caches the answer, because a runtime does not move them
 // while it runs.
 func (s *Stats) imageMounts(ctx context.Context) (images, containers string) {
 	if m := s.mounts.Load(); m != nil {
 		return m.images, m.containers
 	}
+	ctx, cancel := context.WithTimeout(ctx, mountsWithin)
+	defer cancel()
 	i, c := s.imageFs(ctx)
 	if i == nil {
 		return "", ""

@@ -45,19 +45,6 @@ func (t tree) read(group string, now time.Time, want level) (u usage, ok bool) {
 	return u, true
 }
 
-// PodsWorkingSet returns the working set of all pods together, in bytes: the memory that the kernel cannot reclaim
-// easily, by which node pressure is judged. ok is false if it is not known.
-func (s *Stats) PodsWorkingSet() (bytes uint64, ok bool) {
-	if s.cfg.PodsGroup == "" {
-		return 0, false
-	}
-	u, ok := openTree(s.cfg.HostRoot).read(s.cfg.PodsGroup, s.cfg.Now(), usageOnly)
-	if !ok || u.memory == nil {
-		return 0, false
-	}
-	return *u.memory.workingSet, true
-}
-
 func (r *reader) text(controller, name string) (string, bool) {
 	return slurp(r.tree.dir(controller, r.group) + "/" + name)
 }

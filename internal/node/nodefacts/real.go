@@ -20,8 +20,12 @@ type Real struct {
 	// RootDir is where pods write. ImageDir returns where the runtime keeps images, or "" while that is unknown.
 	RootDir  string
 	ImageDir func() string
-	// Pods returns the working set of all pods together, in bytes; nil: the signal is not measured.
-	Pods func() (workingSet uint64, ok bool)
+	// LayerDir returns where the runtime keeps the writable layers of containers, or "" while that is unknown. Nil: no threshold is
+	// set for that file system.
+	LayerDir func() string
+	// Pods returns the memory that all pods together use, in bytes, without page cache; nil: the signal is not measured. While they use
+	// no more than enough it may count page cache too.
+	Pods func(enough uint64) (used uint64, ok bool)
 	// PodsMemory returns how much memory all pods together may use, in bytes.
 	PodsMemory func() int64
 	Hostname   string
@@ -73,14 +77,19 @@ func (r *Real) Signals(context.Context) pressure.Signals {
 	if dir := r.ImageDir(); dir != "" {
 		r.disk(s, dir, pressure.ImagefsAvailable, pressure.ImagefsInodesFree)
 	}
+	if r.LayerDir != nil {
+		if dir := r.LayerDir(); dir != "" {
+			r.disk(s, dir, pressure.ContainerfsAvailable, pressure.ContainerfsInodesFree)
+		}
+	}
 	if most := r.pidMax.Load(); most > 0 {
 		if used, err := r.Proc.Tasks(); err == nil {
 			s[pressure.PIDAvailable] = pressure.Observation{Available: most - used, Capacity: most}
 		}
 	}
 	if r.Pods != nil && r.PodsMemory != nil {
-		if used, ok := r.Pods(); ok {
-			limit := r.PodsMemory()
+		limit := r.PodsMemory()
+		if used, ok := r.Pods(uint64(limit / 4 * 3)); ok && limit > 0 {
 			s[pressure.AllocatableMemoryAvailable] = pressure.Observation{Available: limit - int64(used), Capacity: limit}
 		}
 	}

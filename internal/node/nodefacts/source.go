@@ -15,18 +15,18 @@ import (
 type Machine interface {
 	Facts() (nodestatus.Machine, error)
 	Network() nodestatus.Network
-	// Signals reads the signals of resource pressure. A signal that cannot be read is absent.
-	Signals(ctx context.Context) pressure.Signals
 	// EphemeralStorage returns the size in bytes of the file system that pods write to; 0: unknown.
 	EphemeralStorage() int64
 }
 
 // Config configures a Source.
 type Config struct {
-	Settings         nodestatus.Settings
-	TransitionPeriod time.Duration
-	Machine          Machine
-	Runtime          *Runtime
+	Settings nodestatus.Settings
+	Machine  Machine
+	Runtime  *Runtime
+	// Pressure returns the newest result of the signals of resource pressure. It measures if there is none yet. Nil: nothing is
+	// measured.
+	Pressure func(ctx context.Context) pressure.Result
 	// Problems returns further reasons why the node is not ready. It is called at each computation.
 	Problems func() []string
 	// Failing returns the parts that fail and are retried. The status names them, and the node stays ready. It is called at
@@ -41,8 +41,6 @@ type Source struct {
 	mu       sync.Mutex
 	machine  *nodestatus.Machine
 	storage  int64
-	pressure pressure.State
-	last     pressure.Result
 	built    *v1.Node
 	builtAt  time.Time
 	building chan struct{} // closed when the current build of the Node has ended; nil: no build runs
@@ -124,13 +122,6 @@ func (s *Source) Machine() (nodestatus.Machine, bool) {
 	return *s.machine, true
 }
 
-// Pressure returns the newest result of the pressure signals. It does no IO.
-func (s *Source) Pressure() pressure.Result {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
 // facts measures before it takes the lock, because admission takes the same lock.
 func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	f := nodestatus.Facts{Network: s.cfg.Machine.Network(), Runtime: s.cfg.Runtime.Facts(), VolumesKnown: true}
@@ -147,17 +138,10 @@ func (s *Source) facts(ctx context.Context) nodestatus.Facts {
 	f.EphemeralStorage = s.ephemeralStorage()
 	store := s.cfg.Runtime.Store()
 	f.Images, f.ImagesKnown = store.Images, store.Known
-	signals := s.cfg.Machine.Signals(ctx)
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.cfg.Pressure != nil {
+		f.Pressure = s.cfg.Pressure(ctx)
+	}
 	f.Now = time.Now()
-	s.last = pressure.Evaluate(pressure.Input{
-		Signals: signals, Thresholds: s.cfg.Settings.Thresholds,
-		TransitionPeriod: s.cfg.TransitionPeriod, Previous: s.pressure, Now: f.Now,
-	})
-	s.pressure = s.last.State
-	f.Pressure = s.last
 	return f
 }
 

@@ -1,7 +1,6 @@
 package nodefacts
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/wherry-node/wherry/internal/core/nodestatus"
-	"github.com/wherry-node/wherry/internal/core/pressure"
 )
 
 // slow is a machine that takes a minute for every answer.
@@ -28,12 +26,8 @@ func (s *slow) Network() nodestatus.Network {
 	time.Sleep(aMinute)
 	return s.Fixed.Network()
 }
-func (s *slow) Signals(ctx context.Context) pressure.Signals {
-	time.Sleep(aMinute)
-	return s.Fixed.Signals(ctx)
-}
 
-// Admission reads the Node, the machine and its pressure under a lock. It gets the last known values at once, while a disk or a
+// Admission reads the Node and the machine under a lock. It gets the last known values at once, while a disk or a
 // name server is slow. In a synctest bubble, waiting for a lock would stop the clock.
 func TestKnownFactsAreReadWhileTheMachineIsMeasured(t *testing.T) {
 	t.Parallel()
@@ -45,7 +39,6 @@ func TestKnownFactsAreReadWhileTheMachineIsMeasured(t *testing.T) {
 			began := time.Now()
 			s.Node()
 			s.Machine()
-			s.Pressure()
 			if time.Since(began) != 0 {
 				t.Errorf("the answer took %v", time.Since(began))
 			}

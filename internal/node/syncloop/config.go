@@ -123,6 +123,8 @@ type Config struct {
 	Storage func(ctx context.Context, p *v1.Pod) (StorageUse, error)
 	// PodFiles measures and bounds the files that the agent makes for a pod's containers; nil: there are none.
 	PodFiles func(uid types.UID) (volume.FilesUsage, error)
+	// EvictedEvent records the event of an evicted pod with annotations; nil: Recorder records it without them. It must not block.
+	EvictedEvent func(p *v1.Pod, message string, annotations map[string]string)
 	// MaxDeadContainers is how many dead containers, beyond the newest of each container, the node keeps; nil: no limit.
 	MaxDeadContainers *int
 	// Housekeeping is the period of the housekeeping (1 min).

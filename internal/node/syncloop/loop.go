@@ -32,6 +32,7 @@ type Loop struct {
 	reading int                  // workers that have not read their checkpoint yet
 	early   map[types.UID]string // calls of Look before Run: the cause by UID
 	met     bool                 // every pod of the runtime's first listing has a worker
+	settled bool                 // the result of Settled
 
 	excess map[types.UID][]string       // dead containers that must be removed, by pod
 	left   lastLives[*podworker.Worker] // the workers with which static pods begin again
@@ -59,6 +60,8 @@ type member struct {
 
 	allocated *pod.Allocation // the resources allocated at its last turn
 	resize    *resize         // the resize that it asks for; nil: none
+
+	endsBy *time.Time // when its grace period is over; nil: it does not end
 
 	made    *time.Time // when the worker was made; nil after its first turn
 	refused *time.Time // when admission first failed because of the Node object; nil: never
@@ -345,8 +348,12 @@ func (l *Loop) Turn(t *podworker.Turn) {
 		freed = ended && !m.ended || idle && !m.idle
 		m.ended, m.idle = ended, idle
 		m.allocated, m.known = t.Memory.Allocated, true
+		m.endsBy = nil
 		if t.Plan.Ending || ended {
 			m.resize = nil
+		}
+		if t.Plan.Ending && !ended {
+			m.endsBy = new(t.Plan.StopBegan.Add(t.Plan.StopGrace))
 		}
 	}
 	l.mu.Unlock()

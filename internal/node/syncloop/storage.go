@@ -13,9 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/wherry-node/wherry/internal/base/hostfs"
-	"github.com/wherry-node/wherry/internal/core/admit"
 	"github.com/wherry-node/wherry/internal/core/crispec"
-	"github.com/wherry-node/wherry/internal/core/decide"
 	"github.com/wherry-node/wherry/internal/edge/volume"
 )
 
@@ -208,17 +206,7 @@ func volumeOverLimit(p *v1.Pod, usage []volume.Usage) string {
 	return ""
 }
 
-// evict ends a pod without a grace period, unless it was already evicted or preempted.
+// evict ends a pod that exceeds a limit of its own, without a grace period.
 func (l *Loop) evict(p *v1.Pod, signal, message string) {
-	l.mu.Lock()
-	m := l.workers[p.UID]
-	if m == nil || m.ended || m.evicted {
-		l.mu.Unlock()
-		return
-	}
-	m.evicted = true
-	l.mu.Unlock()
-	l.cfg.Recorder.Event(p, "", v1.EventTypeWarning, admit.ReasonEvicted, message)
-	l.cfg.Meter.Evicted(signal)
-	m.Stop(&decide.Stop{Reason: admit.ReasonEvicted, Message: message, Grace: new(time.Duration), Since: time.Now()})
+	l.Evict(p, Eviction{Signal: signal, Message: message, Own: true})
 }

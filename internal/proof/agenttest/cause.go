@@ -50,6 +50,9 @@ func (w *Witness) causes(in *Instance) (out []cause) {
 // apiCauses returns the causes that only a pod from the API can have.
 func (w *Witness) apiCauses(s *podSeen, spec *v1.PodSpec, in *Instance) (out []cause) {
 	grace := graceOf(spec)
+	if c, is := w.evicts(in.UID, spec); is {
+		out = append(out, c)
+	}
 	if s.gone || s.forced {
 		out = append(out, cause{"the pod was removed by force, which leaves it no time", s.deletedAt, 0, true})
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 
 	"github.com/wherry-node/wherry/agent"
@@ -33,6 +34,9 @@ func (w *World) StartAgent() {
 		client = nil
 	}
 	shape := agent.Shape{PullRecords: w.cfg.PullRecords, PollManifests: true}
+	if w.cfg.Memory != "" || w.cfg.Storage != "" {
+		w.measure(&shape)
+	}
 	if !w.cfg.Forgetful {
 		shape.Disk = disk{w.disk, l}
 	}
@@ -51,6 +55,20 @@ func (w *World) StartAgent() {
 	w.line, w.end, w.ended = l, cancel, ended
 	w.Witness.agent(l.known)
 	go func() { ended <- a.Run(ctx) }()
+}
+
+// measure gives the machine its size, of which containers use a part.
+func (w *World) measure(s *agent.Shape) {
+	if w.cfg.Memory != "" {
+		s.Memory = resource.MustParse(w.cfg.Memory)
+	}
+	if w.cfg.Storage != "" {
+		s.Storage = resource.MustParse(w.cfg.Storage)
+	}
+	s.Used = func() agent.Used {
+		memory, disk, processes := w.Runtime.Used()
+		return agent.Used{Memory: memory, Storage: disk, Processes: processes}
+	}
 }
 
 // Alive reports whether an agent runs. CrashAfter may have ended it.

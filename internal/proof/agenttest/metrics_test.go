@@ -50,7 +50,9 @@ func TestEveryMetricMoves(t *testing.T) {
 		"wherry_work_waiting":                              "the simulated machine bears it all; busy_test.go",
 		"wherry_hung_pods":                                 "nothing hangs for ten seconds; internal/edge/pleg hung_test.go",
 		"kubelet_imagemanager_image_mustpull_checks_total": "a simulated machine keeps no records of pulls; internal/edge/image access_test.go",
-		"kubelet_evictions":                                "a simulated machine has no disk to fill; internal/node/syncloop storage_test.go",
+		"kubelet_evictions":                                "the machine does not run short; eviction_test.go",
+		"kubelet_eviction_stats_age_seconds":               "the machine does not run short; eviction_test.go",
+		"kubelet_image_garbage_collected_total":            "no image is old, and the disk is large; images_test.go",
 		"kubelet_credential_provider_plugin_duration":      "the node has no plugins; internal/edge/credplugin",
 		"kubelet_credential_provider_plugin_errors_total":  "the node has no plugins; internal/edge/credplugin",
 	}

@@ -73,6 +73,7 @@ type Witness struct {
 	manifests map[string]*manifestSeen  // by the full name of the pod
 	versions  map[string]*v1.Pod        // the pod that each version of a manifest describes
 	statics   map[types.UID]*staticSeen // the static pods that an agent asked the runtime to run
+	shortage  shortage
 
 	agents    int       // how many agents have started
 	lastAgent *learned  // what the newest agent has learned

@@ -13,8 +13,10 @@ import (
 
 // asked judges a call of an agent before the runtime executes it. The caller calls done after the call.
 func (w *Witness) asked(t *learned, in any) (done func()) {
+	short := w.shortage.now != nil && w.shortage.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.shortage.is = short
 	switch r := in.(type) {
 	case *runtimeapi.RunPodSandboxRequest:
 		uid := types.UID(r.GetConfig().GetMetadata().GetUid())

@@ -40,6 +40,10 @@ type Config struct {
 	Forgetful bool
 	// PullRecords is the directory of pull records; "": agents keep none.
 	PullRecords string
+	// Memory and Storage are the size of the machine, and what the containers use of it counts. Zero: it never runs short.
+	Memory, Storage string
+	// Short says for the use of the machine, in bytes, whether the machine is short: only then may a pod be evicted. Nil: never.
+	Short func(memory, storage int64) bool
 	// Standalone: the agent has no API server.
 	Standalone bool
 	// ClockMoves: the test changes the machine's clock while an agent runs.
@@ -131,6 +135,12 @@ func newWorld(t testing.TB, cfg Config) *World {
 	}
 	cfg.Runtime.Observe = w.Witness.runtimeChanged
 	w.Kube, w.Runtime = simkube.New(cfg.Kube), simcri.New(cfg.Runtime)
+	if cfg.Short != nil {
+		w.Witness.shortage.now = func() bool {
+			memory, storage, _ := w.Runtime.Used()
+			return cfg.Short(memory, storage)
+		}
+	}
 	var err error
 	if w.Admin, err = w.Kube.Client("admin"); err != nil {
 		t.Fatal(err)

@@ -24,8 +24,7 @@ const (
 	noAttach      = "no volume kind is attached, mapped to a block device or resized"
 	noClaims      = "dynamic resources are not supported"
 	noTopology    = "there are no CPU, memory and topology managers"
-	noGC          = "unused images are not collected"
-	noEviction    = "the node does not evict for its own pressure, only for limits of a pod"
+	noImageID     = "an image without an ID is left alone"
 	noFeatures    = "the scheduler and the API server hold pods against what a node declares; the node does not again"
 	noCertificate = "podCertificate volumes are not supported"
 )
@@ -72,11 +71,11 @@ var reasons = []reason{
 	{name: "ProbesLate", in: inNodeEvent, own: true, when: "the machine is too slow for the periods of its probes"},
 	{name: "KubeletSetupFailed", in: inNodeEvent, not: "an agent that cannot start ends with an error that names the setting"},
 	{name: "Shutdown", in: inNodeEvent, when: "a shutdown of the machine begins or is cancelled"},
-	{name: "EvictionThresholdMet", in: inNodeEvent, not: noEviction},
+	{name: "EvictionThresholdMet", in: inNodeEvent},
 	{name: "SystemOOM", in: inNodeEvent, not: "the kernel's log is not read; a container killed for memory is OOMKilled in its status"},
 	{name: "ContainerGCFailed", in: inNodeEvent, not: "a removal that fails is tried again and stands in the pod's timeline"},
-	{name: "ImageGCFailed", in: inNodeEvent, not: noGC}, {name: "FreeDiskSpaceFailed", in: inNodeEvent, not: noGC},
-	{name: "InvalidDiskCapacity", in: inNodeEvent, not: noGC}, {name: "InvalidImageID", in: inNodeEvent, not: noGC},
+	{name: "ImageGCFailed", in: inNodeEvent}, {name: "FreeDiskSpaceFailed", in: inNodeEvent},
+	{name: "InvalidDiskCapacity", in: inNodeEvent}, {name: "InvalidImageID", in: inNodeEvent, not: noImageID},
 
 	{name: "ContainerCreating", in: inWaiting}, {name: "PodInitializing", in: inWaiting}, {name: "CrashLoopBackOff", in: inWaiting},
 	{name: "ImagePullBackOff", in: inWaiting}, {name: "ErrImagePull", in: inWaiting}, {name: "ErrImageNeverPull", in: inWaiting},
@@ -88,7 +87,7 @@ var reasons = []reason{
 
 	{name: "Completed", in: inTerminated}, {name: "Error", in: inTerminated}, {name: "ContainerStatusUnknown", in: inTerminated},
 
-	{name: "Evicted", in: inPodStatus, when: "for the pod's own limits of ephemeral storage"}, {name: "Preempting", in: inPodStatus}, {name: "DeadlineExceeded", in: inPodStatus},
+	{name: "Evicted", in: inPodStatus}, {name: "Preempting", in: inPodStatus}, {name: "DeadlineExceeded", in: inPodStatus},
 	{name: "UnexpectedAdmissionError", in: inPodStatus}, {name: "InvalidNodeInfo", in: inPodStatus}, {name: "NodeAffinity", in: inPodStatus},
 	{name: "NodeName", in: inPodStatus}, {name: "NodePorts", in: inPodStatus}, {name: "OutOf", in: inPodStatus, when: "followed by the resource: OutOfcpu"},
 	{name: "TaintToleration", in: inPodStatus}, {name: "SysctlForbidden", in: inPodStatus}, {name: "AppArmor", in: inPodStatus},

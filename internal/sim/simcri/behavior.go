@@ -19,6 +19,9 @@ const (
 	AnnotationFailAfter    = "wherry.dev/sim-fail-after"    // from then on, commands in the container and requests to it fail
 	AnnotationCPU          = "wherry.dev/sim-cpu"           // usage in cores ("0.25"); default 0.001
 	AnnotationMemory       = "wherry.dev/sim-memory"        // working set in bytes; default 10 MiB
+	AnnotationMemoryGrows  = "wherry.dev/sim-memory-grows"  // bytes by which the working set grows in each second that it runs
+	AnnotationDisk         = "wherry.dev/sim-disk"          // bytes in its writable layer; default 8 KiB
+	AnnotationDiskGrows    = "wherry.dev/sim-disk-grows"    // bytes by which the writable layer grows in each second that it runs
 )
 
 // ContainerInfo describes a container to Config.Behave. The maps must not be modified.

@@ -159,6 +159,13 @@ func (r *Runtime) Pulls(name string) int {
 	return r.pulls[name]
 }
 
+// Has reports whether an image is present under a name.
+func (r *Runtime) Has(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resolve(name) != nil
+}
+
 // ImageStatus describes one image. A missing image is no error.
 func (r *Runtime) ImageStatus(ctx context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	f, err := r.enter(ctx, "ImageStatus", func() target { return target{container: req.GetImage().GetImage()} })

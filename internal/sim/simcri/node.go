@@ -101,17 +101,62 @@ func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi
 	return leave(ctx, f, &runtimeapi.UpdatePodSandboxResourcesResponse{})
 }
 
+// amount returns the value of an annotation that is a number, or what it is without one.
+func (c *container) amount(name string, without uint64) uint64 {
+	if v, ok := c.note(name); ok {
+		if n, err := strconv.ParseUint(v, 10, 64); err == nil {
+			return n
+		}
+	}
+	return without
+}
+
+// ran returns for how long a container has run.
+func (c *container) ran(now time.Time) time.Duration {
+	switch {
+	case c.started == 0:
+		return 0
+	case c.finished != 0:
+		return time.Duration(c.finished - c.started)
+	}
+	return now.Sub(time.Unix(0, c.started))
+}
+
+// grown returns an amount that grows while the container runs.
+func (c *container) grown(base, grows string, without uint64, now time.Time) uint64 {
+	return c.amount(base, without) + uint64(float64(c.amount(grows, 0))*c.ran(now).Seconds())
+}
+
+// layer returns the size of the container's writable layer in bytes. It stays when the container ends.
+func (c *container) layer(now time.Time) uint64 {
+	return c.grown(AnnotationDisk, AnnotationDiskGrows, 8<<10, now)
+}
+
+// Used returns what the containers use of the simulated machine: the memory of those that run, and the disk space of images and
+// writable layers, in bytes, and how many processes there are.
+func (r *Runtime) Used() (memory, disk, processes int64) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		if _, bytes := c.usage(now); bytes > 0 {
+			memory += int64(bytes)
+			processes++
+		}
+		disk += int64(c.layer(now))
+	}
+	for _, i := range r.images {
+		disk += int64(i.size)
+	}
+	return memory, disk, processes
+}
+
 // usage returns the simulated usage of a container: cores and bytes. Called with the lock held.
-func (c *container) usage() (cores float64, memory uint64) {
-	cores, memory = 0.001, 10<<20
+func (c *container) usage(now time.Time) (cores float64, memory uint64) {
+	cores, memory = 0.001, c.grown(AnnotationMemory, AnnotationMemoryGrows, 10<<20, now)
 	if v, ok := c.note(AnnotationCPU); ok {
 		if f, err := strconv.ParseFloat(v, 64); err == nil && f >= 0 {
 			cores = f
-		}
-	}
-	if v, ok := c.note(AnnotationMemory); ok {
-		if n, err := strconv.ParseUint(v, 10, 64); err == nil {
-			memory = n
 		}
 	}
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -124,11 +169,8 @@ func u64(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Valu
 
 // stats returns the usage of a container. Called with the lock held.
 func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats {
-	cores, memory := c.usage()
-	ran := now.Sub(time.Unix(0, c.started))
-	if c.finished != 0 {
-		ran = time.Duration(c.finished - c.started)
-	}
+	cores, memory := c.usage(now)
+	ran := c.ran(now)
 	at := now.UnixNano()
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{Id: c.id, Metadata: c.meta, Labels: c.labels, Annotations: c.annotations},
@@ -141,7 +183,7 @@ func (r *Runtime) stats(c *container, now time.Time) *runtimeapi.ContainerStats 
 		},
 		WritableLayer: &runtimeapi.FilesystemUsage{
 			Timestamp: at, FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.cfg.ImageFsPath},
-			UsedBytes: u64(8 << 10), InodesUsed: u64(10),
+			UsedBytes: u64(c.layer(now)), InodesUsed: u64(10),
 		},
 	}
 }

@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/evict"
+	"github.com/wherry-node/wherry/internal/core/nodestatus"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+	"github.com/wherry-node/wherry/internal/edge/cgroup"
+	"github.com/wherry-node/wherry/internal/node/evictor"
+	"github.com/wherry-node/wherry/internal/node/imagegc"
+)
+
+// memoryRate is how fast a real machine may fill its memory: a few threads that touch huge pages. The agent measures its memory every
+// second while 16 GiB are left.
+const memoryRate = int64(16) << 30
+
+// buildEvictor wires the relief of resource pressure.
+func (a *Agent) buildEvictor() error {
+	k := &a.cfg.Kubelet
+	rate := int64(0)
+	if a.deps.Machine.real {
+		rate = memoryRate
+	}
+	a.evictor = evictor.New(evictor.Config{
+		Policy: evict.Policy{
+			Thresholds: a.settings.Thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration,
+			MaxPodGrace: time.Duration(k.EvictionMaxPodGracePeriod) * time.Second, MemoryRate: rate,
+		},
+		Signals: a.ground.signals, Layout: a.diskLayout, Pods: a.loop, Usage: a.podUsage,
+		RemoveImages: a.collector.RemoveUnused, NodeEvent: a.events.NodeEvent, Changed: a.pressureChanged, Acted: a.metrics.EvictionMeasured, Log: a.log,
+	})
+	return nil
+}
+
+// collectable are the images of the runtime, for their collection.
+type collectable struct{ a *Agent }
+
+// ListImages lists the images of the runtime.
+func (c collectable) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
+	return c.a.cri.ListImages(ctx)
+}
+
+// RemoveImage removes an image, unless it is being pulled.
+func (c collectable) RemoveImage(ctx context.Context, img *runtimeapi.Image) (bool, error) {
+	return c.a.ground.images.Remove(ctx, img)
+}
+
+// buildCollector wires the collection of unused images.
+func (a *Agent) buildCollector() error {
+	k := &a.cfg.Kubelet
+	cfg := imagegc.Config{
+		Policy: evict.ImagePolicy{
+			HighPercent: int(*k.ImageGCHighThresholdPercent), LowPercent: int(*k.ImageGCLowThresholdPercent),
+			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
+		},
+		Images: collectable{a}, Observed: a.pleg.List, Desired: a.pods.List, Keep: a.keptImages.Has, Disk: a.imageDisk,
+		Ready:     func() bool { return a.pods.Ready() && a.pleg.Synced() },
+		NodeEvent: a.events.NodeEvent, Collected: a.metrics.ImageCollected, Log: a.log,
+	}
+	if a.deps.Machine.real {
+		cfg.File = filepath.Join(a.cfg.RootDir, "wherry_image_use.json")
+	}
+	if a.cfg.Owner != "" { // the images belong to other nodes too, and what those use is not known
+		cfg.Ready = func() bool { return false }
+	}
+	a.collector = imagegc.New(cfg)
+	return nil
+}
+
+// imageDisk measures the file system of images.
+func (a *Agent) imageDisk(ctx context.Context) (pressure.Observation, bool) {
+	o, ok := a.ground.signals(ctx)[pressure.ImagefsAvailable]
+	return o, ok
+}
+
+// pressureChanged sends the node's new conditions.
+func (a *Agent) pressureChanged() {
+	if a.heartbeat != nil {
+		a.heartbeat.Now()
+	}
+}
+
+// diskLayout says which file systems the node has.
+func (a *Agent) diskLayout(ctx context.Context) evict.Layout {
+	if !a.deps.Machine.real {
+		return evict.Layout{}
+	}
+	apart, withPods := a.stats.DiskLayout(ctx)
+	return evict.Layout{ImagesApart: apart, LayersWithPods: withPods}
+}
+
+// podUsage measures one kind of use of pods. A pod of which nothing runs uses nothing.
+func (a *Agent) podUsage(ctx context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage {
+	out := make(map[types.UID]*evict.Usage, len(pods))
+	if use == evict.DiskUse {
+		a.diskUsage(ctx, pods, out)
+		return out
+	}
+	uses, err := a.stats.PodUses(ctx)
+	if err != nil {
+		a.log.Warn("what pods use is measured in part only", "err", err)
+	}
+	for _, p := range pods {
+		have, ok := uses[p.UID]
+		if !ok && err != nil {
+			continue
+		}
+		u := &evict.Usage{Memory: have.Memory, Processes: have.Processes}
+		for _, c := range have.Containers {
+			u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Memory: new(c.Memory)})
+		}
+		out[p.UID] = u
+	}
+	return out
+}
+
+// diskUsage measures what pods have on disk.
+func (a *Agent) diskUsage(ctx context.Context, pods []*v1.Pod, out map[types.UID]*evict.Usage) {
+	disks, err := a.stats.PodDisks(ctx)
+	if err != nil {
+		a.log.Warn("what containers have on disk is measured in part only", "err", err)
+	}
+	for _, p := range pods {
+		d := disks[p.UID]
+		u := &evict.Usage{Layers: evict.Disk(d.Layers), Logs: evict.Disk(d.Logs)}
+		for _, c := range d.Containers {
+			u.Containers = append(u.Containers, evict.ContainerUsage{Name: c.Name, Disk: new(c.Layer + c.Logs)})
+		}
+		volumes, err := a.ground.volumes.Usage(ctx, p)
+		if err != nil {
+			a.log.Debug("volumes are measured in part only", "pod", p.Namespace+"/"+p.Name, "err", err)
+		}
+		for _, v := range volumes {
+			if !v.Memory {
+				u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+v.UsedBytes, u.Volumes.Inodes+v.InodesUsed
+			}
+		}
+		if files, err := a.ground.volumes.FilesUsage(p.UID); err == nil {
+			u.Volumes.Bytes, u.Volumes.Inodes = u.Volumes.Bytes+files.Bytes(), u.Volumes.Inodes+files.Inodes
+		}
+		out[p.UID] = u
+	}
+}
+
+// podsMemory returns how much memory all pods together may use, in bytes; 0: not known yet.
+func (a *Agent) podsMemory() int64 {
+	if n := a.podsLimit.Load(); n > 0 {
+		return n
+	}
+	m, err := a.node.ReadMachine()
+	if err != nil {
+		return 0
+	}
+	capacity := nodestatus.Capacity(&a.settings, &nodestatus.Facts{Machine: m})
+	if groups, ok := a.ground.cgroups.(*cgroup.Cgroups); ok {
+		capacity = groups.Allocatable(capacity)
+	}
+	n := capacity.Memory().Value()
+	a.podsLimit.Store(n)
+	return n
+}

@@ -1,0 +1,166 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/crispec"
+)
+
+// PodUse is what a pod uses of the machine's memory and process IDs.
+type PodUse struct {
+	// Memory is in bytes, without page cache: the kernel gives that up before it runs short.
+	Memory, Processes uint64
+	Containers        []ContainerUse // by name
+}
+
+// ContainerUse is what a container uses.
+type ContainerUse struct {
+	Name   string
+	Memory uint64
+}
+
+// PodUses measures the memory and the processes of all running pods: a few files of the kernel for each. It asks the runtime only for
+// pods without a control group. A pod that could not be measured is left out.
+func (s *Stats) PodUses(ctx context.Context) (map[types.UID]PodUse, error) {
+	r := &reading{at: s.cfg.Now(), tree: openTree(s.cfg.HostRoot)}
+	var err error
+	if r.found, err = r.tree.find(s.cfg.PodsGroup); err != nil {
+		err = fmt.Errorf("find the control groups of pods: %w", err)
+	}
+	for _, o := range s.cfg.Pods.Observed() {
+		if p, ok := s.running(r, o); ok {
+			r.pods = append(r.pods, p)
+		}
+	}
+	for i := range r.pods {
+		p := &r.pods[i]
+		s.readPod(r, p, usageOnly)
+		if p.group != "" {
+			p.usage.pids = (&reader{tree: r.tree, group: p.group}).number("pids", "pids.current")
+		}
+	}
+	err = errors.Join(err, s.askRuntime(ctx, r, usageOnly))
+	out := make(map[types.UID]PodUse, len(r.pods))
+	for i := range r.pods {
+		p := &r.pods[i]
+		complete(p)
+		if p.usage.memory == nil {
+			continue
+		}
+		use := PodUse{Memory: p.usage.memory.used()}
+		if p.usage.pids != nil {
+			use.Processes = *p.usage.pids
+		}
+		for j := range p.containers {
+			if c := &p.containers[j]; c.usage.memory != nil {
+				use.Containers = append(use.Containers, ContainerUse{Name: c.name, Memory: c.usage.memory.used()})
+			}
+		}
+		out[p.ref.UID] = use
+	}
+	return out, err
+}
+
+// used returns the memory in use without page cache; the working set if the page cache is not known. A memory-backed volume counts.
+func (m *memoryUsage) used() uint64 {
+	switch {
+	case m.usage != nil && m.active != nil && m.inactive != nil:
+		return less(*m.usage, *m.active+*m.inactive)
+	case m.workingSet != nil:
+		return *m.workingSet
+	}
+	return 0
+}
+
+// PodsUsed returns the memory that all pods together use, in bytes, without page cache; false: it is not known. While the pods use
+// no more than enough, page cache included, it reads only one short file and returns that.
+func (s *Stats) PodsUsed(enough uint64) (bytes uint64, ok bool) {
+	if s.cfg.PodsGroup == "" {
+		return 0, false
+	}
+	r := reader{tree: openTree(s.cfg.HostRoot), group: s.cfg.PodsGroup, now: s.cfg.Now(), want: usageOnly}
+	name := "memory.usage_in_bytes"
+	if r.tree.v2 {
+		name = "memory.current"
+	}
+	if n := r.number("memory", name); n != nil && *n <= enough {
+		return *n, true
+	}
+	m := r.memory()
+	if m == nil {
+		return 0, false
+	}
+	return m.used(), true
+}
+
+// Space is an amount of disk space.
+type Space struct{ Bytes, Inodes uint64 }
+
+// PodDisk is what the containers of a pod use on disk.
+type PodDisk struct {
+	// Layers are the writable layers of all its containers, Logs the logs of all their attempts that still exist.
+	Layers, Logs Space
+	Containers   []ContainerDisk // of the running ones
+}
+
+// PodDisks measures the containers of all running pods: it asks the runtime once, and walks through the logs. A value that it could
+// not measure is 0, and the error says so.
+func (s *Stats) PodDisks(ctx context.Context) (map[types.UID]PodDisk, error) {
+	out := map[types.UID]PodDisk{}
+	if s.cfg.Runtime == nil {
+		return out, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, runtimeWithin)
+	defer cancel()
+	var errs []error
+	resp, err := s.cfg.Runtime.ListContainerStats(bounded, &runtimeapi.ListContainerStatsRequest{})
+	if err != nil {
+		errs = append(errs, fmt.Errorf("ask the runtime for stats of containers: %w", err))
+	}
+	layers := map[string]*runtimeapi.FilesystemUsage{}
+	for _, st := range resp.GetStats() {
+		layers[st.GetAttributes().GetId()] = st.GetWritableLayer()
+	}
+	for _, o := range s.cfg.Pods.Observed() {
+		p, ok := s.running(&reading{}, o)
+		if !ok {
+			continue
+		}
+		var d PodDisk
+		for i := range p.containers {
+			c := &p.containers[i]
+			layer := layers[c.id]
+			one := ContainerDisk{Name: c.name, Layer: layer.GetUsedBytes().GetValue()}
+			logs, err := s.logSpace(ctx, c.logDir)
+			if err != nil {
+				errs = append(errs, err)
+			}
+			one.Logs = logs.Bytes
+			d.Layers.add(Space{one.Layer, layer.GetInodesUsed().GetValue()})
+			d.Logs.add(logs)
+			d.Containers = append(d.Containers, one)
+		}
+		out[o.Ref.UID] = d
+	}
+	return out, errors.Join(errs...)
+}
+
+func (a *Space) add(b Space) { a.Bytes, a.Inodes = a.Bytes+b.Bytes, a.Inodes+b.Inodes }
+
+// logSpace measures the logs of a container.
+func (s *Stats) logSpace(ctx context.Context, dir string) (Space, error) {
+	if s.cfg.LogDir == "" || s.cfg.Disk == nil {
+		return Space{}, nil
+	}
+	bytes, inodes, err := s.cfg.Disk.UntrustedDiskUsage(ctx, dir, crispec.LogDepth-1)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return Space{bytes, inodes}, err
+}

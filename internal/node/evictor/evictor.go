@@ -1,0 +1,322 @@
+package evictor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/evict"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+	"github.com/wherry-node/wherry/internal/node/syncloop"
+)
+
+// Reason of the node's event when a threshold is met.
+const reasonThresholdMet = "EvictionThresholdMet"
+
+// Bounds of what runs beside the rounds.
+const (
+	deadWithin    = 10 * time.Second // removing dead containers
+	imagesWithin  = time.Minute      // removing unused images
+	measureWithin = 30 * time.Second // walking through disks
+	sayAgain      = 10 * time.Second // between two events for one signal
+)
+
+// Pods are the pods of the node.
+type Pods interface {
+	// Settled reports whether the pods of the node are known, and what earlier agents began with them.
+	Settled() bool
+	// Holders returns the pods that hold resources of the node.
+	Holders() []syncloop.Holder
+	// Holds reports whether a pod still has something that runs or is mounted.
+	Holds(uid types.UID) bool
+	// Evict ends a pod, and reports whether it was not ending for the node's sake already.
+	Evict(p *v1.Pod, e syncloop.Eviction) bool
+	// RemoveDead removes dead containers, waits for that, and returns how many are gone.
+	RemoveDead(ctx context.Context) int
+}
+
+// Config configures an Evictor. All functions may be called concurrently, but Signals and Usage by one round at a time.
+type Config struct {
+	Policy evict.Policy
+	// Signals reads the signals that thresholds are set for. A signal that cannot be read is absent. It must be cheap.
+	Signals func(ctx context.Context) pressure.Signals
+	// Layout says which file systems there are.
+	Layout func(ctx context.Context) evict.Layout
+	Pods   Pods
+	// Usage measures one kind of use of pods. A pod that cannot be measured is left out. For disks it may take long.
+	Usage func(ctx context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage
+	// RemoveImages removes all images that nothing uses, and returns how many, and how much they took. Nil: nothing is removed.
+	RemoveImages func(ctx context.Context) (images int, bytes uint64, err error)
+	// NodeEvent records an event on the node.
+	NodeEvent func(eventType, reason, message string)
+	// Changed is called when a condition has changed. It must not block.
+	Changed func()
+	// Acted is called with each signal that a pod is evicted for and the age of its measurement; nil: nothing counts.
+	Acted func(signal string, age time.Duration)
+	Log   *slog.Logger
+}
+
+// Evictor is the room. Create it with New, then Run it, once.
+type Evictor struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu     sync.Mutex
+	result pressure.Result // the newest
+	known  bool            // result is one
+
+	// Only a round touches these, but for done.
+	state  evict.State
+	tried  *evict.Tried
+	doing  string // what the last plan was about; "": nothing was short
+	said   map[pressure.Signal]time.Time
+	busy   bool
+	done   chan finding // what ran beside the rounds has ended
+	disks  map[types.UID]*evict.Usage
+	beside sync.WaitGroup
+}
+
+// finding is the result of what ran beside the rounds: one of the two.
+type finding struct {
+	tried *evict.Tried
+	disks map[types.UID]*evict.Usage
+}
+
+// New returns an Evictor; it starts nothing.
+func New(cfg Config) *Evictor {
+	return &Evictor{cfg: cfg, wake: make(chan struct{}, 1), said: map[pressure.Signal]time.Time{}, done: make(chan finding, 1)}
+}
+
+// Wake begins a round at once. It does not block.
+func (e *Evictor) Wake() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Pressure returns the newest result. It measures if nothing was measured yet, otherwise it does no IO.
+func (e *Evictor) Pressure(ctx context.Context) pressure.Result {
+	if r, known := e.last(); known {
+		return r
+	}
+	r := pressure.Evaluate(pressure.Input{
+		Signals: e.cfg.Signals(ctx), Thresholds: e.cfg.Policy.Thresholds, TransitionPeriod: e.cfg.Policy.TransitionPeriod, Now: time.Now(),
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.known { // otherwise a round was faster
+		e.result, e.known = r, true
+	}
+	return e.result
+}
+
+// Newest returns the newest result; the zero value if nothing was measured yet. It does no IO.
+func (e *Evictor) Newest() pressure.Result {
+	r, _ := e.last()
+	return r
+}
+
+func (e *Evictor) last() (pressure.Result, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.result, e.known
+}
+
+// Run takes rounds until ctx ends.
+func (e *Evictor) Run(ctx context.Context) error {
+	defer e.beside.Wait()
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-e.wake:
+		case f := <-e.done:
+			e.busy = false
+			if f.tried != nil {
+				e.tried = f.tried
+			}
+			e.disks = f.disks
+		}
+		t.Reset(e.round(ctx))
+	}
+}
+
+// round measures, decides and begins what the decision wants. It returns when to take the next round.
+func (e *Evictor) round(ctx context.Context) time.Duration {
+	in := evict.Input{Policy: &e.cfg.Policy, Busy: e.busy, Tried: e.tried, Previous: e.state, Hold: !e.cfg.Pods.Settled()}
+	if v := e.state.Victim(); v != "" {
+		in.VictimEnded = !e.cfg.Pods.Holds(v) // asked before the signals are read
+	}
+	in.Signals, in.Now = e.cfg.Signals(ctx), time.Now()
+	if short(in.Signals, e.cfg.Policy.Thresholds) {
+		in.Layout = e.cfg.Layout(ctx)
+	}
+	if e.disks != nil {
+		in.Pods, in.Measured = e.pods(ctx, evict.DiskUse)
+		e.disks = nil
+	}
+	for {
+		plan := evict.Decide(in)
+		if e.state.Victim() != "" && plan.State.Victim() == "" {
+			e.tried, in.Tried = nil, nil
+		}
+		e.state, in.Previous = plan.State, plan.State
+		e.publish(&plan)
+		switch {
+		case plan.Reclaim != 0:
+			e.announce(&plan, in.Now)
+			e.besideRounds(ctx, func(ctx context.Context) finding { return finding{tried: e.reclaim(ctx, plan.Reclaim)} })
+			in.Busy = true
+		case plan.Measure == evict.DiskUse:
+			e.announce(&plan, in.Now)
+			pods := e.cfg.Pods.Holders()
+			e.besideRounds(ctx, func(ctx context.Context) finding { return finding{disks: e.measureDisks(ctx, pods)} })
+			in.Busy = true
+		case plan.Measure != 0:
+			e.announce(&plan, in.Now)
+			in.Pods, in.Measured = e.pods(ctx, plan.Measure)
+		case plan.Evict != nil:
+			e.evict(&plan, in.Now)
+			return e.next(&plan, in.Signals)
+		default:
+			return e.next(&plan, in.Signals)
+		}
+	}
+}
+
+// short reports whether any threshold is met: only then the layout of the disks matters.
+func short(s pressure.Signals, thresholds []pressure.Threshold) bool {
+	return slices.ContainsFunc(thresholds, func(t pressure.Threshold) bool {
+		seen, ok := s[t.Signal]
+		return ok && seen.Available < t.Wanted(seen.Capacity)
+	})
+}
+
+// leastWait keeps rounds apart. Until the pods are known, rounds are unsettled apart at most.
+const (
+	leastWait = 50 * time.Millisecond
+	unsettled = time.Second
+)
+
+func (e *Evictor) next(p *evict.Plan, s pressure.Signals) time.Duration {
+	wait := evict.Interval(&e.cfg.Policy, s)
+	if !e.cfg.Pods.Settled() {
+		wait = min(wait, unsettled)
+	}
+	if !p.WakeAt.IsZero() {
+		wait = min(wait, time.Until(p.WakeAt))
+	}
+	return max(wait, leastWait)
+}
+
+// publish makes the conditions of a plan the newest, and logs what the node does or waits for when that changes.
+func (e *Evictor) publish(p *evict.Plan) {
+	e.mu.Lock()
+	changed := e.known && (e.result.Memory != p.Pressure.Memory || e.result.Disk != p.Pressure.Disk || e.result.PID != p.Pressure.PID)
+	e.result, e.known = p.Pressure, true
+	e.mu.Unlock()
+	if changed {
+		e.cfg.Log.Info("pressure", "memory", p.Pressure.Memory, "disk", p.Pressure.Disk, "pid", p.Pressure.PID)
+		e.cfg.Changed()
+	}
+	kind := ""
+	if p.For.Threshold.Signal != "" {
+		kind = fmt.Sprint(p.For.Threshold, p.Reclaim, p.Measure, p.Evict != nil, p.State.Victim())
+	}
+	if kind != e.doing && kind != "" && p.Evict == nil {
+		e.cfg.Log.Info("eviction", "for", p.For.Threshold.String(), "what", p.Why)
+	}
+	e.doing = kind
+}
+
+// announce records the node's event for a threshold that is met.
+func (e *Evictor) announce(p *evict.Plan, now time.Time) {
+	s := p.For.Threshold.Signal
+	if last, ok := e.said[s]; ok && now.Sub(last) < sayAgain {
+		return
+	}
+	e.said[s] = now
+	e.cfg.NodeEvent(v1.EventTypeWarning, reasonThresholdMet, evict.ThresholdMet(p.For))
+}
+
+// besideRounds runs what may take long. There is one at a time.
+func (e *Evictor) besideRounds(ctx context.Context, do func(ctx context.Context) finding) {
+	e.busy = true
+	e.beside.Go(func() { e.done <- do(ctx) })
+}
+
+// reclaim removes what the steps name.
+func (e *Evictor) reclaim(ctx context.Context, steps evict.Step) *evict.Tried {
+	t := &evict.Tried{}
+	if steps&evict.DeadContainers != 0 {
+		bounded, cancel := context.WithTimeout(ctx, deadWithin)
+		t.Containers = e.cfg.Pods.RemoveDead(bounded)
+		cancel()
+	}
+	if steps&evict.UnusedImages != 0 && e.cfg.RemoveImages != nil {
+		bounded, cancel := context.WithTimeout(ctx, imagesWithin)
+		var err error
+		t.Images, t.Bytes, err = e.cfg.RemoveImages(bounded)
+		cancel()
+		if err != nil {
+			t.Err = err.Error()
+		}
+	}
+	e.cfg.Log.Info("removed to free disk space", "containers", t.Containers, "images", t.Images, "bytes", t.Bytes, "err", t.Err)
+	return t
+}
+
+func (e *Evictor) measureDisks(ctx context.Context, pods []syncloop.Holder) map[types.UID]*evict.Usage {
+	ctx, cancel := context.WithTimeout(ctx, measureWithin)
+	defer cancel()
+	if use := e.cfg.Usage(ctx, objects(pods), evict.DiskUse); use != nil {
+		return use
+	}
+	return map[types.UID]*evict.Usage{}
+}
+
+func objects(pods []syncloop.Holder) []*v1.Pod {
+	out := make([]*v1.Pod, len(pods))
+	for i := range pods {
+		out[i] = pods[i].Pod
+	}
+	return out
+}
+
+// pods returns the pods that hold resources now, with one kind of use: memory and processes are measured, disks have been.
+func (e *Evictor) pods(ctx context.Context, use evict.Use) ([]evict.Pod, evict.Use) {
+	held := e.cfg.Pods.Holders()
+	usage := e.disks
+	if use != evict.DiskUse {
+		usage = e.cfg.Usage(ctx, objects(held), use)
+	}
+	out := make([]evict.Pod, len(held))
+	for i, h := range held {
+		out[i] = evict.Pod{Pod: h.Pod, Usage: usage[h.Pod.UID], EndsBy: h.EndsBy}
+	}
+	return out, use
+}
+
+// evict ends the pod of a plan.
+func (e *Evictor) evict(p *evict.Plan, measured time.Time) {
+	v := p.Evict
+	name := v.Pod.Namespace + "/" + v.Pod.Name
+	signal := string(p.For.Threshold.Signal)
+	if e.cfg.Acted != nil {
+		e.cfg.Acted(signal, time.Since(measured))
+	}
+	if e.cfg.Pods.Evict(v.Pod, syncloop.Eviction{Signal: signal, Message: v.Message, Annotations: v.Annotations, Grace: v.Grace, Why: v.Why}) {
+		e.cfg.Log.Warn("pod evicted", "pod", name, "why", v.Why, "grace", v.Grace)
+	}
+	e.tried = nil
+}

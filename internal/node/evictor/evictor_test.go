@@ -1,0 +1,243 @@
+package evictor
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/wherry-node/wherry/internal/core/evict"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+	"github.com/wherry-node/wherry/internal/node/syncloop"
+)
+
+const gi = int64(1) << 30
+
+// node is a machine with 100 GiB of memory and of disk, and pods whose use a test sets.
+type node struct {
+	mu      sync.Mutex
+	memory  map[types.UID]int64
+	disk    map[types.UID]int64
+	images  int64
+	slow    time.Duration // how long it takes to remove images, or to measure disks
+	ends    time.Duration // how long an evicted pod takes to end
+	evicted []string
+	at      []time.Time
+	changes int
+	events  []string
+	looks   int
+}
+
+func newNode() *node { return &node{memory: map[types.UID]int64{}, disk: map[types.UID]int64{}} }
+
+func (n *node) signals(context.Context) pressure.Signals {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.looks++
+	memory, disk := 100*gi, 100*gi-n.images
+	for _, used := range n.memory {
+		memory -= used
+	}
+	for _, used := range n.disk {
+		disk -= used
+	}
+	return pressure.Signals{
+		pressure.MemoryAvailable: {Available: memory, Capacity: 100 * gi}, pressure.NodefsAvailable: {Available: disk, Capacity: 100 * gi},
+	}
+}
+
+func (n *node) Holders() (out []syncloop.Holder) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid := range n.memory {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), UID: uid}}
+		out = append(out, syncloop.Holder{Pod: p})
+	}
+	return out
+}
+
+func (n *node) Holds(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.memory[uid]
+	return ok
+}
+
+func (n *node) Evict(p *v1.Pod, e syncloop.Eviction) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.evicted, n.at = append(n.evicted, p.Name+" for "+e.Signal), append(n.at, time.Now())
+	time.AfterFunc(n.ends, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.memory, p.UID)
+		delete(n.disk, p.UID)
+	})
+	return true
+}
+
+func (n *node) Settled() bool { return true }
+
+func (n *node) RemoveDead(context.Context) int { return 0 }
+
+func (n *node) usage(_ context.Context, pods []*v1.Pod, use evict.Use) map[types.UID]*evict.Usage {
+	if use == evict.DiskUse {
+		time.Sleep(n.slow)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := map[types.UID]*evict.Usage{}
+	for _, p := range pods {
+		out[p.UID] = &evict.Usage{Memory: uint64(n.memory[p.UID]), Volumes: evict.Disk{Bytes: uint64(n.disk[p.UID])}}
+	}
+	return out
+}
+
+func (n *node) removeImages(context.Context) (int, uint64, error) {
+	time.Sleep(n.slow)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.images = 0
+	return 1, uint64(gi), nil
+}
+
+// run runs an Evictor on the node, with thresholds of 1 GiB and a transition period of a minute, while f runs.
+func (n *node) run(t *testing.T, f func(e *Evictor)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		thresholds, err := pressure.Parse(pressure.ParseInput{Hard: map[string]string{"memory.available": "1Gi", "nodefs.available": "1Gi"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := New(Config{
+			Policy: evict.Policy{Thresholds: thresholds, TransitionPeriod: time.Minute, MemoryRate: 8 * gi}, Signals: n.signals,
+			Layout: func(context.Context) evict.Layout { return evict.Layout{} }, Pods: n, Usage: n.usage, RemoveImages: n.removeImages,
+			NodeEvent: func(_, reason, message string) { n.set(func() { n.events = append(n.events, reason+": "+message) }) },
+			Changed:   func() { n.set(func() { n.changes++ }) }, Log: slog.New(slog.DiscardHandler),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		synctest.Wait() // the first round
+		f(e)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (n *node) set(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+// Memory is eaten at 4 GiB a second, half as fast as the node expects at most: the pod is asked to go within a second of the threshold.
+func TestMemoryIsNoticedWithinASecond(t *testing.T) {
+	t.Parallel()
+	n := newNode()
+	n.run(t, func(*Evictor) {
+		n.set(func() { n.memory["modest"] = gi })
+		time.Sleep(15 * time.Second)
+		var crossed time.Time
+		for used := int64(0); len(n.evictions()) == 0 && used < 100*gi; used += gi / 25 {
+			n.set(func() { n.memory["eater"] = used })
+			if used > 98*gi && crossed.IsZero() {
+				crossed = time.Now()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := n.evictions(); !slices.Equal(got, []string{"eater for memory.available"}) {
+			t.Fatalf("evicted: %q", got)
+		}
+		if late := n.at[0].Sub(crossed); late > time.Second {
+			t.Errorf("asked to go %v after the threshold", late)
+		}
+	})
+}
+
+func (n *node) evictions() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.evicted)
+}
+
+// Removing images takes a minute; a pod that eats memory meanwhile does not wait for it. The condition of each comes and goes.
+func TestRemovingImagesHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	n := newNode()
+	n.slow = 40 * time.Second
+	n.run(t, func(e *Evictor) {
+		n.set(func() { n.images, n.memory["eater"], n.memory["other"] = 99*gi+gi/2, 10*gi, gi })
+		time.Sleep(15 * time.Second)
+		if r := e.Newest(); r.Disk != pressure.True || r.Memory != pressure.False {
+			t.Errorf("disk %s, memory %s", r.Disk, r.Memory)
+		}
+		n.set(func() { n.memory["eater"] = 99 * gi })
+		time.Sleep(11 * time.Second)
+		if got := n.evictions(); !slices.Equal(got, []string{"eater for memory.available"}) {
+			t.Errorf("evicted: %q", got)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := n.evictions(); len(got) != 1 {
+			t.Errorf("evicted: %q", got)
+		}
+		if r := e.Newest(); r.Disk != pressure.False || r.Memory != pressure.False || n.changes != 4 {
+			t.Errorf("disk %s, memory %s, %d changes", r.Disk, r.Memory, n.changes)
+		}
+		if want := []string{"EvictionThresholdMet: Attempting to reclaim ephemeral-storage", "EvictionThresholdMet: Attempting to reclaim memory"}; !slices.Equal(n.events, want) {
+			t.Errorf("events %q", n.events)
+		}
+	})
+}
+
+// Images are not enough: what pods have on disk is measured, the right one goes, and the next only after it has ended.
+func TestDiskNeedsAPod(t *testing.T) {
+	t.Parallel()
+	n := newNode()
+	n.slow, n.ends = 5*time.Second, 8*time.Second
+	n.run(t, func(*Evictor) {
+		n.set(func() {
+			n.images = gi / 4
+			for uid, used := range map[types.UID]int64{"small": 2 * gi, "middle": 44 * gi, "large": 57 * gi} {
+				n.memory[uid], n.disk[uid] = gi, used
+			}
+		})
+		time.Sleep(2 * time.Minute)
+		want := []string{"large for nodefs.available"}
+		if got := n.evictions(); !slices.Equal(got, want) {
+			t.Errorf("evicted: %q, want %q", got, want)
+		}
+		n.set(func() { n.disk["middle"], n.disk["small"] = 60*gi, 60*gi })
+		time.Sleep(2 * time.Minute)
+		if got := n.evictions(); len(got) != 2 {
+			t.Errorf("evicted: %q", got)
+		}
+	})
+}
+
+func (n *node) measured() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks
+}
+
+// A node at rest measures every 10 s.
+func TestAtRest(t *testing.T) {
+	t.Parallel()
+	n := newNode()
+	n.run(t, func(*Evictor) {
+		time.Sleep(10*time.Minute + time.Second)
+		if looks := n.measured(); looks < 58 || looks > 62 {
+			t.Errorf("%d measurements in 10 minutes", looks)
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/evict"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// Every is the period of collections.
+const Every = 5 * time.Minute
+
+// Reasons of the node's events, as upstream's kubelet writes them.
+const (
+	reasonNoCapacity = "InvalidDiskCapacity"
+	reasonNotEnough  = "FreeDiskSpaceFailed"
+	reasonFailed     = "ImageGCFailed"
+)
+
+// Images are the runtime's images.
+type Images interface {
+	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
+	// RemoveImage removes an image, unless it is being pulled (removed is false then). A pod that asks for the image meanwhile waits.
+	RemoveImage(ctx context.Context, img *runtimeapi.Image) (removed bool, err error)
+}
+
+// Config configures a Collector. Functions may be called concurrently.
+type Config struct {
+	Policy evict.ImagePolicy
+	Images Images
+	// Observed returns the newest inspection of every pod, Desired the pods of the sources. Ready is true once every source has
+	// answered and the runtime has been listed: before that nothing is removed.
+	Observed func() []*pod.Observed
+	Desired  func() []*v1.Pod
+	Ready    func() bool
+	// Keep reports whether the configuration says that an image of this name is never removed; nil: none.
+	Keep func(name string) bool
+	// Disk measures the images' file system; false: it is not known.
+	Disk func(ctx context.Context) (pressure.Observation, bool)
+	// NodeEvent records an event on the node.
+	NodeEvent func(eventType, reason, message string)
+	// Collected is called for each image that was removed, with evict.ReasonAge or evict.ReasonSpace; nil: nothing counts.
+	Collected func(reason string)
+	// File keeps when images were last used; "": nothing does.
+	File string
+	Log  *slog.Logger
+}
+
+// Collector removes unused images. Create it with New, then Run it, once.
+type Collector struct {
+	cfg Config
+
+	mu      sync.Mutex // held during a collection
+	history *history
+	failed  bool              // the last collection failed
+	refused map[string]string // images that could not be removed, with the error
+}
+
+// New returns a Collector; it does no IO.
+func New(cfg Config) *Collector {
+	return &Collector{cfg: cfg, refused: map[string]string{}}
+}
+
+// Run collects images every 5 minutes until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
+	c.begin()
+	t := time.NewTicker(Every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			c.Collect(ctx)
+		}
+	}
+}
+
+// begin reads when images were last used.
+func (c *Collector) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.history == nil {
+		c.history = c.load(time.Now())
+	}
+}
+
+// See notes which images are present, so that their age counts from when the node first listed them and not from the next collection. It
+// does not block: during a collection it does nothing.
+func (c *Collector) See(images []*runtimeapi.Image) {
+	if !c.mu.TryLock() {
+		return
+	}
+	defer c.mu.Unlock()
+	if c.history == nil {
+		return // the file is read by the first collection
+	}
+	now := time.Now()
+	for _, img := range images {
+		if k := keyOf(img); c.history.images[k] == nil {
+			c.history.see(k, false, now)
+		}
+	}
+}
+
+// Collect removes images by age and by space, as the policy says.
+func (c *Collector) Collect(ctx context.Context) {
+	_, err := c.collect(ctx, false)
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	again := c.failed && err != nil
+	c.failed = err != nil
+	c.mu.Unlock()
+	if err != nil {
+		c.cfg.Log.Warn("images not collected; trying again in 5 minutes", "err", err)
+	}
+	if again { // one failure may be nothing
+		c.cfg.NodeEvent(v1.EventTypeWarning, reasonFailed, err.Error())
+	}
+}
+
+// RemoveUnused removes every image that nothing uses and that is old enough. It returns how many, and how much the runtime said that they
+// took.
+func (c *Collector) RemoveUnused(ctx context.Context) (images int, bytes uint64, err error) {
+	freed, err := c.collect(ctx, true)
+	return freed.images, freed.bytes, err
+}
+
+// freed is what a collection has removed.
+type freed struct {
+	images int
+	bytes  uint64
+}
+
+func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out freed
+	if !c.cfg.Ready() {
+		return out, nil
+	}
+	list, err := c.cfg.Images.ListImages(ctx)
+	if err != nil {
+		return out, err
+	}
+	now := time.Now()
+	in := evict.ImageInput{Policy: &c.cfg.Policy, Images: c.look(list, now), All: all, Now: now}
+	if !all {
+		if disk, ok := c.cfg.Disk(ctx); ok {
+			in.Disk = &disk
+		}
+	}
+	plan := evict.Images(in)
+	known := make(map[string]*runtimeapi.Image, len(list))
+	for _, img := range list {
+		known[keyOf(img)] = img
+	}
+	var errs []error
+	remove := func(i evict.Image, reason string) {
+		removed, err := c.remove(ctx, known[key(i.ID, i.Handler)], reason)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if removed {
+			out.images, out.bytes = out.images+1, out.bytes+i.Bytes
+		}
+	}
+	for _, i := range plan.Old {
+		remove(i, evict.ReasonAge)
+	}
+	if plan.NoCapacity {
+		err := errors.New("invalid capacity 0 on image filesystem")
+		c.cfg.NodeEvent(v1.EventTypeWarning, reasonNoCapacity, err.Error())
+		return out, errors.Join(append(errs, err)...)
+	}
+	if plan.Free > 0 {
+		errs = append(errs, c.forSpace(ctx, &plan, in.Disk, remove, &out))
+	}
+	c.history.keep(list)
+	c.save()
+	return out, errors.Join(errs...)
+}
+
+// forSpace removes images until enough is free. Images share layers, so the file system is measured after each.
+func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before *pressure.Observation, remove func(evict.Image, string), out *freed) error {
+	brought := int64(0)
+	for _, i := range plan.ForSpace {
+		if ctx.Err() != nil || brought >= plan.Free {
+			break
+		}
+		remove(i, evict.ReasonSpace)
+		if before != nil {
+			if now, ok := c.cfg.Disk(ctx); ok {
+				brought = now.Available - before.Available
+			}
+		}
+	}
+	if before == nil || brought >= plan.Free || ctx.Err() != nil {
+		return nil
+	}
+	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+ //nolint:staticcheck // upstream's words, which tools read
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", plan.Percent, size(before.Capacity), brought)
+	c.cfg.NodeEvent(v1.EventTypeWarning, reasonNotEnough, err.Error())
+	return err
+}
+
+// size writes an amount as upstream's event does: 1.5 GiB.
+func size(n int64) string {
+	f, unit := float64(n), 0
+	for f >= 1024 && unit < 4 {
+		f, unit = f/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %ciB", f, " KMGT"[unit])
+}
+
+// remove removes one image.
+func (c *Collector) remove(ctx context.Context, img *runtimeapi.Image, reason string) (bool, error) {
+	if img == nil || ctx.Err() != nil || c.users().has(img) { // a pod may have come meanwhile
+		return false, ctx.Err()
+	}
+	removed, err := c.cfg.Images.RemoveImage(ctx, img)
+	if err != nil {
+		err = fmt.Errorf("remove image %s: %w", nameOf(img), err)
+		if c.refused[img.GetId()] != err.Error() {
+			c.cfg.Log.Warn("an image cannot be removed; trying again with the next collection", "image", nameOf(img), "err", err)
+		}
+		c.refused[img.GetId()] = err.Error()
+		return false, err
+	}
+	delete(c.refused, img.GetId())
+	if !removed {
+		return false, nil
+	}
+	c.cfg.Log.Info("image removed", "image", nameOf(img), "id", img.GetId(), "bytes", img.GetSize(), "why", reason)
+	if c.cfg.Collected != nil {
+		c.cfg.Collected(reason)
+	}
+	return true, nil
+}
+
+// nameOf returns a name for people.
+func nameOf(img *runtimeapi.Image) string {
+	for _, names := range [][]string{img.GetRepoTags(), img.GetRepoDigests()} {
+		if len(names) > 0 {
+			return pod.Text(names[0])
+		}
+	}
+	return pod.Text(img.GetId())
+}
+
+// look describes the images for the decision, and notes which are in use.
+func (c *Collector) look(list []*runtimeapi.Image, now time.Time) []evict.Image {
+	if c.history == nil {
+		c.history = c.load(now)
+	}
+	users := c.users()
+	out := make([]evict.Image, 0, len(list))
+	for _, img := range list {
+		i := evict.Image{
+			ID: img.GetId(), Handler: img.GetSpec().GetRuntimeHandler(), Names: append(append([]string{}, img.GetRepoTags()...), img.GetRepoDigests()...),
+			Bytes: img.GetSize(), Kept: img.GetPinned(), InUse: users.has(img),
+		}
+		for _, name := range i.Names {
+			i.Kept = i.Kept || c.cfg.Keep != nil && c.cfg.Keep(name)
+		}
+		i.Detected, i.LastUsed = c.history.see(keyOf(img), i.InUse, now)
+		out = append(out, i)
+	}
+	return out
+}
+
+func key(id, handler string) string { return id + "\n" + handler }
+
+func keyOf(img *runtimeapi.Image) string { return key(img.GetId(), img.GetSpec().GetRuntimeHandler()) }

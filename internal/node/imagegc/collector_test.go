@@ -1,0 +1,250 @@
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/wherry-node/wherry/internal/core/evict"
+	"github.com/wherry-node/wherry/internal/core/pod"
+	"github.com/wherry-node/wherry/internal/core/pressure"
+)
+
+// node is a runtime's image store on a disk of 1000 bytes, with the pods that use it.
+type node struct {
+	images  []*runtimeapi.Image
+	refuse  map[string]error // by ID
+	pulling map[string]bool
+	listErr error
+	other   int64 // bytes that are no images
+	no      bool  // the disk claims to have no capacity
+	used    []*pod.Observed
+	pods    []*v1.Pod
+	events  []string
+	counted []string
+}
+
+func (n *node) ListImages(context.Context) ([]*runtimeapi.Image, error) {
+	return slices.Clone(n.images), n.listErr
+}
+
+func (n *node) RemoveImage(_ context.Context, img *runtimeapi.Image) (bool, error) {
+	if err := n.refuse[img.Id]; err != nil {
+		return false, err
+	}
+	if n.pulling[img.Id] {
+		return false, nil
+	}
+	n.images = slices.DeleteFunc(n.images, func(i *runtimeapi.Image) bool { return i.Id == img.Id })
+	return true, nil
+}
+
+func (n *node) disk(context.Context) (pressure.Observation, bool) {
+	if n.no {
+		return pressure.Observation{}, true
+	}
+	free := 1000 - n.other
+	for _, i := range n.images {
+		free -= int64(i.Size)
+	}
+	return pressure.Observation{Available: max(free, 0), Capacity: 1000}, true
+}
+
+func (n *node) add(name string, size uint64) {
+	n.images = append(n.images, &runtimeapi.Image{Id: "sha256:" + name, RepoTags: []string{"docker.io/library/" + name + ":1"}, Size: size})
+}
+
+// left names the images that are left.
+func (n *node) left() string {
+	var out []string
+	for _, i := range n.images {
+		out = append(out, strings.TrimPrefix(i.Id, "sha256:"))
+	}
+	return strings.Join(out, " ")
+}
+
+func (n *node) collector(file string, change func(*Config)) *Collector {
+	cfg := Config{
+		Policy: evict.ImagePolicy{HighPercent: 85, LowPercent: 80, MinAge: 2 * time.Minute}, Images: n,
+		Observed: func() []*pod.Observed { return n.used }, Desired: func() []*v1.Pod { return n.pods }, Ready: func() bool { return true },
+		Disk: n.disk, NodeEvent: func(_, reason, message string) { n.events = append(n.events, reason+": "+message) },
+		Collected: func(reason string) { n.counted = append(n.counted, reason) }, File: file, Log: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg)
+}
+
+// Images that nothing uses go for space, the longest unused first and no more than needed; one that a container has, that a pod names,
+// for a container or a volume, that is pinned, kept by the configuration, or being pulled, stays.
+func TestCollectForSpace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{pulling: map[string]bool{"sha256:pulled": true}}
+		for _, name := range []string{"running", "dead", "named", "volume", "pinned", "kept", "pulled", "old", "older", "new"} {
+			n.add(name, 90)
+		}
+		n.images[4].Pinned = true
+		n.used = []*pod.Observed{{Containers: []pod.Container{{ImageID: "sha256:running"}, {ImageRef: "docker.io/library/dead:1", State: pod.StateExited}}}}
+		n.pods = []*v1.Pod{
+			{Spec: v1.PodSpec{Containers: []v1.Container{{Image: "named:1"}}, Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "docker.io/library/volume:1"}}}}}},
+			{Spec: v1.PodSpec{Containers: []v1.Container{{Image: "old:1"}}}},
+			{Spec: v1.PodSpec{Containers: []v1.Container{{Image: "older:1"}}}, Status: v1.PodStatus{Phase: v1.PodSucceeded}},
+		}
+		c := n.collector("", func(cfg *Config) {
+			cfg.Keep = func(name string) bool { return strings.HasPrefix(name, "docker.io/library/kept") }
+		})
+		c.Collect(t.Context()) // sees all; none is old enough
+		if len(n.images) != 10 {
+			t.Fatalf("left at once: %s", n.left())
+		}
+		time.Sleep(10 * time.Minute)
+		n.pods = n.pods[:1] // old was used until now
+		n.events = nil
+		n.other = 0 // 90% full, and 100 bytes are to be freed
+		c.Collect(t.Context())
+		if got, want := n.left(), "running dead named volume pinned kept pulled old"; got != want {
+			t.Errorf("left: %s, want %s", got, want)
+		}
+		if len(n.events) > 0 || len(n.counted) != 2 {
+			t.Errorf("events %q, counted %q", n.events, n.counted)
+		}
+		if images, bytes, err := c.RemoveUnused(t.Context()); images != 1 || bytes != 90 || err != nil || strings.Contains(n.left(), "old") {
+			t.Errorf("all unused: %d images, %d bytes, %v; left %s", images, bytes, err, n.left())
+		}
+	})
+}
+
+// What fills the disk is said, and what fails: an image that cannot be removed does not keep the others.
+func TestCollectThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{refuse: map[string]error{"sha256:stuck": errors.New("in use by a snapshot")}, other: 900}
+		n.add("stuck", 50)
+		n.add("free", 50)
+		c := n.collector("", nil)
+		c.Collect(t.Context())
+		time.Sleep(5 * time.Minute)
+		n.events = nil
+		c.Collect(t.Context())
+		if got := n.left(); got != "stuck" {
+			t.Errorf("left: %s", got)
+		}
+		if len(n.events) != 2 || !strings.HasPrefix(n.events[0], "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (100% of 1000 B used). ") ||
+			!strings.HasPrefix(n.events[1], "ImageGCFailed: ") {
+			t.Errorf("events %q", n.events)
+		}
+		n.no, n.events = true, nil
+		c.Collect(t.Context())
+		if len(n.events) == 0 || n.events[0] != "InvalidDiskCapacity: invalid capacity 0 on image filesystem" {
+			t.Errorf("events %q", n.events)
+		}
+		n.no, n.other, n.events = false, 0, nil
+		c.Collect(t.Context())
+		n.listErr = errors.New("the runtime is away")
+		c.Collect(t.Context())
+		if len(n.events) != 0 {
+			t.Errorf("one failure: events %q", n.events)
+		}
+		c.Collect(t.Context())
+		if len(n.events) != 1 || n.events[0] != "ImageGCFailed: the runtime is away" {
+			t.Errorf("two failures: events %q", n.events)
+		}
+	})
+}
+
+// Before every source has answered, nothing is removed: a pod that is not known yet may need the image.
+func TestNothingGoesBeforeThePodsAreKnown(t *testing.T) {
+	t.Parallel()
+	n := &node{other: 950}
+	n.add("a", 50)
+	ready := false
+	c := n.collector("", func(cfg *Config) { cfg.Ready, cfg.Policy.MinAge = func() bool { return ready }, 0 })
+	if images, _, err := c.RemoveUnused(t.Context()); images != 0 || err != nil || n.left() != "a" {
+		t.Errorf("%d images removed, %v", images, err)
+	}
+	ready = true
+	if images, _, err := c.RemoveUnused(t.Context()); images != 1 || err != nil {
+		t.Errorf("%d images removed, %v", images, err)
+	}
+}
+
+// An image goes when it was not used for imageMaximumGCAge, also if the agent was restarted meanwhile; one that was in use when the
+// last agent ended counts as used until the next began.
+func TestAgeOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "use.json")
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{pods: []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Image: "used:1"}}}}}}
+		n.add("unused", 10)
+		n.add("used", 10)
+		aged := func(cfg *Config) { cfg.Policy.MaxAge = time.Hour }
+		n.collector(file, aged).Collect(t.Context())
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Minute)
+		n.pods = nil
+		c := n.collector(file, aged)
+		c.Collect(t.Context())
+		if n.left() != "unused used" {
+			t.Fatalf("left after 50 minutes: %s", n.left())
+		}
+		time.Sleep(11 * time.Minute)
+		c = n.collector(file, aged)
+		c.Collect(t.Context())
+		if n.left() != "used" {
+			t.Errorf("left after 61 minutes: %s", n.left())
+		}
+		time.Sleep(50 * time.Minute)
+		c.Collect(t.Context())
+		if n.left() != "" {
+			t.Errorf("left after 111 minutes: %s", n.left())
+		}
+		if err := os.WriteFile(file, []byte(`{"x": null, "y": 3`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.add("again", 10)
+		c = n.collector(file, aged)
+		c.Collect(t.Context())
+		if n.left() != "again" || info == nil {
+			t.Errorf("left with a file that cannot be read: %s", n.left())
+		}
+	})
+}
+
+// A file that says nothing new is not written again.
+func TestHistoryIsWrittenOnlyWhenItChanges(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "use.json")
+	n := &node{}
+	n.add("a", 10)
+	n.used = []*pod.Observed{{Containers: []pod.Container{{ImageID: "sha256:a"}}}}
+	c := n.collector(file, nil)
+	c.Collect(t.Context())
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	c.Collect(t.Context())
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the file was written again: %v", err)
+	}
+	n.used = nil
+	c.Collect(t.Context())
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,218 @@
+package agenttest
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+const mi = 1 << 20
+
+// thresholds configures the agent's hard thresholds, and a transition period of a minute.
+func thresholds(hard map[string]string) func(*agent.Config) {
+	return func(c *agent.Config) {
+		c.Kubelet.EvictionHard = hard
+		c.Kubelet.EvictionPressureTransitionPeriod = metav1.Duration{Duration: time.Minute}
+	}
+}
+
+// using lets a pod use memory, in MiB, that grows by a number of MiB in each second.
+func using(memory, grows int) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations[simcri.AnnotationMemory] = strconv.Itoa(memory * mi)
+		p.Annotations[simcri.AnnotationMemoryGrows] = strconv.Itoa(grows * mi)
+	}
+}
+
+// writing lets a pod write to its writable layer, in MiB, and MiB in each second.
+func writing(disk, grows int) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations[simcri.AnnotationDisk] = strconv.Itoa(disk * mi)
+		p.Annotations[simcri.AnnotationDiskGrows] = strconv.Itoa(grows * mi)
+	}
+}
+
+func requesting(memory string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+	}
+}
+
+func withPriority(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &n } }
+
+// These are the shortages of the tests' machines: less than a GiB is left.
+func shortOfMemory(memory, _ int64) bool { return memory > 3<<30 }
+func shortOfDisk(_, disk int64) bool     { return disk > 9<<30 }
+
+// condition returns the status of a condition of the node.
+func (w *World) condition(kind v1.NodeConditionType) v1.ConditionStatus {
+	n, err := w.Admin.CoreV1().Nodes().Get(context.Background(), NodeName, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// awaitCondition waits for a condition of the node, and returns how long that took.
+func (w *World) awaitCondition(kind v1.NodeConditionType, want v1.ConditionStatus, within time.Duration) time.Duration {
+	w.Helper()
+	began := time.Now()
+	w.Await(string(kind)+" "+string(want), within, func() bool { return w.condition(kind) == want })
+	return time.Since(began)
+}
+
+// evicted reports whether the API shows that a pod was evicted.
+func (w *World) evicted(name string) bool {
+	p := w.Kube.Pod(Namespace, name)
+	return p != nil && p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted"
+}
+
+// runs counts the pods that run.
+func (w *World) runs(names ...string) (n int) {
+	for _, name := range names {
+		if p := w.Kube.Pod(Namespace, name); p != nil && p.Status.Phase == v1.PodRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// A pod eats memory: within a second of the threshold it is asked to go, and nobody else is. The condition comes at once and stays
+// for the transition period.
+func TestEvictionForMemory(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		names := []string{"modest", "important", "eater", "within"}
+		w.Create(Pod("modest", using(300, 0)))
+		w.Create(Pod("important", using(1000, 0), withPriority(1000)))
+		w.Create(Pod("within", using(900, 0), requesting("1Gi")))
+		w.Create(Pod("eater", using(400, 10)))
+		w.Await("all run", time.Minute, func() bool { return w.runs(names...) == 4 })
+		// 3072 MiB may be used, and 2600 are: the threshold is 47 s away.
+		crossed := w.Kube.Pod(Namespace, "eater").Status.ContainerStatuses[0].State.Running.StartedAt.Add(47 * time.Second)
+		w.Await("the eater is gone", 2*time.Minute, func() bool { return w.evicted("eater") })
+		p := w.Kube.Pod(Namespace, "eater")
+		if late := time.Since(crossed); late < 0 || late > 5*time.Second {
+			t.Errorf("the eater is gone %v after the threshold", late)
+		}
+		if !strings.HasPrefix(p.Status.Message, "The node was low on resource: memory. Threshold quantity: 1Gi, available: ") ||
+			!strings.Contains(p.Status.Message, "Container main was using ") {
+			t.Errorf("message %q", p.Status.Message)
+		}
+		if c := podCondition(p, v1.DisruptionTarget); c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonTerminationByKubelet {
+			t.Errorf("condition %+v", c)
+		}
+		if took := w.awaitCondition(v1.NodeMemoryPressure, v1.ConditionTrue, 10*time.Second); took > 2*time.Second {
+			t.Errorf("the condition took %v", took)
+		}
+		if took := w.awaitCondition(v1.NodeMemoryPressure, v1.ConditionFalse, 3*time.Minute); took < 50*time.Second || took > 75*time.Second {
+			t.Errorf("the node was under pressure for %v, the transition period is 1m", took)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := w.runs("modest", "important", "within"); n != 3 {
+			t.Errorf("%d of 3 others run", n)
+		}
+		if n := w.events("Evicted"); n != 1 {
+			t.Errorf("%d Evicted events", n)
+		}
+		if n := w.events("EvictionThresholdMet"); n != 1 {
+			t.Errorf("%d EvictionThresholdMet events", n)
+		}
+	})
+}
+
+func podCondition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == kind {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// events counts events of a reason.
+func (w *World) events(reason string) (n int) {
+	list, err := w.Admin.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Reason == reason {
+			n += int(max(1, list.Items[i].Count))
+		}
+	}
+	return n
+}
+
+// The victim takes its time to end, and the agent is killed meanwhile: no second pod goes, and the victim stays evicted.
+func TestEvictionSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 2, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("other", using(1000, 0)))
+		w.Create(Pod("eater", using(1500, 100), Annotate(simcri.AnnotationStopAfter, "never")))
+		w.Await("both run", time.Minute, func() bool { return w.runs("other", "eater") == 2 })
+		w.Await("it is asked to go", time.Minute, func() bool { return w.events("Evicted") == 1 })
+		w.CrashAgent(true)
+		time.Sleep(500 * time.Millisecond)
+		w.StartAgent()
+		w.Await("it is evicted", time.Minute, func() bool { return w.evicted("eater") })
+		time.Sleep(10 * time.Minute)
+		w.RestartAgent(time.Second)
+		time.Sleep(time.Minute)
+		if !w.evicted("eater") || w.runs("other") != 1 {
+			t.Errorf("eater evicted: %v; others run: %d", w.evicted("eater"), w.runs("other"))
+		}
+		if n := w.condition(v1.NodeMemoryPressure); n != v1.ConditionFalse {
+			t.Errorf("MemoryPressure %s", n)
+		}
+	})
+}
+
+// Critical pods eat the memory: nobody else can help, so the others go one after the other, and no critical pod does.
+func TestEvictionSparesCriticalPods(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 3, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("critical", using(2000, 100), withPriority(2_000_000_000)))
+		w.Create(Pod("a", using(200, 0)))
+		w.Create(Pod("b", using(100, 0)))
+		w.Await("all run", time.Minute, func() bool { return w.runs("critical", "a", "b") == 3 })
+		w.Await("the others are gone", time.Minute, func() bool { return w.evicted("a") && w.evicted("b") })
+		time.Sleep(5 * time.Minute)
+		if w.runs("critical") != 1 || w.condition(v1.NodeMemoryPressure) != v1.ConditionTrue {
+			t.Errorf("critical runs: %d, MemoryPressure %s", w.runs("critical"), w.condition(v1.NodeMemoryPressure))
+		}
+	})
+}
+
+// A pod fills the disk with what it writes. It goes, and its containers with it, so that the disk is free again.
+func TestEvictionForDisk(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 4, Storage: "10Gi", Short: shortOfDisk, Agent: thresholds(map[string]string{"nodefs.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("modest", writing(500, 0)))
+		w.Create(Pod("writer", writing(5000, 100)))
+		w.Await("both run", time.Minute, func() bool { return w.runs("modest", "writer") == 2 })
+		w.Await("the writer is gone", 5*time.Minute, func() bool { return w.evicted("writer") })
+		if m := w.Kube.Pod(Namespace, "writer").Status.Message; !strings.HasPrefix(m, "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: ") {
+			t.Errorf("message %q", m)
+		}
+		w.awaitCondition(v1.NodeDiskPressure, v1.ConditionFalse, 5*time.Minute)
+		time.Sleep(5 * time.Minute)
+		if !w.evicted("writer") || w.runs("modest") != 1 {
+			t.Errorf("writer evicted: %v; modest runs: %d", w.evicted("writer"), w.runs("modest"))
+		}
+	})
+}

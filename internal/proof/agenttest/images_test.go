@@ -1,0 +1,129 @@
+package agenttest
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/wherry-node/wherry/agent"
+	"github.com/wherry-node/wherry/internal/sim/simcri"
+)
+
+// large configures a runtime whose images have 2 GiB each.
+func large() simcri.Config {
+	return simcri.Config{Pull: func(string) simcri.Pull { return simcri.Pull{Took: time.Second, Size: 2 << 30} }}
+}
+
+func withImage(name string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.Containers[0].Image = name }
+}
+
+// present returns how many of the images registry.example/N:1 the runtime has.
+func (w *World) present(names ...string) (n int) {
+	for _, name := range names {
+		if w.Runtime.Has("registry.example/" + name + ":1") {
+			n++
+		}
+	}
+	return n
+}
+
+// oldImages lets pods of these images come and go, and waits until nothing of them is left but the images.
+func (w *World) oldImages(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		w.Create(Pod("of-"+name, withImage("registry.example/"+name+":1")))
+		w.Await(name+" runs", time.Minute, func() bool { return w.runs("of-"+name) == 1 })
+		w.Delete("of-"+name, 1)
+		w.Await(name+" is gone", time.Minute, func() bool { return w.Kube.Pod(Namespace, "of-"+name) == nil })
+	}
+	time.Sleep(3 * time.Minute) // imageMinimumGCAge
+}
+
+// The disk is filled by images that nothing uses: they go, and no pod does.
+func TestImagesGoBeforePods(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 5, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
+		thresholds(map[string]string{"nodefs.available": "1Gi"})(c)
+		c.Kubelet.ImageGCHighThresholdPercent = new(int32(100))
+	}}
+	Run(t, cfg, func(w *World) {
+		w.oldImages("a", "b", "c")
+		w.Create(Pod("stays", withImage("registry.example/d:1")))
+		w.Await("stays runs", time.Minute, func() bool { return w.runs("stays") == 1 })
+		time.Sleep(10 * time.Minute)
+		if n := w.present("a", "b", "c", "d"); n != 4 {
+			t.Fatalf("%d of 4 images are left without need", n)
+		}
+		w.Create(Pod("last", withImage("registry.example/e:1")))
+		w.Await("the images are gone", time.Minute, func() bool { return w.present("a", "b", "c") == 0 })
+		w.awaitCondition(v1.NodeDiskPressure, v1.ConditionFalse, 5*time.Minute)
+		if w.present("d", "e") != 2 || w.runs("stays") != 1 || w.events("Evicted") != 0 {
+			t.Errorf("images in use: %d of 2; runs: %d; evicted: %d", w.present("d", "e"), w.runs("stays"), w.events("Evicted"))
+		}
+	})
+}
+
+// From imageGCHighThresholdPercent on images go until imageGCLowThresholdPercent is reached, those that were not used for longest first; one
+// that a restarting pod has stays.
+func TestImagesAreCollectedBySpace(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 6, Storage: "10Gi", Runtime: large(), Agent: func(c *agent.Config) {
+		c.Kubelet.EvictionHard = map[string]string{"memory.available": "100Mi"}
+		c.Kubelet.ImageGCHighThresholdPercent, c.Kubelet.ImageGCLowThresholdPercent = new(int32(75)), new(int32(65))
+		c.KeepImages = []string{"registry.example/kept"}
+	}}
+	Run(t, cfg, func(w *World) {
+		w.Create(Pod("crashes", withImage("registry.example/crashes:1"), Annotate(simcri.AnnotationExitCode, "1")))
+		w.oldImages("kept", "b", "c") // with the one that crashes 8 of 10 GiB: 80%
+		time.Sleep(5 * time.Minute)
+		if w.present("kept", "crashes", "c") != 3 || w.present("b") != 0 {
+			t.Errorf("kept %d, crashes %d, b %d, c %d", w.present("kept"), w.present("crashes"), w.present("b"), w.present("c"))
+		}
+	})
+}
+
+// An image that was not used for imageMaximumGCAge goes, and one that a pod runs with does not.
+func TestImagesAreCollectedByAge(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 7, Storage: "100Gi", Runtime: large(), Agent: func(c *agent.Config) {
+		c.Kubelet.ImageMaximumGCAge = metav1.Duration{Duration: time.Hour}
+	}}
+	Run(t, cfg, func(w *World) {
+		w.Create(Pod("stays", withImage("registry.example/used:1")))
+		w.oldImages("old")
+		time.Sleep(50 * time.Minute)
+		if n := w.present("old", "used"); n != 2 {
+			t.Fatalf("%d of 2 images are left after 50 minutes", n)
+		}
+		time.Sleep(20 * time.Minute)
+		if w.present("old") != 0 || w.present("used") != 1 {
+			t.Errorf("old %d, used %d", w.present("old"), w.present("used"))
+		}
+	})
+}
+
+// A pod whose image is removed from under it, in the moment in which it comes, starts all the same.
+func TestPodsStartWhileImagesAreRemoved(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Seed: 8, Storage: "10Gi", Runtime: large(), Agent: thresholds(map[string]string{"nodefs.available": "3Gi"})}
+	cfg.Runtime.Latency = map[string]simcri.Latency{"RemoveImage": {Mean: 300 * time.Millisecond}}
+	Run(t, cfg, func(w *World) {
+		w.oldImages("a", "b", "c")
+		for i := range 10 { // d makes the disk short; a comes somewhere between
+			if i == 3 {
+				w.Create(Pod("d", withImage("registry.example/d:1")))
+			}
+			if i == 7 {
+				w.Create(Pod("again", withImage("registry.example/a:1")))
+			}
+			time.Sleep(170 * time.Millisecond)
+		}
+		w.Await("both run", 5*time.Minute, func() bool { return w.runs("again") == 1 && w.runs("d") == 1 })
+		if n := w.events("Evicted"); n != 0 {
+			t.Errorf("%d pods were evicted", n)
+		}
+	})
+}
