@@ -118,7 +118,7 @@ func (t *turn) restartAll() bool {
 		return false
 	}
 	t.plan.RestartingAll = true
-	if t.stopAlive(pod.CauseRestartAll, WhyRestartAll) || t.busy(pod.OpStartContainer) || t.stale {
+	if t.stopAlive(pod.CauseRestartAll, ruleOf(pod.CauseRestartAll).why) || t.busy(pod.OpStartContainer) || t.stale {
 		return true
 	}
 	left := false

@@ -49,29 +49,30 @@ const (
 	always                   // it was asked to change: it starts whatever its policy is, and its end is no crash
 )
 
-// rules is the table of causes.
+// rules is the table of causes. A row names only the columns that its cause has an effect on.
 var rules = [...]rule{
 	// The container is not the one that should run, or has to be replaced. When: see causeOf.
 	{pod.CauseSandbox, gracePod, unlessNever, WhyStray, ""},
-	{pod.CauseStray, gracePod, byPolicy, WhyStray, ""},
 	{pod.CauseUnknown, gracePod, unlessNever, WhyUnknown, ""},
 	{pod.CauseChanged, gracePod, always, WhyChanged, "$Container definition changed$again"},
 	{pod.CauseResize, gracePod, always, WhyResizeRestart, "Container $name resize requires restart"},
 	{pod.CauseStartup, graceProbe, unlessNever, WhyStartup, "$Container failed startup probe$again"},
 	{pod.CauseLiveness, graceProbe, unlessNever, WhyLiveness, "$Container failed liveness probe$again"},
 	{pod.CausePostStart, gracePod, byPolicy, WhyPostStartFailed, "FailedPostStartHook"},
-	// All containers of the pod end and begin again. When: see restartAll.
-	{pod.CauseRestartAll, graceNone, byPolicy, WhyRestartAll, ""},
-	// The pod ends, and nothing starts again. When: see (*turn).end.
-	{pod.CauseUnwanted, gracePod, byPolicy, WhyUnwanted, ""},
-	{pod.CauseRejected, gracePod, byPolicy, WhyRejected, ""},
-	{pod.CauseDeleted, gracePod, byPolicy, WhyDeleted, ""},
-	{pod.CauseDeadline, gracePod, byPolicy, WhyDeadline, ""},
-	{pod.CauseStopped, gracePod, byPolicy, WhyStopped, ""},
-	{pod.CauseTerminal, gracePod, byPolicy, WhyTerminal, ""},
-	{pod.CauseFinished, gracePod, byPolicy, WhyFinished, ""},
-	{pod.CauseInitFailed, gracePod, byPolicy, WhyInitFailed, ""},
-	{pod.CauseSandboxLost, gracePod, byPolicy, WhyCannotRestart, ""},
+	// It does not start again: the spec does not have it, or a newer instance runs in its place.
+	{cause: pod.CauseStray, why: WhyStray},
+	// All containers of the pod end, are removed and begin anew. When: see restartAll.
+	{cause: pod.CauseRestartAll, grace: graceNone, why: WhyRestartAll},
+	// The pod ends within what is left of its grace period, and nothing starts again. When: see (*turn).end.
+	{cause: pod.CauseUnwanted, why: WhyUnwanted},
+	{cause: pod.CauseRejected, why: WhyRejected},
+	{cause: pod.CauseDeleted, why: WhyDeleted},
+	{cause: pod.CauseDeadline, why: WhyDeadline},
+	{cause: pod.CauseStopped, why: WhyStopped},
+	{cause: pod.CauseTerminal, why: WhyTerminal},
+	{cause: pod.CauseFinished, why: WhyFinished},
+	{cause: pod.CauseInitFailed, why: WhyInitFailed},
+	{cause: pod.CauseSandboxLost, why: WhyCannotRestart},
 }
 
 // ruleOf returns the row of a cause. For CauseNone and for a name that only an older agent knew, it has no text and no effect.
@@ -119,7 +120,7 @@ func (t *turn) stopStrays() {
 			continue
 		}
 		if cause := t.causeOf(pod.SpecOf(t.in.Pod, c.Name), c); cause == pod.CauseSandbox || cause == pod.CauseStray {
-			t.killFor(cause, WhyStray, c, false)
+			t.killFor(cause, ruleOf(cause).why, c, false)
 		}
 	}
 }

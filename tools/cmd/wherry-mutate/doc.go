@@ -21,6 +21,7 @@
 //	min, max     the other one
 //	return       nought in place of each result
 //	T{k: v}      nought in place of v
+//	a table      each constant in a row of a package variable: another value of its enumeration, or nought
 //	x = y, f(),  the statement is left out (also x++, return in mid-function, continue, break)
 //	x += y
 package main

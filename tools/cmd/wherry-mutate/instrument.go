@@ -88,8 +88,13 @@ func (p *pkg) instrument() error {
 		}
 		w := &writer{pkg: p, src: src, base: p.fset.File(f.Pos()).Base(), file: filepath.Base(path), seen: map[string]int{}, imports: importsOf(f)}
 		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
-				w.function(fn)
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Body != nil {
+					w.function(d)
+				}
+			case *ast.GenDecl:
+				w.tables(d)
 			}
 		}
 		changed, err := format.Source(w.apply())

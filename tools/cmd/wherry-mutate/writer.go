@@ -251,6 +251,71 @@ func (w *writer) fields(n *ast.CompositeLit) {
 	}
 }
 
+// tables changes the rows of package variables, such as a table of rules.
+func (w *writer) tables(d *ast.GenDecl) {
+	if d.Tok != token.VAR {
+		return
+	}
+	for _, spec := range d.Specs {
+		v := spec.(*ast.ValueSpec)
+		w.fn = v.Names[0].Name
+		for _, value := range v.Values {
+			ast.Inspect(value, func(n ast.Node) bool {
+				if row, ok := n.(*ast.CompositeLit); ok {
+					w.row(row)
+				}
+				_, fn := n.(*ast.FuncLit)
+				return !fn
+			})
+		}
+	}
+}
+
+// row changes each constant of a row: a value of an enumeration to each other one that the package has, the rest to nought.
+func (w *writer) row(n *ast.CompositeLit) {
+	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
+	if !ok {
+		return
+	}
+	for i, e := range n.Elts {
+		f := s.Field(i)
+		if kv, keyed := e.(*ast.KeyValueExpr); keyed {
+			for f = range s.Fields() {
+				if f.Name() == kv.Key.(*ast.Ident).Name {
+					break
+				}
+			}
+			e = kv.Value
+		}
+		v := w.info.Types[e].Value
+		if v == nil || !w.writable(f.Type()) {
+			continue
+		}
+		if others := w.others(f.Type(), v); len(others) > 0 {
+			for _, other := range others {
+				w.wrap(e, fmt.Sprintf("mutPick[%s](%d, ", w.typeName(f.Type()), w.mutant(f.Name()+" "+other+" in", n)), ", "+other+")")
+			}
+		} else if !w.nought(e) {
+			w.wrap(e, fmt.Sprintf("mutZero[%s](%d, ", w.typeName(f.Type()), w.mutant("nought for "+f.Name()+" in", n)), ")")
+		}
+	}
+}
+
+// others returns the names of the constants of an enumeration of the package that have another value than v.
+func (w *writer) others(t types.Type, v constant.Value) []string {
+	if named, ok := t.(*types.Named); !ok || named.Obj().Pkg() != w.types {
+		return nil
+	}
+	var out []string
+	for _, name := range w.types.Scope().Names() {
+		c, ok := w.types.Scope().Lookup(name).(*types.Const)
+		if ok && types.Identical(c.Type(), t) && c.Val().Kind() == constant.Int && constant.Compare(c.Val(), token.NEQ, v) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // returned replaces returned values by zero values. It negates booleans.
 func (w *writer) returned(n *ast.ReturnStmt) {
 	if len(n.Results) != w.results.Len() {
