@@ -11,11 +11,10 @@ func next(delay, initial, most time.Duration) time.Duration {
 	return min(max(2*delay, initial), most)
 }
 
-// crashUntil is when a container that ended may start again. The first end since it ran well has no wait;
-// then 10 s, doubled up to the bound ("after the initial crash Kubernetes applies an exponential backoff delay").
-// A changed definition owes nothing for the ends of the one before it, and neither does a container that the node has accepted a
-// resize of ("No matter the state of the container, when I resize it, it should be restarted, even if waiting for Back Off",
-// kubernetes#119838).
+// crashUntil is when a container that ended may start again. The first end since it ran well has no wait; then 10 s, doubled up
+// to the bound ("after the initial crash Kubernetes applies an exponential backoff delay"). The back-off starts over when the
+// container's definition changes, and when the node has accepted a resize of the container ("No matter the state of the
+// container, when I resize it, it should be restarted, even if waiting for Back Off", kubernetes#119838).
 func (t *turn) crashUntil(c *pod.Container, cm *ContainerMemory) time.Time {
 	switch {
 	case t.changed(c), t.resized(c, cm):
@@ -46,7 +45,7 @@ func (t *turn) resized(c *pod.Container, cm *ContainerMemory) bool {
 	return cm.SizedID == c.ID && cm.Size != t.size(c.Name)
 }
 
-// forgive ends the growth of the back-off: what ended before says nothing of a container that has another size now.
+// forgive starts the back-off over: the container has another size now, so its earlier ends predict nothing.
 func (cm *ContainerMemory) forgive() { cm.CrashDelay = 0 }
 
 // due reports whether a pod-level verb may be tried (again), and otherwise wakes the pod when it may.

@@ -10,8 +10,8 @@ import (
 
 const restartAllAction = v1.ContainerRestartRuleActionRestartAllContainers
 
-// clear removes everything of a pod that no source has: dead containers, sandboxes, directories. Nothing of it
-// runs when this is called.
+// clear removes all that is left of a pod that no source has: dead containers, sandboxes, directories. Nothing of the pod runs
+// when clear is called.
 func (t *turn) clear() {
 	t.plan.Phase = PhaseClearing
 	o := t.in.Observed
@@ -49,9 +49,9 @@ func Told(p *v1.Pod) bool {
 	return p != nil && !pod.IsStatic(p) && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
 }
 
-// prune removes dead attempts beyond those kept for their logs, and sandboxes that nothing is left in. The
-// newest attempt of a container is kept: it says whether the container has to run again. It goes when nobody asks that any more
-// and the node needs the space.
+// prune removes dead attempts beyond the number that is kept for logs, and sandboxes without containers. It keeps the newest
+// attempt of a container, because its exit code decides whether the container runs again. Only if the node is short of disk space
+// and the API server knows the end of the pod does it remove that one too.
 func (t *turn) prune() {
 	if t.stale {
 		return
@@ -82,8 +82,8 @@ func (t *turn) prune() {
 	}
 }
 
-// newer counts the attempts of the same container that come before index i, and the dead ones among them but the newest: that
-// is no old one, and while it waits to run again the one before it is its last state.
+// newer counts the attempts of the same container before index i, and the dead ones among them. The newest attempt does not count
+// as dead: it is the container's present state, and the attempt before it is its last state.
 func (t *turn) newer(i int) (all, dead int) {
 	o := t.in.Observed
 	for j := range i {

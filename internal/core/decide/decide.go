@@ -15,7 +15,7 @@ func Decide(in *Input) Plan {
 		t.terminate(cause)
 		return t.plan
 	}
-	if in.Pod == nil { // unwanted, but not yet to be touched
+	if in.Pod == nil { // no source has the pod, but not every source has answered yet
 		return t.plan
 	}
 	t.active()
@@ -28,7 +28,7 @@ type turn struct {
 	plan    Plan
 	stale   bool
 	ending  bool         // the whole pod ends: nothing may start
-	sandbox *pod.Sandbox // the one containers may run in, or nil
+	sandbox *pod.Sandbox // the sandbox in which containers may run; nil: there is none
 	none    ContainerMemory
 	waiting pod.Why // the first reason why something that is due has not begun
 
@@ -58,7 +58,7 @@ func (t *turn) active() {
 	t.sayWhy()
 }
 
-// sayWhy gives the plan its one line.
+// sayWhy sets the plan's reason.
 func (t *turn) sayWhy() {
 	switch {
 	case t.noNetwork:
@@ -90,7 +90,7 @@ func (t *turn) begin(a pod.Action) {
 	t.plan.Do = append(t.plan.Do, a)
 }
 
-// cancel cuts an in-flight action short. It may be said again each turn until the outcome is there.
+// cancel cuts an in-flight action short. Each turn may plan it again until the action has an outcome.
 func (t *turn) cancel(a pod.Action, why pod.Why) {
 	a.Why = why
 	t.plan.Cancel = append(t.plan.Cancel, a)
@@ -109,7 +109,7 @@ func (t *turn) wake(at time.Time) {
 // wait notes why something that is due has not begun.
 func (t *turn) wait(why pod.Why) { t.waiting = cmp.Or(t.waiting, why) }
 
-// memory is what is remembered of a container; never nil, never to be written.
+// memory returns what is remembered of a container. It is never nil, and the caller must not change it.
 func (t *turn) memory(name string) *ContainerMemory {
 	if cm := t.in.Memory.Container(name); cm != nil {
 		return cm
@@ -147,8 +147,8 @@ func (t *turn) busyID(op pod.Op, id string) *pod.Action {
 	return nil
 }
 
-// alive reports whether a container has to be stopped before anything may take its place. One of unknown state
-// counts as dead after a stop that succeeded: the runtime promised that it is gone.
+// alive reports whether a container has to be stopped before another may take its place. A container of unknown state counts as
+// dead once StopContainer has succeeded for it.
 func (t *turn) alive(c *pod.Container) bool {
 	if c.State == pod.StateUnknown {
 		cm := t.memory(c.Name)

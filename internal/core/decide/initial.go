@@ -38,18 +38,20 @@ func (t *turn) inits() bool {
 		if inst != nil && inst.State == pod.StateExited && inst.ExitCode == 0 && !t.busyName(pod.OpStartContainer, c.Name) {
 			continue // done, whatever the restart policy
 		}
-		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks; a new image waits
+		if inst != nil && inst.State == pod.StateRunning { // it has neither probes nor hooks, and a new image waits until it has ended
 			t.wait(WhyInitFirst)
 			return false
 		}
-		// Also one that has failed for good lets nothing come after it, until the pod is found to have failed.
+		// An init container that has failed for good also holds back those after it, until finished finds that the pod has
+		// failed.
 		t.drive(c, inst, WhyInit, false)
 		return false
 	}
 	return true
 }
 
-// instance is the newest attempt of an init container in the sandbox of now: in a new sandbox all run again.
+// instance returns the newest attempt of an init container in the present sandbox, because all init containers run again in a new
+// sandbox.
 func (t *turn) instance(name string) *pod.Container {
 	inst := t.in.Observed.Newest(name)
 	if inst == nil || !t.inSandbox(inst) {
@@ -58,7 +60,8 @@ func (t *turn) instance(name string) *pod.Container {
 	return inst
 }
 
-// initialized reports whether a main container was made in this sandbox: all init containers had completed then.
+// initialized reports whether a main container was created in this sandbox, which shows that all init containers have completed
+// in it.
 func (t *turn) initialized() bool {
 	for i := range t.in.Pod.Spec.Containers {
 		inst := t.in.Observed.Newest(t.in.Pod.Spec.Containers[i].Name)
@@ -69,8 +72,8 @@ func (t *turn) initialized() bool {
 	return false
 }
 
-// laterInit reports whether an init container after i was made in this sandbox: i had completed then, though
-// the runtime holds it no more.
+// laterInit reports whether an init container after i was created in this sandbox. This shows that i has completed, even if the
+// runtime has removed it.
 func (t *turn) laterInit(i int) bool {
 	for _, c := range t.in.Pod.Spec.InitContainers[i+1:] {
 		if t.instance(c.Name) != nil {
@@ -80,13 +83,14 @@ func (t *turn) laterInit(i int) bool {
 	return false
 }
 
-// started reports whether a sidecar that runs lets the next container begin: its startup probe has succeeded, or it has
-// none.
+// started reports whether a running sidecar counts as started, so that the next container may begin: its startup probe has
+// succeeded, or it has none.
 func (t *turn) started(c *v1.Container, inst *pod.Container) bool {
 	return Started(c, t.memory(c.Name), t.in.Probed.Of(inst), inst) || t.wasStarted(c.Name, inst)
 }
 
-// wasStarted reports whether the API status says so of this very container: "a restart is a first turn".
+// wasStarted reports whether the API status shows this container instance as started. After a restart of the agent only the API
+// knows.
 func (t *turn) wasStarted(name string, inst *pod.Container) bool {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	return st != nil && st.Started != nil && *st.Started && SameContainer(st.ContainerID, inst.ID)
@@ -108,11 +112,11 @@ func Started(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.Contai
 	return PostStartDone(c, cm, said, inst)
 }
 
-// PostStartDone reports whether a container has no postStart hook left to run. Probes begin after it. cm may be nil.
+// PostStartDone reports whether a container's postStart hook has run, or it has none. Probes begin after the hook. cm may be nil.
 func PostStartDone(c *v1.Container, cm *ContainerMemory, said Probed, inst *pod.Container) bool {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return true
 	}
-	// Who was reported as started has had its hook: the checkpoint may be lost, the API status is not.
+	// A container that the API status shows as started has had its hook, even if the checkpoint is lost.
 	return said.Started || cm != nil && cm.PostStartedID == inst.ID && !cm.PostStartFailed
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// DefaultGrace is the grace period of a pod that does not say (30 s).
+// DefaultGrace is the grace period of a pod whose spec has none (30 s).
 const DefaultGrace = 30 * time.Second
 
 // kill ends one container. left is the rest of its grace period. The preStop hook runs first, inside the grace period; then

@@ -6,8 +6,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// mains drives the main containers, all at once; one with a postStart hook holds those after it until the hook
-// is done or cannot be waited for.
+// mains drives the main containers, all at once. A container with a postStart hook holds back those after it while its hook is
+// under way; while it only waits for a back-off it holds back none.
 func (t *turn) mains() {
 	hold := false
 	for i := range t.in.Pod.Spec.Containers {
@@ -46,8 +46,8 @@ func (t *turn) ephemeral() {
 	}
 }
 
-// lost finds a container that the API status knows to have run and the runtime knows no more (its state was
-// wiped, or someone removed it). It counts as ended: with the code that was reported, else as killed.
+// lost finds a container that has run according to the API status and that the runtime no longer has (its state was wiped, or
+// someone removed it). It counts as ended, with the exit code in the status, or as killed if there is none.
 func (t *turn) lost(name string) (exit int32, lost bool) {
 	st := pod.StatusOf(&t.in.Pod.Status, name)
 	switch {
@@ -62,11 +62,11 @@ func (t *turn) lost(name string) (exit int32, lost bool) {
 	return
 }
 
-// ReasonStatusUnknown is the reason of an end that nobody saw.
+// ReasonStatusUnknown is the reason in the status of a container whose end nobody saw.
 const ReasonStatusUnknown = "ContainerStatusUnknown"
 
-// NeverMade reports whether a status tells of the end of a container that was never made: a pod that ends says so of those
-// that had not started. A static pod whose manifest comes back begins anew with such a status in its mirror.
+// NeverMade reports whether a terminated status belongs to a container that was never created. A pod that ends reports its
+// unstarted containers so. A static pod whose manifest comes back begins with such a status in its mirror.
 func NeverMade(s *v1.PodStatus, st *v1.ContainerStatus) bool {
 	end := st.State.Terminated
 	return end != nil && end.Reason == ReasonStatusUnknown && end.ContainerID == "" && st.ContainerID == "" &&
@@ -100,7 +100,7 @@ func (t *turn) finished() pod.Cause {
 	return pod.CauseNone
 }
 
-// mainsEnded reports whether every main container has ended for good. (The API allows no pod without any.)
+// mainsEnded reports whether every main container has ended for good. (The API allows no pod without a main container.)
 func (t *turn) mainsEnded() bool {
 	if len(t.in.Pod.Spec.Containers) == 0 {
 		return false
@@ -142,8 +142,8 @@ func (t *turn) initFailed() bool {
 	return false
 }
 
-// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not
-// once anything of it has run.
+// mayReplaceSandbox reports whether a pod that lost its sandbox may run again. With restartPolicy Never it may not, once one of
+// its containers has run.
 func (t *turn) mayReplaceSandbox() bool {
 	spec := &t.in.Pod.Spec
 	if spec.RestartPolicy != v1.RestartPolicyNever || len(t.in.Observed.Containers) == 0 {

@@ -46,21 +46,21 @@ type ContainerMemory struct {
 // Grant is what the node has granted the pod.
 type Grant struct {
 	Admitted bool // the node accepted the pod
-	// StartTime is when the node first knew the pod: status.startTime, from which activeDeadlineSeconds runs. It comes from the
-	// API status where that has one.
+	// StartTime is when the node first saw the pod: status.startTime, with which activeDeadlineSeconds begins. If the API status
+	// has one, it is taken from there.
 	StartTime time.Time
-	// Allocated is what the node has accepted of the pod's resources: everything but admission goes by it, not by the
-	// spec. Nil: all.
+	// Allocated has the resources that the node has accepted for the pod. Everything but admission uses these and not the spec's.
+	// Nil: all that the spec asks for.
 	Allocated *pod.Allocation
 }
 
-// PodSettled is what plans have settled of the pod for good.
+// PodSettled is what plans have decided about the pod for good.
 type PodSettled struct {
 	// StopBegan is when this agent first planned termination, or went on with it: the grace period runs from here. StopGrace is the
 	// shortest grace period that this termination was ever given, by any agent.
 	StopBegan time.Time
 	StopGrace time.Duration
-	// Finished: every container has run to its end. It is never run again, whatever the runtime loses.
+	// Finished: every container has run to its end. No container runs again, even if the runtime loses them.
 	Finished bool
 	// Orphaned: no source had the pod when its end began. It ends until nothing of it is left, even if a source names it
 	// again meanwhile; only after that may it start again, with a new Memory.
@@ -72,29 +72,29 @@ type PodSettled struct {
 	RestartedAll  bool
 }
 
-// ContainerSettled is what plans have settled of a container.
+// ContainerSettled is what plans have decided about a container.
 type ContainerSettled struct {
 	// CrashDelay is the wait that the next restart gets; CrashUntil when the wait that runs now ends; CrashedID the container
 	// instance for which CrashUntil was set.
 	CrashDelay time.Duration
 	CrashUntil time.Time
 	CrashedID  string
-	// ReplacedID is a container that was ended to start again whatever it ends with, and ReplacedFor why.
+	// ReplacedID is the container that was ended so that it starts again, whatever its exit code; ReplacedFor is the cause.
 	ReplacedID  string
 	ReplacedFor pod.Cause
 }
 
-// PodLearned is what outcomes have taught of the pod and nothing else knows.
+// PodLearned is what only the outcomes of actions show about the pod.
 type PodLearned struct {
 	// GroupSize is the size last given to the pod's cgroup; GroupSized says whether it is known.
 	GroupSize  pod.Size
 	GroupSized bool
 }
 
-// ContainerLearned is what outcomes have taught of a container and nothing else knows.
+// ContainerLearned is what only the outcomes of actions show about a container.
 type ContainerLearned struct {
-	// Kind is the list of the spec that the container stands in and Place its place there, from its last start: of a pod whose
-	// object is gone nothing else says so.
+	// Kind is the list of the spec that has the container, and Place its index there, as of its last start. If the pod's object
+	// is gone, nothing else has them.
 	Kind  pod.Kind
 	Place uint16
 	// PostStartedID is the container whose postStart hook has been done; PostStartFailed if it failed.
@@ -109,15 +109,15 @@ type ContainerLearned struct {
 
 // PodTries is what this agent has tried: what succeeded and still holds, and when what failed may be tried again.
 type PodTries struct {
-	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a
-	// successful tear-down. Forgotten: the last act succeeded.
+	// SetUp is set while the last volume set-up succeeded and nothing has changed since; TornDown after a successful tear-down.
+	// Forgotten: OpForget, the last action, succeeded.
 	SetUp     bool
 	TornDown  bool
 	Forgotten bool
 	// Retry holds the back-off of pod-level verbs that failed: SetUp, RunSandbox, TearDown, StopSandbox...
 	Retry []Retry
-	// LastOutcome is when the newest outcome ended that may have changed what the runtime holds of this pod;
-	// Observed older than this is stale. (Volumes, pulls and hooks change nothing there.)
+	// LastOutcome is when the newest action ended that may have changed the pod in the runtime. An older Observed is stale.
+	// (Volumes, pulls and hooks change nothing there.)
 	LastOutcome time.Time
 	// SandboxAttempt is the highest sandbox attempt that may exist in the runtime.
 	SandboxAttempt      uint32
@@ -150,8 +150,7 @@ type ContainerTries struct {
 	// reserved). AttemptKnown tells whether any create was tried.
 	HighestAttempt uint32
 	AttemptKnown   bool
-	// StopID is the container that StopContainer was last done for; Stopped if it succeeded. The next one waits
-	// until StopUntil.
+	// StopID is the container of the last StopContainer; Stopped is set if that succeeded. The next one waits until StopUntil.
 	StopID    string
 	Stopped   bool
 	StopDelay time.Duration
@@ -216,7 +215,7 @@ func (m *Memory) Ensure(name string) *ContainerMemory {
 	return &m.Containers[len(m.Containers)-1]
 }
 
-// Kept returns the part of memory that a checkpoint keeps across agents: a copy that shares nothing that changes.
+// Kept returns a copy of the part of memory that a checkpoint keeps across agents. Later changes of m do not change the copy.
 func (m *Memory) Kept() Memory {
 	out := Memory{
 		Grant: m.Grant, Stop: m.Stop.clone(), Resize: m.Resize, PodSettled: m.PodSettled, Ends: slices.Clone(m.Ends), PodLearned: m.PodLearned,
@@ -271,7 +270,7 @@ func (m *Memory) Clone() Memory {
 	return out
 }
 
-// Next returns the memory that a pod's next life begins with: which attempts of its containers there were, and nothing else.
+// Next returns the memory with which a pod's next life begins: only the highest attempts of its containers.
 func (m *Memory) Next() *Memory {
 	next := &Memory{}
 	for i := range m.Containers {

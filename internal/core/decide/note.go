@@ -18,7 +18,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		m.SetUp = o.Err == nil && !o.Unknown
 		m.TornDown = false
 		m.noteRetry(o, pol, m.SetUp)
-		// The group comes first: it has its size also where volumes are missing, but that cannot be told apart.
+		// A set-up makes the cgroup before the volumes, so a failed one may have made it; the outcome does not show that.
 		kept = m.SetUp && m.noteGroup(o.Action.Size)
 	case pod.OpTearDown:
 		m.TornDown = o.Err == nil
@@ -51,10 +51,10 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 		cm := m.Ensure(o.Action.Container)
 		cm.stand(p)
 		cm.noteStart(o, pol)
-		if o.Err == nil && !o.Unknown { // those before it have ended
+		if o.Err == nil && !o.Unknown { // earlier instances have ended
 			m.Ends.replaced(o.Action.Container)
 		}
-		if o.ID != "" && o.Action.ID == "" { // one that was found created has the size that its maker gave it
+		if o.ID != "" && o.Action.ID == "" { // a container that this action only started has the size that its creator gave it
 			kept = cm.noteSize(o.ID, o.Action.Size) || cm.Kind != pod.KindMain
 		}
 	case pod.OpPostStart:
@@ -75,7 +75,7 @@ func Note(m *Memory, p *v1.Pod, o pod.Outcome, pol *Policy) (kept bool) {
 
 // noteRetry sets, or on success drops, the wait before the same verb on the same thing.
 func (m *Memory) noteRetry(o pod.Outcome, pol *Policy, ok bool) {
-	// Waits long over say nothing any more: what they were for is gone.
+	// A wait that ended long ago belongs to something that is gone.
 	m.Retry = slices.DeleteFunc(m.Retry, func(r Retry) bool {
 		same := r.Op == o.Action.Op && r.ID == o.Action.ID
 		return (same && ok) || (!same && o.Ended.Sub(r.Until) > pol.RetryMax)
@@ -100,8 +100,8 @@ func (r *Retry) again(o pod.Outcome, delay time.Duration) {
 	}
 }
 
-// noteSandbox: also a sandbox that was made sets a wait, so that one that dies at once is not made again and
-// again without pause. It is forgotten once a sandbox has lived longer than the longest wait.
+// noteSandbox notes the outcome of a RunPodSandbox. A success sets a wait too, so that sandboxes which die at once are not made
+// again and again without a pause. The wait is dropped once a sandbox has lived longer than Policy.RetryMax.
 func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 	if o.Err == nil || o.Unknown || o.ID != "" {
 		m.SandboxAttempt, m.SandboxAttemptKnown = max(m.SandboxAttempt, o.Action.Attempt), true
@@ -112,7 +112,7 @@ func (m *Memory) noteSandbox(o pod.Outcome, pol *Policy) {
 	m.noteRetry(o, pol, false)
 }
 
-// Meet notes where in its pod's spec each running container stands.
+// Meet notes the kind and the index in the spec of each running container.
 func Meet(m *Memory, p *v1.Pod, obs *pod.Observed) {
 	meet := func(name string) {
 		if inst := obs.Newest(name); inst != nil && inst.State == pod.StateRunning {
@@ -130,7 +130,7 @@ func Meet(m *Memory, p *v1.Pod, obs *pod.Observed) {
 	}
 }
 
-// stand notes where in its pod's spec a container stands.
+// stand notes the kind and the index in the spec of a container.
 func (cm *ContainerMemory) stand(p *v1.Pod) {
 	if kind, place, ok := pod.KindOf(p, cm.Name); ok {
 		cm.Kind, cm.Place = kind, uint16(min(place, math.MaxUint16))

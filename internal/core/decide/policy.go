@@ -29,7 +29,7 @@ func MayRestart(spec *v1.PodSpec, c *v1.Container, exitCode int32) bool {
 	return true
 }
 
-// restartPolicy is the container's own, where it has one, else the pod's.
+// restartPolicy returns the container's own restart policy, or the pod's if the container has none.
 func restartPolicy(spec *v1.PodSpec, c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
 		switch *c.RestartPolicy {

@@ -2,7 +2,7 @@ package decide
 
 import "github.com/wherry-node/wherry/internal/core/pod"
 
-// Probed is what the probes of one container instance have said. One of another instance says nothing.
+// Probed has the results of the probes of one container instance. The results of another instance do not count.
 type Probed struct {
 	Name string // the container's
 	ID   string // the instance's
@@ -12,17 +12,17 @@ type Probed struct {
 	Failed  FailedProbe
 }
 
-// FailedProbe is the probe for whose failure a container has to be restarted; the zero value: none has failed.
+// FailedProbe is the failed probe because of which a container has to be restarted. The zero value: none has failed.
 type FailedProbe struct {
 	Cause pod.Cause // pod.CauseLiveness or pod.CauseStartup
 	Grace *int64    // the probe's own terminationGracePeriodSeconds; nil: it has none
 }
 
-// ProbeResults is what the probes of a pod have said, by container. The prober writes it, and it lives as long as the agent: the
-// next one continues from the API status.
+// ProbeResults has the results of the probes of a pod, by container. Only the prober writes it. It ends with the agent; the next
+// agent continues from the API status.
 type ProbeResults []Probed
 
-// Of returns what was said of a container instance; the zero value: nothing.
+// Of returns the probe results of a container instance, or the zero value if there are none.
 func (r ProbeResults) Of(inst *pod.Container) Probed {
 	for i := range r {
 		if r[i].ID == inst.ID {
@@ -32,7 +32,7 @@ func (r ProbeResults) Of(inst *pod.Container) Probed {
 	return Probed{}
 }
 
-// Set replaces what was said of a container.
+// Set replaces the probe results of a container.
 func (r *ProbeResults) Set(p Probed) {
 	for i := range *r {
 		if (*r)[i].Name == p.Name {

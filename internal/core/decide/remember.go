@@ -1,8 +1,7 @@
 package decide
 
-// Remember stores in memory what a plan settled once and for all. It is called after each Decide, before the
-// plan's actions begin; it reports whether anything that a checkpoint keeps has changed. Saying it twice changes
-// nothing.
+// Remember stores in memory what a plan settled once and for all. It is called after each Decide, before the plan's actions
+// begin; it reports whether anything that a checkpoint keeps has changed. A second call with the same plan changes nothing.
 func Remember(m *Memory, plan *Plan) (kept bool) {
 	kept = m.Halt(plan.Stop)
 	if plan.Ending && (!m.StopBegan.Equal(plan.StopBegan) || m.StopGrace != plan.StopGrace) {
@@ -31,7 +30,7 @@ func Remember(m *Memory, plan *Plan) (kept bool) {
 	for _, e := range plan.Ends {
 		kept = m.Ends.begin(e) || kept
 	}
-	for _, r := range plan.Replaced { // kept before it begins: the next agent may find it done
+	for _, r := range plan.Replaced { // written before the stop begins, because the next agent may find it done
 		if cm := m.Ensure(r.Name); cm.ReplacedID != r.ID || cm.ReplacedFor != r.Cause {
 			cm.ReplacedID, cm.ReplacedFor, kept = r.ID, r.Cause, true
 		}

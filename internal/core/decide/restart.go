@@ -207,7 +207,7 @@ func (e *Ends) begin(end End) bool {
 	return true
 }
 
-// removed drops the end of an instance that is gone; replaced those of a container that has started again.
+// removed drops the end of an instance that is gone; replaced drops the ends of a container that has started again.
 func (e *Ends) removed(id string) {
 	*e = slices.DeleteFunc(*e, func(end End) bool { return end.ID == id })
 }
@@ -224,7 +224,7 @@ func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
 		return
 	}
 	switch ruleOf(cause).again {
-	case unlessNever: // under Always it starts again anyhow
+	case unlessNever: // under Always it starts again in any case
 		if restartPolicy(&t.in.Pod.Spec, spec) != v1.RestartPolicyOnFailure {
 			return
 		}
@@ -235,7 +235,7 @@ func (t *turn) replace(cause pod.Cause, inst *pod.Container) {
 	t.plan.Replaced = append(t.plan.Replaced, Replacement{Name: inst.Name, ID: inst.ID, Cause: cause})
 }
 
-// Replacement is a container instance that is ended to start again, whatever it ends with.
+// Replacement is a container instance that is ended so that it starts again, whatever its exit code.
 type Replacement struct {
 	Name, ID string
 	Cause    pod.Cause
@@ -268,8 +268,8 @@ func (t *turn) exited(c *v1.Container, inst *pod.Container, cm *ContainerMemory,
 	return t.start(c, cm, why, hold)
 }
 
-// StartsAgain reports whether a container that ended is started again: it was ended for that, or its restart policy says
-// so.
+// StartsAgain reports whether a container that ended is started again: the agent ended it for that, or its restart policy demands
+// it.
 func StartsAgain(spec *v1.PodSpec, c *v1.Container, cm *ContainerMemory, id string, exitCode int32) bool {
 	if _, replaced := cm.replaced(id); replaced {
 		return true

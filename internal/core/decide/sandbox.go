@@ -8,7 +8,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// ensureSetUp makes directories, cgroup and volumes. Nothing waits for it but the sandbox and the starts.
+// ensureSetUp makes directories, cgroup and volumes. Only the sandbox and the starts of containers wait for it.
 func (t *turn) ensureSetUp() {
 	if t.in.Memory.SetUp || (t.needsNetwork() && len(t.in.Observed.Sandboxes) == 0) {
 		return
@@ -46,7 +46,7 @@ func JudgeSandbox(p *v1.Pod, o *pod.Observed) (*pod.Sandbox, pod.Why) {
 	return sb, ""
 }
 
-// ensureSandbox finds the sandbox, or replaces a wrong one: everything in it ends, it is stopped, another runs.
+// ensureSandbox finds the sandbox. It replaces a wrong one: it ends the containers in it, stops it, and runs another.
 func (t *turn) ensureSandbox() {
 	if t.busy(pod.OpRunSandbox) {
 		return
@@ -68,12 +68,13 @@ func (t *turn) ensureSandbox() {
 	}
 }
 
-// stopSandboxes stops every sandbox that may hold something. It reports whether any is still to be waited for.
+// stopSandboxes stops every sandbox that may still hold resources. It reports whether a stop is still under way.
 func (t *turn) stopSandboxes(why pod.Why) bool {
 	left := false
 	for i := range t.in.Observed.Sandboxes {
 		sb := &t.in.Observed.Sandboxes[i]
-		// Only the newest can have died without being stopped: a newer one runs after the older was stopped.
+		// Only the newest sandbox can have died without being stopped, because the agent runs a new one only after it stopped the
+		// older ones.
 		if !sb.Ready && (i > 0 || slices.Contains(t.in.Memory.StoppedSandboxes, sb.ID)) {
 			continue
 		}
@@ -96,7 +97,7 @@ func (t *turn) nextSandboxAttempt() uint32 {
 	return attempt
 }
 
-// inSandbox reports whether a container belongs to the sandbox of now.
+// inSandbox reports whether a container belongs to the present sandbox.
 func (t *turn) inSandbox(c *pod.Container) bool {
 	return t.sandbox != nil && c.SandboxID == t.sandbox.ID
 }

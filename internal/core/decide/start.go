@@ -10,12 +10,12 @@ import (
 type step uint8
 
 const (
-	stepWait step = iota // nothing can be done for it now (back-off, or another comes first), or ever
-	stepBusy             // on its way up or down
+	stepWait step = iota // nothing can be done for it now, because of a back-off or of another container, or ever
+	stepBusy             // it is being started or stopped
 	stepUp               // it runs and its postStart hook is done
 )
 
-// drive brings one container to where its spec wants it. hold keeps it from being created.
+// drive takes the next step of one container toward what its spec asks for. hold keeps it from being created.
 func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold bool) step {
 	if t.busyName(pod.OpStartContainer, c.Name) {
 		return stepBusy
@@ -52,7 +52,7 @@ func (t *turn) drive(c *v1.Container, inst *pod.Container, first pod.Why, hold b
 	return stepWait
 }
 
-// exitCode of a container that is dead; one whose end nobody saw counts as killed.
+// exitCode returns the exit code of a dead container. A container whose end nobody saw counts as killed.
 func exitCode(c *pod.Container) int32 {
 	if c.State == pod.StateUnknown {
 		return pod.ExitLost
@@ -60,9 +60,9 @@ func exitCode(c *pod.Container) int32 {
 	return c.ExitCode
 }
 
-// start creates and starts the next attempt, image first.
+// start creates and starts the next attempt of a container, after its image is present.
 func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold bool) step {
-	if t.aliveNamed(c.Name) { // an older instance is on its way down
+	if t.aliveNamed(c.Name) { // an older instance is still ending
 		return stepBusy
 	}
 	if !t.passed(cm.StartUntil) {
@@ -78,7 +78,7 @@ func (t *turn) start(c *v1.Container, cm *ContainerMemory, why pod.Why, hold boo
 	return stepBusy
 }
 
-// pull makes sure of the image. It needs neither sandbox nor volumes.
+// pull makes the image present. It needs neither sandbox nor volumes.
 func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
 	if cm.PulledImage == c.Image && t.in.Now.Before(cm.PullUntil) {
 		t.wake(cm.PullUntil.Add(PullErrorShown - cm.PullDelay))
@@ -90,7 +90,7 @@ func (t *turn) pull(c *v1.Container, cm *ContainerMemory) step {
 	return stepBusy
 }
 
-// adopt starts a container that an earlier agent, or a start that was cut short, had only created.
+// adopt starts a container that was created and not started, by an earlier agent or by a start that was cut short.
 func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	if t.aliveNamed(inst.Name) {
 		return stepBusy
@@ -106,7 +106,7 @@ func (t *turn) adopt(inst *pod.Container, cm *ContainerMemory, hold bool) step {
 	return stepBusy
 }
 
-// nextAttempt is one more than any attempt that exists, may exist, or was reported.
+// nextAttempt returns a number above every attempt that exists, may exist, or was reported.
 func (t *turn) nextAttempt(name string, cm *ContainerMemory) uint32 {
 	var attempt uint32
 	if inst := t.in.Observed.Newest(name); inst != nil {

@@ -223,7 +223,7 @@ const noRank = -1
 // initRank returns the place of a container among the init containers, or noRank. (An init container that is not a sidecar has
 // ended before any later container starts.)
 func (t *turn) initRank(name string) int {
-	if t.in.Pod == nil { // without an object, the memory of its last start counts
+	if t.in.Pod == nil { // the pod's object is gone, so the memory of the container's last start counts
 		if cm := t.memory(name); cm.Kind == pod.KindInit {
 			return int(cm.Place)
 		}

@@ -18,14 +18,14 @@ type Input struct {
 	LastGrace *int64
 	// Observed is the newest inspection; never nil.
 	Observed *pod.Observed
-	// Memory is what earlier turns of this pod left; never nil. Decide does not write to it.
+	// Memory is what earlier turns of this pod have stored; never nil. Decide does not write to it.
 	Memory *Memory
 	// Probed is what the probes of the pod's containers have said.
 	Probed ProbeResults
 	// InFlight are the actions that have begun and have no outcome yet.
 	InFlight []pod.Action
-	// Stale is set while Observed began before the newest outcome ended: things may be stopped, nothing started.
-	// The caller says so: the stamp of an inspection is newer than Observed.Began where a relist found no change.
+	// Stale is set while Observed is older than the newest outcome: then things may be stopped and nothing may start. The caller
+	// decides by the stamp of the inspection, which is newer than Observed.Began if a relist found no change.
 	Stale bool
 	// Hashes are the spec hashes of the pod's containers by name (crispec.SpecHash), made once per spec. A
 	// container without one here, or observed without one, is never restarted for a changed definition.
@@ -38,19 +38,18 @@ type Input struct {
 	Now    time.Time
 }
 
-// Node is what the pod needs to know of its node at this moment.
+// Node is the state of the node, as far as it matters for the pod.
 type Node struct {
 	// NetworkReady is false while the runtime says that the pod network is not set up: only host-network pods
 	// may get a sandbox. NetworkMessage says why, in the runtime's words.
 	NetworkReady   bool
 	NetworkMessage string
-	// SourcesReady is set once every configured source has answered: before that nothing is stopped or removed
-	// for being unwanted.
+	// SourcesReady is set once every configured source has answered. Before that, no pod counts as unwanted.
 	SourcesReady bool
 	// Predecessor is set while another pod of the same full name still has something running or mounted here.
 	Predecessor bool
-	// Excess are dead containers of the pod that must go because the node holds too many, or is short of disk space. The newest
-	// attempt of a container is removed for it only once the API server knows the end of the pod (Told).
+	// Excess are dead containers of the pod that must be removed because the node holds too many, or is short of disk space. The
+	// newest attempt of a container is removed for this only once the API server knows the end of the pod (Told).
 	Excess []string
 }
 
@@ -68,7 +67,7 @@ type Policy struct {
 	// DeadContainerAge is how long an attempt is kept in any case after its end.
 	DeadContainersPerContainer int
 	DeadContainerAge           time.Duration
-	// MinGrace is the smallest grace that a StopContainer gets, also when the grace period is over, shorter or zero (2 s).
+	// MinGrace is the smallest grace period of a StopContainer, even if the pod's grace period is over, shorter or zero (2 s).
 	MinGrace time.Duration
 }
 
@@ -89,14 +88,14 @@ type Plan struct {
 	Do []pod.Action
 	// Cancel are keys of in-flight actions to cut short.
 	Cancel []pod.Action
-	// WakeAt is when to look again though nothing has happened; zero: never.
+	// WakeAt is when to look again if nothing happens before; zero: never.
 	WakeAt time.Time
-	// Phase is where the pod is on its way.
+	// Phase is the pod's new phase.
 	Phase Phase
 	// Why is the reason for Phase, or for waiting: one line for the timeline.
 	Why pod.Why
 
-	// What this decision settles beyond this turn: Remember stores it in Memory.
+	// The rest is decided beyond this turn: Remember stores it in Memory.
 
 	// Stop is set in the turn in which the pod's own deadline has passed.
 	Stop *Stop
@@ -104,7 +103,7 @@ type Plan struct {
 	Ending    bool
 	StopBegan time.Time
 	StopGrace time.Duration
-	// Ended: the pod ends, and nothing of it runs or can begin to run: a terminal phase may be reported.
+	// Ended: the pod ends, and no container of it runs or can begin to run. A terminal phase may be reported.
 	Ended    bool
 	Finished bool
 	Orphaned bool
@@ -116,7 +115,7 @@ type Plan struct {
 	Ends []End
 	// Replaced are containers that this turn begins to end so that they start again.
 	Replaced []Replacement
-	// Crashes are container ends, with the wait that each gets. One may stand here twice, and in the turns after.
+	// Crashes are ends of containers, each with its back-off. The same end may be listed twice, and again in later turns.
 	Crashes []Crash
 }
 
@@ -125,10 +124,10 @@ type Crash struct {
 	Name  string
 	ID    string
 	Until time.Time     // when it may start again
-	Next  time.Duration // the wait that the end after this one will get
+	Next  time.Duration // the back-off after the next end
 }
 
-// Phase is the way of a pod through the agent.
+// Phase is how far a pod is in its life on this node.
 //
 //	Starting/Running ──► Stopping ──► Stopped ──► Clearing ──► Gone
 //	(desired)            (containers   (nothing    (no source   (nothing is left
@@ -138,14 +137,14 @@ type Phase uint8
 
 // The phases.
 const (
-	PhaseActive   Phase = iota // it should run, or has run to its end by itself with things still to do
+	PhaseActive   Phase = iota // it should run, or it has run to its end by itself and something is left to do
 	PhaseStopping              // containers are being ended
 	PhaseStopped               // nothing runs, volumes and cgroup are gone; containers stay for their logs
 	PhaseClearing              // dead containers, sandboxes and directories are being removed
 	PhaseGone                  // nothing is left: the worker may be dropped
 )
 
-// String is the word used in scripts.
+// String returns the word for a phase in test scripts.
 func (p Phase) String() string {
 	switch p {
 	case PhaseActive:

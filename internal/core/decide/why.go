@@ -6,7 +6,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// The reasons, as a person reads them in the timeline. Constants: a plan at rest allocates nothing.
+// These are the reasons that people read in the timeline. They are constants, so that a plan at rest allocates nothing.
 const (
 	WhyRunning        pod.Why = "everything is as the spec says"
 	WhyWaiting        pod.Why = "waits for work in flight"
@@ -76,7 +76,7 @@ const (
 // wakes the pod then, so that the status follows.
 const PullErrorShown = time.Second
 
-// Deadline's words in the status, as the field has them.
+// These are the words in the status of a pod whose deadline has passed. Upstream's kubelet uses the same.
 const (
 	ReasonDeadlineExceeded  = "DeadlineExceeded"
 	MessageDeadlineExceeded = "Pod was active on the node longer than the specified deadline"
