@@ -166,6 +166,9 @@ const verbosity = 2
 // log writes the line of an event. Events that are dropped because they are too many get no line.
 func (r *Recorder) log(ctx context.Context, t *recorded, w *written) {
 	args := []any{"type", t.eventType, "reason", t.reason, "message", t.message}
+	if _, name, ok := strings.Cut(t.ref.FieldPath, "{"); ok { // spec.containers{NAME}
+		args = append([]any{"container", strings.TrimSuffix(name, "}")}, args...)
+	}
 	if t.ref.Kind == "Pod" { // other events belong to the node, which every line names
 		args = append([]any{"pod", t.ref.Namespace + "/" + t.ref.Name}, args...)
 	}

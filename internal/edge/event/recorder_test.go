@@ -259,6 +259,7 @@ func TestEventsAreLogged(t *testing.T) {
 	}{
 		{2, "event pod=default/web type=Warning reason=Unhealthy message=\"it fails\"\n" +
 			"event pod=default/web type=Warning reason=Unhealthy message=\"it fails\" count=2\n" +
+			"event pod=default/web container=app type=Normal reason=Started message=\"Container started\"\n" +
 			"event type=Normal reason=NodeReady message=\"it is ready\"\n"},
 		{1, ""},
 	} {
@@ -282,6 +283,9 @@ func TestEventsAreLogged(t *testing.T) {
 				r.Record(pod, v1.EventTypeWarning, "Unhealthy", "it fails")
 				synctest.Wait()
 			}
+			pod.FieldPath = "spec.containers{app}"
+			r.Record(pod, v1.EventTypeNormal, "Started", "Container started")
+			synctest.Wait()
 			r.Record(&v1.ObjectReference{Kind: "Node", Name: "n1", UID: "n1"}, v1.EventTypeNormal, "NodeReady", "it is ready")
 			synctest.Wait()
 			cancel()

@@ -12,11 +12,11 @@ import (
 
 // log writes the one line per executed action.
 func (w *Worker) log(job pod.Job, o *pod.Outcome) {
-	level, args := slog.LevelInfo, []any{"op", job.Action.Op.String(), "pod", job.Ref,
-		"why", string(job.Action.Why), "took", o.Ended.Sub(o.Began).Round(time.Millisecond)}
+	level, args := slog.LevelInfo, []any{"op", job.Action.Op.String(), "pod", job.Ref}
 	if job.Action.Container != "" {
 		args = append(args, "container", job.Action.Container)
 	}
+	args = append(args, "why", string(job.Action.Why), "took", o.Ended.Sub(o.Began).Round(time.Millisecond))
 	if o.ID != "" {
 		args = append(args, "id", o.ID)
 	}
