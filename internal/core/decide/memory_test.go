@@ -60,6 +60,9 @@ func TestMemory(t *testing.T) {
 	for _, tt := range memoryCases() {
 		m, pol := decide.Memory{}, decide.DefaultPolicy()
 		fmt.Fprintf(&b, "# %s\n", tt.name)
+		if tt.before != nil {
+			tt.before(&m)
+		}
 		for i, o := range tt.outcomes {
 			if o.Ended.IsZero() {
 				o.Began, o.Ended = epoch.Add(time.Duration(10*i)*time.Second), epoch.Add(time.Duration(10*i+1)*time.Second)
@@ -87,6 +90,7 @@ func TestMemory(t *testing.T) {
 type memoryCase struct {
 	name     string
 	pod      *v1.Pod
+	before   func(m *decide.Memory)
 	outcomes []pod.Outcome
 	plans    []decide.Plan
 	then     func(m *decide.Memory)
@@ -214,6 +218,7 @@ func memoryCases() []memoryCase {
 		}},
 	)
 	plans := []memoryCase{
+		{name: "resized", plans: []decide.Plan{{Resized: true}}, before: func(m *decide.Memory) { m.Resize.Accept(3, epoch) }},
 		{name: "resized, and nothing was in progress", plans: []decide.Plan{{Resized: true}}},
 		{name: "an end without any grace", plans: []decide.Plan{{Ending: true, StopBegan: epoch.Add(time.Second)}}},
 		{name: "a plan with nothing to remember", plans: []decide.Plan{{}}},
@@ -230,6 +235,8 @@ func memoryCases() []memoryCase {
 		{name: "ended to start again, said twice", plans: []decide.Plan{
 			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}},
 			{Replaced: []decide.Replacement{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness}}}}},
+		{name: "told to end alone, and nothing new after it", plans: []decide.Plan{
+			{Ends: []decide.End{{Name: "app", ID: "app-3"}, {Name: "app", ID: "app-3"}}}}},
 		{name: "told to end alone", plans: []decide.Plan{{Ends: []decide.End{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness, Began: epoch.Add(time.Second), Grace: time.Minute}}}}},
 		{name: "told to end alone, and the next instance too", plans: []decide.Plan{
 			{Ends: []decide.End{{Name: "app", ID: "app-3", Cause: pod.CauseLiveness, Began: epoch.Add(time.Second), Grace: time.Minute}}},
@@ -254,6 +261,7 @@ func memoryCases() []memoryCase {
 			{Crashes: []decide.Crash{{Name: "app", ID: "app-4", Until: epoch.Add(time.Second), Next: time.Minute}}}}},
 	}
 	full := func(m *decide.Memory) { *m = fullMemory(grace) }
+	second := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "job"}}, InitContainers: []v1.Container{{Name: "init"}, {Name: "app"}}}}
 	return append(append(cases, plans...),
 		memoryCase{name: "refreshed", outcomes: []pod.Outcome{ok(pod.OpSetUp, ""), failed(pod.OpTearDown, ""), of(pod.OpStartContainer, "", fails), failed(pod.OpSetUp, "")},
 			then: func(m *decide.Memory) { m.SetUp = true; m.Refresh() }},
@@ -265,7 +273,46 @@ func memoryCases() []memoryCase {
 			decide.Note(m, app, o, &pol)
 		}},
 		memoryCase{name: "what a checkpoint keeps", then: func(m *decide.Memory) { full(m); *m = m.Kept() }},
+		memoryCase{name: "a checkpoint is read", then: func(m *decide.Memory) { *m = *loaded(epoch.Add(time.Hour)) }},
+		memoryCase{name: "a checkpoint is read, and the clock was set back", then: func(m *decide.Memory) { *m = *loaded(epoch.Add(-time.Hour)) }},
+		memoryCase{name: "the next life knows only the attempts", then: func(m *decide.Memory) {
+			full(m)
+			m.Ensure("never tried")
+			*m = *m.Next()
+		}},
+		memoryCase{name: "where a container stands, by a pull", pod: second, outcomes: []pod.Outcome{of(pod.OpPullImage, "", nil)}},
+		memoryCase{name: "where a container stands, by a start", pod: second, outcomes: []pod.Outcome{of(pod.OpStartContainer, "", made)}},
+		memoryCase{name: "an instance that ended is removed", then: noteEnds(of(pod.OpRemoveContainer, "app-3", nil))},
+		memoryCase{name: "an instance that ended is not removed", then: noteEnds(of(pod.OpRemoveContainer, "app-3", fails))},
+		memoryCase{name: "a container that ended starts again", then: noteEnds(of(pod.OpStartContainer, "", made))},
+		memoryCase{name: "a container that ended does not start again", then: noteEnds(of(pod.OpStartContainer, "", fails))},
+		memoryCase{name: "a container that ended may have started again", then: noteEnds(of(pod.OpStartContainer, "", func(o *pod.Outcome) { o.Unknown = true }))},
 	)
+}
+
+// loaded returns the memory that an agent reads from a checkpoint at a moment.
+func loaded(at time.Time) *decide.Memory {
+	pol := decide.DefaultPolicy()
+	kept := decide.Memory{
+		Grant:      decide.Grant{Admitted: true, StartTime: epoch.Add(time.Minute)},
+		PodSettled: decide.PodSettled{StopBegan: epoch.Add(2 * time.Minute), StopGrace: time.Minute},
+	}
+	kept.Ensure("soon").CrashUntil = epoch.Add(-time.Hour + pol.BackOffMax)
+	kept.Ensure("late").CrashUntil = epoch.Add(3 * time.Minute)
+	return decide.Load(&kept, at, &pol)
+}
+
+// noteEnds notes an outcome when the instances app-2 and app-3 of a container, and another container, end.
+func noteEnds(o pod.Outcome) func(*decide.Memory) {
+	return func(m *decide.Memory) {
+		pol := decide.DefaultPolicy()
+		for _, id := range []string{"app-2", "app-3", "job-1"} {
+			name, _, _ := strings.Cut(id, "-")
+			m.Ends = append(m.Ends, decide.End{Name: name, ID: id, Cause: pod.CauseLiveness, Began: epoch, Grace: time.Second})
+		}
+		o.Ended = epoch.Add(time.Minute)
+		decide.Note(m, nil, o, &pol)
+	}
 }
 
 // fullMemory has a value in every field.

@@ -151,6 +151,35 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
+// A pod that ends reports its containers that were never created as terminated. No other status is taken for one of these.
+func TestNeverMade(t *testing.T) {
+	t.Parallel()
+	never := v1.ContainerStatus{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: decide.ReasonStatusUnknown}}}
+	for _, tt := range []struct {
+		name   string
+		phase  v1.PodPhase
+		change func(*v1.ContainerStatus)
+		want   bool
+	}{
+		{"it was never created", v1.PodPending, nil, true},
+		{"its pod runs", v1.PodRunning, nil, true},
+		{"its pod has failed", v1.PodFailed, nil, false},
+		{"its pod has succeeded", v1.PodSucceeded, nil, false},
+		{"it waits", v1.PodPending, func(st *v1.ContainerStatus) { st.State = v1.ContainerState{} }, false},
+		{"it ended for another reason", v1.PodPending, func(st *v1.ContainerStatus) { st.State.Terminated.Reason = "Error" }, false},
+		{"the container that ended has an ID", v1.PodPending, func(st *v1.ContainerStatus) { st.State.Terminated.ContainerID = "sim://a" }, false},
+		{"it has an ID", v1.PodPending, func(st *v1.ContainerStatus) { st.ContainerID = "sim://a" }, false},
+	} {
+		st := *never.DeepCopy()
+		if tt.change != nil {
+			tt.change(&st)
+		}
+		if got := decide.NeverMade(&v1.PodStatus{Phase: tt.phase}, &st); got != tt.want {
+			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+}
+
 // TestJudgeSandbox: one sandbox, ready, with the pod's kind of network and an address.
 func TestJudgeSandbox(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,68 @@
+package decide_test
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/wherry-node/wherry/internal/core/decide"
+	"github.com/wherry-node/wherry/internal/core/pod"
+)
+
+// The reasons of a container that waits for its image, and those that show as ImagePullBackOff between two attempts.
+func TestPullReasons(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason          string
+		pull, isBackOff bool
+	}{
+		{"ErrImagePull", true, true},
+		{"RegistryUnavailable", true, true},
+		{"SignatureValidationFailed", true, true},
+		{"ErrImageNeverPull", true, false},
+		{"InvalidImageName", true, false},
+		{"ImageInspectError", true, false},
+		{"CreateContainerError", false, false},
+		{"", false, false},
+	} {
+		if got := decide.PullReason(c.reason); got != c.pull {
+			t.Errorf("PullReason(%q): got %v", c.reason, got)
+		}
+		if got := decide.PullBacksOff(c.reason); got != c.isBackOff {
+			t.Errorf("PullBacksOff(%q): got %v", c.reason, got)
+		}
+	}
+}
+
+// The memory of a running container has the list of the spec that has it, and its index there. What is noted stays if the spec
+// no longer has the container.
+func TestMeet(t *testing.T) {
+	t.Parallel()
+	p := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers:      []v1.Container{{Name: "init"}, {Name: "side"}, {Name: "done"}},
+		Containers:          []v1.Container{{Name: "app"}, {Name: "web"}},
+		EphemeralContainers: []v1.EphemeralContainer{{}, {EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
+	}}
+	obs := &pod.Observed{}
+	for _, name := range []string{"side", "web", "debug", "done"} {
+		obs.Containers = append(obs.Containers, pod.Container{Name: name, State: pod.StateRunning})
+	}
+	obs.Containers[3].State = pod.StateExited
+	var m decide.Memory
+	decide.Meet(&m, p, obs)
+	pol := decide.DefaultPolicy()
+	start := pod.Outcome{Action: pod.Action{Op: pod.OpStartContainer, Container: "side"}, ID: "side-1"}
+	decide.Note(&m, &v1.Pod{}, start, &pol)
+	want := map[string]struct {
+		kind  pod.Kind
+		place uint16
+	}{"side": {pod.KindInit, 1}, "web": {pod.KindMain, 1}, "debug": {pod.KindEphemeral, 1}}
+	for name, w := range want {
+		if c := m.Container(name); c == nil || c.Kind != w.kind || c.Place != w.place {
+			t.Errorf("%s: got %+v, want %v %d", name, c, w.kind, w.place)
+		}
+	}
+	if len(m.Containers) != len(want) {
+		t.Errorf("a container that does not run is noted: %+v", m.Containers)
+	}
+}
