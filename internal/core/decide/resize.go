@@ -51,10 +51,7 @@ func (r *Resize) Withdraw() { r.Pending, r.PendingMessage = "", "" }
 // done ends the resize in progress, and reports whether there was one.
 func (r *Resize) done() bool {
 	was := r.InProgress
-	r.InProgress = false
-	if was {
-		r.Error = ""
-	}
+	r.InProgress, r.Error = false, ""
 	return was
 }
 
