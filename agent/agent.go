@@ -130,7 +130,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 func (a *Agent) build() error {
 	for _, step := range []func() error{
 		a.buildPullRecords,
-		a.buildMetrics, // first, because all other parts count
+		a.buildMetrics, // first, because all other parts write to the metrics
 		a.buildRuntime,
 		a.buildClients,
 		a.buildEvents,

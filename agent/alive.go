@@ -19,7 +19,7 @@ func (a *Agent) Alive(ctx context.Context) error {
 	return nil
 }
 
-// Summary is the node in one line for people: its name, whether it is ready, and how many pods are bound to it. It may be called
+// Summary returns the node in one line for people: its name, whether it is ready, and how many pods are bound to it. It may be called
 // once Deps.Started has been.
 func (a *Agent) Summary() string {
 	ready := "" // a standalone node has nobody who asks

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/event"
 )
 
-// hostile is a possible output of a hook, a probe or a runtime: 16 MiB of binary data.
+// hostile returns a possible output of a hook, a probe or a runtime: 16 MiB of binary data.
 func hostile() string { return strings.Repeat("\xff\x00\x1b[2J\x07", 16<<20/8) }
 
 // The length of a log line is bounded, whatever its texts come from.

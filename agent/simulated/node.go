@@ -96,7 +96,7 @@ func New(cfg Config) *Node {
 	}
 }
 
-// Deps are what an agent on this node works with: Runtime, Images, Dialer and Machine. The caller adds Log, and Client where
+// Deps returns what an agent on this node works with: Runtime, Images, Dialer and Machine. The caller adds Log, and Client where
 // there is an API server.
 func (n *Node) Deps() agent.Deps {
 	d := agent.Deps{Dialer: n.runtime, Machine: n.machine}
@@ -113,6 +113,6 @@ func (n *Node) ServeStreams(ctx context.Context, l net.Listener) error {
 // Close ends what containers have under way. They do nothing from then on.
 func (n *Node) Close() { n.runtime.Close() }
 
-// HostAddress is the address of this host's default route, for Config.Address: an API server that sends requests to the node finds
+// HostAddress returns the address of this host's default route, for Config.Address: an API server that sends requests to the node finds
 // the agent's API there. It is invalid where there is no such route.
 func HostAddress() netip.Addr { return (&nodefacts.Real{}).Network().DefaultV4 }

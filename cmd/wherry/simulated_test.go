@@ -39,7 +39,7 @@ type fakeNode struct {
 	end                       func() error // asks it to end, and waits
 }
 
-// command is a run of this program as the node's user.
+// command returns a run of this program as the node's user.
 func (n *fakeNode) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = []string{asProgram + "=1", "HOME=" + filepath.Join(n.dir, "home"), "TMPDIR=" + filepath.Join(n.dir, "tmp")}

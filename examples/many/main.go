@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// run is the whole demonstration. It removes the namespace and the nodes that it created.
+// run returns the whole demonstration. It removes the namespace and the nodes that it created.
 func run(ctx context.Context, o options) (err error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {

@@ -75,7 +75,7 @@ func clusterAuthority(t *testing.T, e *env) *authority {
 	return &authority{pair.Leaf, pair.PrivateKey.(crypto.Signer)}
 }
 
-// issueRoot is the authority's own certificate.
+// issueRoot returns the authority's own certificate.
 func (a *authority) issueRoot(t *testing.T) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
@@ -85,7 +85,7 @@ func (a *authority) issueRoot(t *testing.T) []byte {
 	return der
 }
 
-// base64PEM is a certificate as kubeconfigs hold it.
+// base64PEM returns a certificate as kubeconfigs hold it.
 func base64PEM(der []byte) string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

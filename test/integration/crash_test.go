@@ -134,7 +134,7 @@ func (c *crash) run(n int) {
 	}
 }
 
-// moment is how long an agent may live: often it does not come to do anything.
+// moment returns how long an agent may live: often it does not come to do anything.
 func (c *crash) moment() time.Duration {
 	switch r := c.rng.IntN(10); {
 	case r < 3:
@@ -234,7 +234,7 @@ func (c *crash) nothingLeft() error {
 	return nil
 }
 
-// addresses are those that the network plugin still has given away.
+// addresses returns those that the network plugin still has given away.
 func addresses(ipam string) (all []string) {
 	files, _ := filepath.Glob(filepath.Join(ipam, "*", "10.*"))
 	for _, f := range files {
@@ -262,7 +262,7 @@ func (c *crash) report() {
 	}
 }
 
-// logged is what all agents wrote about a pod, each line with the number of its agent.
+// logged returns what all agents wrote about a pod, each line with the number of its agent.
 func (c *crash) logged(uid string) string {
 	var b strings.Builder
 	for i := 0; i <= c.node.starts; i++ {

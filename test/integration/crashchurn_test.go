@@ -90,7 +90,7 @@ activeDeadlineSeconds: 6
 containers: [` + steady + `}]`},
 }
 
-// podSpec is the spec of a pod of the kind on the node.
+// podSpec returns the spec of a pod of the kind on the node.
 func (c *crash) podSpec(kind string) v1.PodSpec {
 	var spec v1.PodSpec
 	text := strings.NewReplacer("$busybox", busybox, "$web", web, "$hooks", c.hooks).Replace(crashKinds[kind].spec)

@@ -134,7 +134,7 @@ func (e *eyes) findings() []finding {
 
 func (e *eyes) found() bool { return len(e.findings()) > 0 }
 
-// alive are the pods that were not told to go, in an order that does not change.
+// alive returns the pods that were not told to go, in an order that does not change.
 func (e *eyes) alive() (alive []*v1.Pod) {
 	for _, o := range e.store.List() {
 		if p := o.(*v1.Pod); !isDeleted(p) {
@@ -261,7 +261,7 @@ func (e *eyes) status(st *runtimeapi.ContainerStatus, sandbox, uid, pod string) 
 	}
 }
 
-// lostTasks are the tasks of containers and sandboxes whose start was cut short so that the runtime has lost sight of
+// lostTasks returns the tasks of containers and sandboxes whose start was cut short so that the runtime has lost sight of
 // what it began: it says so of the container, or has the task and no container or sandbox for it.
 func (e *eyes) lostTasks() (ids []string) {
 	ctx := context.Background()
@@ -296,7 +296,7 @@ func (e *eyes) lostTasks() (ids []string) {
 	return ids
 }
 
-// instances are the containers of a pod that were seen, oldest first.
+// instances returns the containers of a pod that were seen, oldest first.
 func (e *eyes) instances(uid string) (all []*instance) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -310,7 +310,7 @@ func (e *eyes) instances(uid string) (all []*instance) {
 	return all
 }
 
-// story is a pod's name and all that was seen of it.
+// story returns a pod's name and all that was seen of it.
 func (e *eyes) story(uid string) (name, text string) {
 	var b strings.Builder
 	for _, i := range e.instances(uid) {
@@ -325,7 +325,7 @@ func (e *eyes) story(uid string) (name, text string) {
 	return "?", b.String()
 }
 
-// String is how much was seen.
+// String returns how much was seen.
 func (e *eyes) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

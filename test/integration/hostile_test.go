@@ -85,7 +85,7 @@ func (h *hostile) pod(name, spec string, change ...func(*v1.Pod)) {
 	h.space.pod(name, spec, append(change, onNode(h.on))...)
 }
 
-// peakMemory is the most that the agent's resident memory has been, in bytes.
+// peakMemory returns the most that the agent's resident memory has been, in bytes.
 func (h *hostile) peakMemory() int {
 	h.Helper()
 	status := readFile(h.space, fmt.Sprintf("/proc/%d/status", h.on.process.cmd.Process.Pid))
@@ -100,12 +100,12 @@ func (h *hostile) peakMemory() int {
 	return kib << 10
 }
 
-// podDir is the directory of a pod on the node's disk.
+// podDir returns the directory of a pod on the node's disk.
 func (h *hostile) podDir(name string) string {
 	return filepath.Join(h.on.dir, "root", "pods", string(h.get(name).UID))
 }
 
-// logDir is the directory of a container's logs on the node's disk.
+// logDir returns the directory of a container's logs on the node's disk.
 func (h *hostile) logDir(name, container string) string {
 	return filepath.Join(h.on.dir, "logs", h.name+"_"+name+"_"+string(h.get(name).UID), container)
 }
@@ -461,7 +461,7 @@ func (h *hostile) tokenFlood() {
 	h.remove("beside-flood")
 }
 
-// strangersClient is a client that keeps one connection.
+// strangersClient returns a client that keeps one connection.
 func strangersClient() *http.Client {
 	transport := httpClient.Transport.(*http.Transport).Clone()
 	transport.DisableKeepAlives, transport.TLSClientConfig = false, &tls.Config{InsecureSkipVerify: true}

@@ -257,7 +257,7 @@ func rotation(t *testing.T, e *env) {
 	s.gone("later")
 }
 
-// clientCertificate is the node's identity as it lies on disk.
+// clientCertificate returns the node's identity as it lies on disk.
 func (n *node) clientCertificate(t *testing.T) *x509.Certificate {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.dir, "pki", "kubelet-client-current.pem"))
@@ -272,7 +272,7 @@ func (n *node) clientCertificate(t *testing.T) *x509.Certificate {
 	return cert
 }
 
-// serving is the certificate that the node's port shows; it has to be of the cluster's CA and for the node's address.
+// serving returns the certificate that the node's port shows; it has to be of the cluster's CA and for the node's address.
 func (n *node) serving(e *env) (*x509.Certificate, error) {
 	obj, err := e.client.CoreV1().Nodes().Get(context.Background(), n.Name, metav1.GetOptions{})
 	if err != nil {

@@ -88,7 +88,7 @@ func nodeCondition(n *v1.Node, kind v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{Type: kind}
 }
 
-// agentEvents are what the agent has told of the pods that must not notice anything.
+// agentEvents returns what the agent has told of the pods that must not notice anything.
 func (s *space) agentEvents() (all []string) {
 	s.Helper()
 	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{})
@@ -148,7 +148,7 @@ func (s *space) proof(n *node, name string) {
 	s.kubectl("delete", "pod", name, "--wait=false")
 }
 
-// ids are the containers of the staying pods, as the runtime has them.
+// ids returns the containers of the staying pods, as the runtime has them.
 func (s *space) ids(n *node) string {
 	s.Helper()
 	var all []string
@@ -268,7 +268,7 @@ func killedAnyTime(s *space, n *node) {
 	}
 }
 
-// twice is a fatal error where a container of a pod runs in two instances.
+// twice returns a fatal error where a container of a pod runs in two instances.
 func (n *node) twice() error {
 	out, err := n.crictl("ps", "-o", "json")
 	if err != nil {
@@ -336,7 +336,7 @@ func leaseByHand(s *space, n *node) {
 	s.proof(n, "after-lease")
 }
 
-// witnessNode is a witness of the node alone: the pods have lost their readiness with it.
+// witnessNode returns a witness of the node alone: the pods have lost their readiness with it.
 func (s *space) witnessNode(n *node) *witness {
 	other := *s
 	other.name = "default"

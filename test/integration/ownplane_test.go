@@ -100,7 +100,7 @@ func (n *node) kill() {
 	<-n.process.ended
 }
 
-// log is what the agent has written since its last start.
+// log returns what the agent has written since its last start.
 func (n *node) log() string {
 	data, _ := os.ReadFile(n.process.log)
 	return string(data)

@@ -109,7 +109,7 @@ func wait(timeout time.Duration, ask func() error) error {
 // errorf is fmt.Errorf, for conditions that have not come true.
 func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
-// nothing is an error where there is any output.
+// nothing returns an error where there is any output.
 func nothing(out string, err error) error {
 	if err == nil && out != "" {
 		err = errorf("there is %q", out)

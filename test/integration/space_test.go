@@ -154,7 +154,7 @@ func (s *space) apply(manifest string) {
 	}
 }
 
-// client is the namespace seen by a program.
+// client returns the namespace seen by a program.
 func (s *space) client() kubernetes.Interface { return s.env.client }
 
 // pod creates a pod from its spec in YAML. $busybox and $web stand for the images. Where the spec does not say, it has
@@ -276,7 +276,7 @@ func (s *space) logged(pod, want string, args ...string) {
 	})
 }
 
-// events are those about an object.
+// events returns those about an object.
 func (s *space) events(object string) ([]v1.Event, error) {
 	list, err := s.client().CoreV1().Events(s.name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + object})
 	if err != nil {
@@ -329,7 +329,7 @@ func (s *space) started(name string) {
 	})
 }
 
-// lacks is an error unless a text has all the parts.
+// lacks returns an error unless a text has all the parts.
 func lacks(text string, parts ...string) error {
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
@@ -366,7 +366,7 @@ func readFile(s *space, path string) string {
 	return string(data)
 }
 
-// containerdPid is the process of the containerd that runtimeUp has started in a directory.
+// containerdPid returns the process of the containerd that runtimeUp has started in a directory.
 func (s *space) containerdPid(rt string) int {
 	s.Helper()
 	text := readFile(s, filepath.Join(rt, "containerd.pid"))

@@ -107,7 +107,7 @@ func (h *handMade) file(name, text string) {
 	}
 }
 
-// container is the ID of the one container of that name which runs.
+// container returns the ID of the one container of that name which runs.
 func (h *handMade) container(name string) string {
 	h.Helper()
 	out, err := h.n.crictl("ps", "-q", "--name", "^"+name+"$")

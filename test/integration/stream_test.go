@@ -51,7 +51,7 @@ containers:
 	}
 }
 
-// with is the same space in a part of the test.
+// with returns the same space in a part of the test.
 func (s *space) with(t *testing.T) *space { return &space{T: t, env: s.env, name: s.name} }
 
 func (s *space) execs(websockets string) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// describe is the machine and the versions of what is measured, and what else the machine does.
+// describe returns the machine and the versions of what is measured, and what else the machine does.
 func describe(ctx context.Context, checkout string, programs map[string][]string, runtime string) []string {
 	read := func(path string) string {
 		b, _ := os.ReadFile(path)

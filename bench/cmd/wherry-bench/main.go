@@ -142,7 +142,7 @@ type bench struct {
 	began    time.Time
 }
 
-// arm is where an arm's samples of a round go.
+// arm returns where an arm's samples of a round go.
 func (b *bench) arm(name string, round int) work.Samples {
 	for len(b.samples[name]) <= round {
 		b.samples[name] = append(b.samples[name], table.Samples{})
@@ -200,7 +200,7 @@ func (b *bench) rounds(ctx context.Context) error {
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// order is that of the arms in a round: none comes always first, or always after the same.
+// order returns that of the arms in a round: none comes always first, or always after the same.
 func order(round int) []string {
 	arms := []string{bare, limit, upstream, wherry}
 	n := round % len(arms)

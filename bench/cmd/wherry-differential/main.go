@@ -144,7 +144,7 @@ func (b block) rate(o options) float64 {
 // atRestart is how many lives meet one restart of the agents.
 const atRestart = 30
 
-// blocksOf are the blocks without restarts and those with.
+// blocksOf returns the blocks without restarts and those with.
 func blocksOf(o options) (quiet, restarts []block, err error) {
 	if o.file != "" {
 		raw, err := os.ReadFile(o.file)

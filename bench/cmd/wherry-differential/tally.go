@@ -180,7 +180,7 @@ func (t *tally) note(b block, c *differ.Case, shown []differ.Difference) {
 	}
 }
 
-// shows says that a case has an undecided difference.
+// shows reports whether a case has an undecided difference.
 func (t *tally) shows(c *differ.Case) bool {
 	for _, h := range t.hits {
 		if slices.Contains(h.cases, c) {

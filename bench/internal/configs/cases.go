@@ -27,7 +27,7 @@ type Field struct {
 	Refused string
 }
 
-// Fields are all fields of a pod's spec, each with the pods in which it alone is set.
+// Fields returns all fields of a pod's spec, each with the pods in which it alone is set.
 func Fields() (all []Field) {
 	for _, l := range leaves() {
 		f := Field{Path: l.path, Left: leftOut(l.path)}
@@ -64,7 +64,7 @@ func NewRandom() *Random {
 	return g
 }
 
-// Case is the pod of a seed. A change that the API server would refuse is taken back.
+// Case returns the pod of a seed. A change that the API server would refuse is taken back.
 func (g *Random) Case(seed uint64) Case {
 	r := rand.New(rand.NewPCG(seed, 36))
 	p := base(seed)
@@ -84,7 +84,7 @@ func (g *Random) Case(seed uint64) Case {
 	return Case{Name: fmt.Sprintf("seed %d", seed), Pod: stored}
 }
 
-// Plain is the pod that the fields are set in.
+// Plain returns the pod that the fields are set in.
 func Plain() Case {
 	p, err := valid(base(0))
 	if err != nil {

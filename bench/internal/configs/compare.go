@@ -36,7 +36,7 @@ var (
 	hostID       = regexp.MustCompile(`(uidMappings|gidMappings|[uU]ids|[gG]ids)\[\]\.hostId$`)
 )
 
-// normal is a value without what differs by nature.
+// normal returns a value without what differs by nature.
 func normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$2")
 	value = messageFile.ReplaceAllString(value, "${1}HASH")
@@ -101,7 +101,7 @@ func Compare(p *v1.Pod, upstream, wherry *Told) (found []Difference) {
 	return found
 }
 
-// general is a failure without what names the pod.
+// general returns a failure without what names the pod.
 func general(text string) string {
 	return quoted.ReplaceAllString(mountAt.ReplaceAllString(normal(text), "a mount:"), `"..."`)
 }
@@ -115,7 +115,7 @@ func union(a, b differ.Config) differ.Config {
 	return all
 }
 
-// config is what was told of a container, or of the sandbox: nil if nothing was.
+// config returns what was told of a container, or of the sandbox: nil if nothing was.
 func (t *Told) config(name string) differ.Config {
 	if name == "" {
 		if t.Sandbox == nil {

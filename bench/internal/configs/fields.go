@@ -20,7 +20,7 @@ type leaf struct {
 	values []reflect.Value
 }
 
-// leaves are all of a type, found by walking it.
+// leaves returns all of a type, found by walking it.
 func leaves() (all []leaf) {
 	var walk func(t reflect.Type, path string, steps []int, owner string, seen []reflect.Type)
 	walk = func(t reflect.Type, path string, steps []int, owner string, seen []reflect.Type) {
@@ -103,7 +103,7 @@ func (l *leaf) set(spec *v1.PodSpec, value reflect.Value, r *rand.Rand) {
 	at.Set(value.Convert(t))
 }
 
-// inside is the struct behind a pointer or in a list, made when it is not there.
+// inside returns the struct behind a pointer or in a list, made when it is not there.
 func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	for {
 		switch v.Kind() {
@@ -133,7 +133,7 @@ func inside(v reflect.Value, r *rand.Rand) reflect.Value {
 	}
 }
 
-// seed is the least that an element must have to be valid.
+// seed returns the least that an element must have to be valid.
 func seed(t reflect.Type, n int) reflect.Value {
 	v := reflect.New(t).Elem()
 	if s, ok := seeds(n)[t]; ok {

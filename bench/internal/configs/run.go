@@ -54,7 +54,7 @@ func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
 	return Result{u, w, Compare(c.Pod, u, w)}, nil
 }
 
-// Shows says whether upstream tells the runtime anything else of a pod than of another one.
+// Shows reports whether upstream tells the runtime anything else of a pod than of another one.
 func Shows(a, b *Told) bool {
 	return !reflect.DeepEqual(a.flat(), b.flat())
 }
@@ -74,7 +74,7 @@ func (t *Told) flat() differ.Config {
 	return all
 }
 
-// Fields is how many values the runtime was told.
+// Fields returns how many values the runtime was told.
 func (t *Told) Fields() int {
 	n := len(t.config(""))
 	for name := range t.Containers {

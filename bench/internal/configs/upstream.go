@@ -150,7 +150,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 	return u, u.settle(ctx, k)
 }
 
-// unexported is an unexported field of upstream's kubelet: what it would learn or make only while it runs.
+// unexported returns an unexported field of upstream's kubelet: what it would learn or make only while it runs.
 func unexported[T any](k any, name string) *T {
 	f := reflect.ValueOf(k).Elem().FieldByName(name)
 	return (*T)(unsafe.Pointer(f.UnsafeAddr()))

@@ -176,7 +176,7 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 
 func (u *Upstream) made() int { return len(u.runtime.FakeRuntimeService.Containers) }
 
-// known is what the kubelet's cache would say.
+// known returns what the kubelet's cache would say.
 func (u *Upstream) known(ctx context.Context, p *v1.Pod) (*kubecontainer.Pod, error) {
 	pods, err := u.manager.GetPods(ctx, true)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// base is the pod that each case changes.
+// base returns the pod that each case changes.
 func base(number uint64) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: meta(namespace, "web")}
 	p.UID = types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012x", number))
@@ -26,7 +26,7 @@ func base(number uint64) *v1.Pod {
 	return p
 }
 
-// valid is the pod as the API server would store it, or why it would not: its defaults, the fields that its gates leave, its
+// valid returns the pod as the API server would store it, or why it would not: its defaults, the fields that its gates leave, its
 // validation. Ephemeral containers, which come later, are judged with the rest.
 func valid(p *v1.Pod) (*v1.Pod, error) {
 	internal, err := taken(p)
@@ -40,7 +40,7 @@ func valid(p *v1.Pod) (*v1.Pod, error) {
 	return &out, nil
 }
 
-// taken is the pod as the API server would take it, in its own form.
+// taken returns the pod as the API server would take it, in its own form.
 func taken(p *v1.Pod) (*core.Pod, error) {
 	p = p.DeepCopy()
 	legacyscheme.Scheme.Default(p)

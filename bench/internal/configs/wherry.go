@@ -66,7 +66,7 @@ func NewWherry(w World) (*Wherry, error) {
 	return x, nil
 }
 
-// facts are what the agent would know of this machine and of the world.
+// facts returns what the agent would know of this machine and of the world.
 func (w World) facts(root string) (perform.Facts, error) {
 	text, err := os.ReadFile(filepath.Join(w.Dir, "resolv.conf"))
 	if err != nil {
@@ -107,7 +107,7 @@ func (w World) facts(root string) (perform.Facts, error) {
 	return f, nil
 }
 
-// pageSizes are the machine's huge pages, also where no cgroup can limit them: upstream's kubelet asks for limits there, too.
+// pageSizes returns the machine's huge pages, also where no cgroup can limit them: upstream's kubelet asks for limits there, too.
 func pageSizes() (sizes []string, err error) {
 	dirs, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
 	for _, d := range dirs {

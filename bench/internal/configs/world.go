@@ -32,7 +32,7 @@ type World struct {
 	Memory, Swap int64
 }
 
-// NewWorld is a node with upstream's defaults.
+// NewWorld returns a node with upstream's defaults.
 func NewWorld(dir string) World {
 	return World{Dir: dir, CPUQuota: true, Memory: 16 << 30}
 }
@@ -99,7 +99,7 @@ const (
 	envFileText = "FIRST=one\nSECOND='two words'\n"
 )
 
-// imageOf is what the runtime says of an image that it has: it has all.
+// imageOf returns what the runtime says of an image that it has: it has all.
 func imageOf(name string) *runtimeapi.Image {
 	if id, ok := strings.CutPrefix(name, "sha256:"); ok {
 		if plain, err := hex.DecodeString(id); err == nil {

@@ -8,7 +8,7 @@ import (
 
 // What the API shows of something that happens at about the same time as something else.
 
-// ofAMoment is the excuse for one field of a last status, that of a container or, for "", of the pod, whose value hangs on a moment.
+// ofAMoment returns the excuse for one field of a last status, that of a container or, for "", of the pod, whose value hangs on a moment.
 func (d *differ) ofAMoment(name, field, u, w string) string {
 	pulls := func(v string) bool { return v == "waiting ErrImagePull" || v == "waiting ImagePullBackOff" }
 	switch {
@@ -28,10 +28,10 @@ func (d *differ) ofAMoment(name, field, u, w string) string {
 	return ""
 }
 
-// anyEndsItself says that the newest instance of any container was asked to end about when it ended by itself.
+// anyEndsItself reports whether the newest instance of any container was asked to end about when it ended by itself.
 func (d *differ) anyEndsItself() bool { return slices.ContainsFunc(d.c.containers(), d.lastEndsItself) }
 
-// deletedBesideItsEnd says that the deletion came between the time when one side told of the pod's end and the time when the other did.
+// deletedBesideItsEnd reports whether the deletion came between the time when one side told of the pod's end and the time when the other did.
 func (d *differ) deletedBesideItsEnd() bool {
 	before := func(t *Trace) bool {
 		for _, s := range t.phases() {
@@ -44,7 +44,7 @@ func (d *differ) deletedBesideItsEnd() bool {
 	return before(d.upstream) != before(d.wherry)
 }
 
-// withoutExtra are the spans of a container, or of the pod, that began before an instance that only one side came to.
+// withoutExtra returns the spans of a container, or of the pod, that began before an instance that only one side came to.
 func (d *differ) withoutExtra(t *Trace, name string, spans []span) []span {
 	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool {
 		for e, began := range d.extras {
@@ -87,7 +87,7 @@ const (
 	classHookFailsAgain = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
 
-// toldLater is the class of what only one side has in a series, where its evidence is there.
+// toldLater returns the class of what only one side has in a series, where its evidence is there.
 func (d *differ) toldLater(aspect, about, name string, upstream, wherry []span, u, w []string) string {
 	in := func(spans []span, values []string, where func(span) bool) bool {
 		return !slices.ContainsFunc(values, func(v string) bool {
@@ -130,7 +130,7 @@ func (d *differ) toldLater(aspect, about, name string, upstream, wherry []span, 
 	return ""
 }
 
-// hooks are the times of the postStart hooks of other containers that take a while.
+// hooks returns the times of the postStart hooks of other containers that take a while.
 func (d *differ) hooks(t *Trace, name string) (out [][2]time.Time) {
 	for _, c := range t.Calls {
 		takes := d.c.play(c.Container, c.Attempt%lifeAttempts).Slow["postStart"]
@@ -141,7 +141,7 @@ func (d *differ) hooks(t *Trace, name string) (out [][2]time.Time) {
 	return out
 }
 
-// betweenLives says that a static pod's first life was ending then, or had ended, and that its next one had just begun at most.
+// betweenLives reports whether a static pod's first life was ending then, or had ended, and its next one had just begun at most.
 func (t *Trace) betweenLives(at time.Time) bool {
 	var ends, next time.Time
 	for _, c := range t.Calls {
@@ -155,7 +155,7 @@ func (t *Trace) betweenLives(at time.Time) bool {
 	return !ends.IsZero() && !next.IsZero() && at.After(ends) && at.Before(next.Add(late))
 }
 
-// comesBack says that the case is a static pod whose manifest is removed and written again.
+// comesBack reports whether the case is a static pod whose manifest is removed and written again.
 func (d *differ) comesBack() bool {
 	removed := false
 	for _, a := range d.c.Acts {
@@ -167,12 +167,12 @@ func (d *differ) comesBack() bool {
 	return false
 }
 
-// stopsLate says that a container was asked to end, or its hook was run, when it had ended.
+// stopsLate reports whether a container was asked to end, or its hook was run, when it had ended.
 func (t *Trace) stopsLate(name string) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool { return c.Container == name && c.Late })
 }
 
-// hurries says that an instance of a container was asked to end in its first second.
+// hurries reports whether an instance of a container was asked to end in its first second.
 func (t *Trace) hurries(name string) bool {
 	for _, in := range t.instances(name) {
 		if in.hurried() {
@@ -182,7 +182,7 @@ func (t *Trace) hurries(name string) bool {
 	return false
 }
 
-// failsInTheEnd says that a probe of a container began to fail at about the time when it was asked to end: whether it ran once more
+// failsInTheEnd reports whether a probe of a container began to fail at about the time when it was asked to end: whether it ran once more
 // hangs on a moment.
 func (d *differ) failsInTheEnd(t *Trace, name string) bool {
 	for attempt, in := range t.instances(name) {
@@ -196,7 +196,7 @@ func (d *differ) failsInTheEnd(t *Trace, name string) bool {
 	return false
 }
 
-// deadlineBeside says that a container was asked to end at about the pod's deadline.
+// deadlineBeside reports whether a container was asked to end at about the pod's deadline.
 func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	at := d.deadlineOf(t)
 	for _, in := range t.instances(name) {
@@ -207,7 +207,7 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	return false
 }
 
-// unheard says that a probe over the network found nobody who listens, though the container listens for as long as it runs: it had ended.
+// unheard reports whether a probe over the network found nobody who listens, though the container listens for as long as it runs: it had ended.
 func (d *differ) unheard(name, message string) bool {
 	kind, text, failed := strings.Cut(message, " probe failed: ")
 	if !failed || !slices.ContainsFunc([]string{"connection refused", "connection reset by peer", "EOF", "failed to connect service"}, func(s string) bool { return strings.Contains(text, s) }) {

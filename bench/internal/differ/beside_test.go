@@ -57,7 +57,7 @@ func TestWhatIsToldAfterAHook(t *testing.T) {
 	}
 }
 
-// without is the class, unless it is decided: decided ones are not shown.
+// without returns the class, unless it is decided: decided ones are not shown.
 func without(class, decided string) []string {
 	if class == decided {
 		return nil

@@ -98,7 +98,7 @@ const (
 	DeleteMirror Deed = "delete-mirror" // deletes the pod in the API
 )
 
-// play is what an instance of a container does.
+// play returns what an instance of a container does.
 func (c *Case) play(container string, attempt uint32) Play {
 	plays := c.Plays[container]
 	if len(plays) == 0 {
@@ -107,7 +107,7 @@ func (c *Case) play(container string, attempt uint32) Play {
 	return plays[min(int(attempt), len(plays)-1)]
 }
 
-// String is the case as a person reads it: what differs from the plainest pod, then plays and acts.
+// String returns the case as a person reads it: what differs from the plainest pod, then plays and acts.
 func (c *Case) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, watched for %s: restartPolicy %s, grace %d", c.Seed, c.For, c.Spec.RestartPolicy, *c.Spec.TerminationGracePeriodSeconds)
@@ -135,7 +135,7 @@ func (c *Case) playsOf(b *strings.Builder, name string) {
 	}
 }
 
-// traits are what a container has beside a name and a command.
+// traits returns what a container has beside a name and a command.
 func traits(x v1.Container) string {
 	var b strings.Builder
 	if x.Image != image {
@@ -171,7 +171,7 @@ func traits(x v1.Container) string {
 	return b.String()
 }
 
-// handler is how a probe asks, where it is no command.
+// handler returns how a probe asks, where it is no command.
 func handler(p *v1.Probe) string {
 	switch {
 	case p.HTTPGet != nil:
@@ -184,7 +184,7 @@ func handler(p *v1.Probe) string {
 	return ""
 }
 
-// String is the play in words.
+// String returns the play in words.
 func (p Play) String() string {
 	var b strings.Builder
 	if p.StartError != "" {
@@ -207,7 +207,7 @@ func (p Play) String() string {
 	return b.String()
 }
 
-// containers are the names of the pod's containers in the order of the spec.
+// containers returns the names of the pod's containers in the order of the spec.
 func (c *Case) containers() (names []string) {
 	for _, x := range slices.Concat(c.Spec.InitContainers, c.Spec.Containers) {
 		names = append(names, x.Name)
@@ -215,12 +215,12 @@ func (c *Case) containers() (names []string) {
 	return append(names, "debug")
 }
 
-// forced says that the pod leaves the API before its containers have ended.
+// forced reports whether the pod leaves the API before its containers have ended.
 func (c *Case) forced() bool {
 	return slices.ContainsFunc(c.Acts, func(a Act) bool { return a.Do == Delete && a.Grace == 0 })
 }
 
-// sidecarPorts says that a sidecar has ports.
+// sidecarPorts reports whether a sidecar has ports.
 func (c *Case) sidecarPorts() bool {
 	return slices.ContainsFunc(c.Spec.InitContainers, func(x v1.Container) bool { return len(x.Ports) > 0 && c.kind(x.Name) == "sidecar" })
 }

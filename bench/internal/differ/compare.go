@@ -215,7 +215,7 @@ func (d *differ) fields(aspect, about string, upstream, wherry map[string]string
 	}
 }
 
-// noLastStatus is the excuse for which the last status of a container, or of the pod, is not compared.
+// noLastStatus returns the excuse for which the last status of a container, or of the pod, is not compared.
 func (d *differ) noLastStatus(name string) string {
 	switch {
 	case d.c.forced():
@@ -337,7 +337,7 @@ func (d *differ) ownGrace(name string, upstream, wherry []string) string {
 	return ""
 }
 
-// sameNumber says that both agents started a container equally often.
+// sameNumber reports whether both agents started a container equally often.
 func (d *differ) sameNumber(name string) bool {
 	return len(d.upstream.instances(name)) == len(d.wherry.instances(name))
 }
@@ -396,7 +396,7 @@ var (
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )
 
-// message is a message without what differs by nature: names, identities, durations.
+// message returns a message without what differs by nature: names, identities, durations.
 func (d *differ) message(text string) string {
 	text = podName.ReplaceAllString(text, "POD")
 	text = identity.ReplaceAllString(text, "ID")
@@ -437,12 +437,12 @@ func apart(a, b []string) (onlyA, onlyB []string) {
 	return append(onlyA, a[i:]...), append(onlyB, b[j:]...)
 }
 
-// common are the elements of a that b has too.
+// common returns the elements of a that b has too.
 func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return !slices.Contains(b, e) })
 }
 
-// order is a list of first starts. Main and ephemeral containers have no order among themselves.
+// order returns a list of first starts. Main and ephemeral containers have no order among themselves.
 func (d *differ) order(starts []string) []string {
 	free := func(s string) bool { k := d.c.kind(s); return k == "main" || k == "ephemeral" }
 	out := slices.Clone(starts)

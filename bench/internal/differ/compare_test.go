@@ -233,7 +233,8 @@ func TestASlowMachineIsNoDifference(t *testing.T) {
 	}
 }
 
-// Three faults as an agent may have them, each in the life that a plain pod has with both.
+// The comparison finds three faults that an agent might have. Each is planted in the recorded life of a plain pod, which is
+// otherwise equal on both sides.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	plain := func() life {
 		l := newLife()

@@ -74,7 +74,7 @@ var (
 	hashed       = regexp.MustCompile(`(containers/[^/]+/)(ID|[0-9a-f]{8})\b`)
 )
 
-// normal is a value without what differs by nature.
+// normal returns a value without what differs by nature.
 func (d *differ) normal(value string) string {
 	value = ownDirectory.ReplaceAllString(value, "/AGENT/$3")
 	value = ownNode.ReplaceAllString(value, "NODE")
@@ -84,7 +84,7 @@ func (d *differ) normal(value string) string {
 	return d.message(value)
 }
 
-// madeTogether says that both agents made the first instance of a container at about the same time: its image may change.
+// madeTogether reports whether both agents made the first instance of a container at about the same time: its image may change.
 func (d *differ) madeTogether(name string) bool {
 	u, w := d.upstream.instances(name)[0], d.wherry.instances(name)[0]
 	return u == nil || w == nil || (u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created)).Abs() < late
@@ -129,12 +129,12 @@ func (d *differ) configs() {
 	}
 }
 
-// ofImage says that a field follows from the image.
+// ofImage reports whether a field follows from the image.
 func ofImage(field string) bool {
 	return strings.HasPrefix(field, "image.") || field == "annotations.io.kubernetes.container.hash" || field == "annotations.wherry.dev/spec-hash"
 }
 
-// changedBefore says that a container's image was changed before one side made its first instance: upstream's kubelet goes on with the
+// changedBefore reports whether a container's image was changed before one side made its first instance: upstream's kubelet goes on with the
 // definition that it had when it began to start the pod's containers.
 func (d *differ) changedBefore(name string) bool {
 	return slices.ContainsFunc(d.c.Acts, func(a Act) bool {

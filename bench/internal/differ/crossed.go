@@ -20,13 +20,14 @@ type beat struct {
 const (
 	// listed is how long after an exit upstream's kubelet may see it: it lists its containers once a second.
 	listed = 1500 * time.Millisecond
-	// atOnce is the same for Wherry, which is told of each exit, and for acts.
+	// atOnce is how long after an exit Wherry may see it, because the runtime sends it an event, and how long after an act of a
+	// user either agent may see that.
 	atOnce = 250 * time.Millisecond
 	// probed is how long after a probe's answer changes either may see it: both run each probe once a second.
 	probed = 1200 * time.Millisecond
 )
 
-// crossed says that two things happened to the pod on the two sides in another order, or so close to each other that an agent may
+// crossed reports whether two things happened to the pod on the two sides in another order, or so close to each other that an agent may
 // see either first.
 func (d *differ) crossed() bool {
 	upstream, wherry := d.beats(d.upstream), d.beats(d.wherry)
@@ -44,7 +45,7 @@ func (d *differ) crossed() bool {
 	return false
 }
 
-// meets says that the order of two things matters: not that of acts, nor of what one instance does, nor of a start and what another
+// meets reports whether the order of two things matters: not that of acts, nor of what one instance does, nor of a start and what another
 // container does by itself.
 func meets(a, b beat) bool {
 	switch {
@@ -67,7 +68,7 @@ func find(all []beat, name string) *beat {
 	return nil
 }
 
-// beats are what happened to the pod on one side, in the order of their times.
+// beats returns what happened to the pod on one side, in the order of their times.
 func (d *differ) beats(t *Trace) (all []beat) {
 	for i, a := range d.c.Acts {
 		all = append(all, beat{name: fmt.Sprint("act ", i), lo: a.At, hi: a.At + atOnce})
@@ -87,7 +88,7 @@ func (d *differ) beats(t *Trace) (all []beat) {
 	return all
 }
 
-// beatsOf are those of one instance of a container, as far as it came.
+// beatsOf returns those of one instance of a container, as far as it came.
 func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (all []beat) {
 	p := d.c.play(name, attempt%lifeAttempts)
 	began, from := in.began.Sub(t.Created), fmt.Sprintf("%s#%d", name, attempt)
@@ -113,7 +114,7 @@ func (d *differ) beatsOf(t *Trace, name string, attempt uint32, in *instance) (a
 	return all
 }
 
-// looks is how long after an exit an agent may see it.
+// looks returns how long after an exit an agent may see it.
 func (d *differ) looks(t *Trace) time.Duration {
 	if t == d.upstream {
 		return listed

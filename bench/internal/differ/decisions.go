@@ -404,13 +404,13 @@ var Decisions = []Decision{
 	},
 }
 
-// Decided says that a class stands in the table.
+// Decided reports whether a class stands in the table.
 func Decided(class string) bool {
 	has := func(d Decision) bool { return d.Class == class }
 	return slices.ContainsFunc(Decisions, has) || slices.ContainsFunc(ConfigDecisions, has)
 }
 
-// Shown are the undecided differences of a case without the consequences of others: those of the lowest level that has any, and
+// Shown returns the undecided differences of a case without the consequences of others: those of the lowest level that has any, and
 // those of configuration.
 func Shown(found []Difference) (shown []Difference) {
 	lowest := InMessages
@@ -427,7 +427,7 @@ func Shown(found []Difference) (shown []Difference) {
 	return shown
 }
 
-// Document is the table as a page.
+// Document returns the table as a page.
 func Document() string {
 	var b strings.Builder
 	b.WriteString(`# What Wherry does differently from upstream's kubelet

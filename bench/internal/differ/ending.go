@@ -24,7 +24,7 @@ func (t *Trace) part(spans []span) (before, after []span) {
 	return before, after
 }
 
-// beforeRemoval are the spans that began before the pod's manifest was removed.
+// beforeRemoval returns the spans that began before the pod's manifest was removed.
 func (t *Trace) beforeRemoval(spans []span) (out []span) {
 	for _, s := range spans {
 		if s.since.Before(t.Deleted) {
@@ -48,7 +48,7 @@ func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	return without(u, w), without(w, u), len(uMore)+len(wMore) == 0
 }
 
-// ends is when the pod's end began: its deletion, or the first stop after which nothing was started any more.
+// ends returns when the pod's end began: its deletion, or the first stop after which nothing was started any more.
 func (t *Trace) ends() time.Time {
 	last := t.Created
 	for _, c := range t.Calls {
@@ -64,7 +64,7 @@ func (t *Trace) ends() time.Time {
 	return t.Deleted
 }
 
-// mirrorWithoutEnd says that upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
+// mirrorWithoutEnd reports whether upstream's kubelet took the mirror of a removed static pod out of the API before it told of its end.
 func (d *differ) mirrorWithoutEnd() bool {
 	if d.c.Kind != Static || len(d.upstream.Statuses) == 0 {
 		return false
@@ -75,13 +75,13 @@ func (d *differ) mirrorWithoutEnd() bool {
 	return d.upstream.waits() && d.wherry.last() != nil && !d.wherry.waits()
 }
 
-// waits says that the last status has a container that waits.
+// waits reports whether the last status has a container that waits.
 func (t *Trace) waits() bool {
 	s := t.last().Status
 	return slices.ContainsFunc(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), func(c v1.ContainerStatus) bool { return c.State.Waiting != nil })
 }
 
-// running says that a version of the pod shows a container as running that was asked to end later.
+// running reports whether a version of the pod shows a container as running that was asked to end later.
 func (t *Trace) running(p *v1.Pod) bool {
 	return slices.ContainsFunc(t.Calls, func(c Call) bool {
 		s := statusOf(p, c.Container)
@@ -89,20 +89,20 @@ func (t *Trace) running(p *v1.Pod) bool {
 	})
 }
 
-// changedAfterItsEnd says that somebody changed the pod after it had ended, and that Wherry's last status is of the newer version.
+// changedAfterItsEnd reports whether somebody changed the pod after it had ended, and Wherry's last status is of the newer version.
 func (d *differ) changedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Generation == w.Generation && u.Status.ObservedGeneration < w.Status.ObservedGeneration && d.after(func(Act) bool { return true })
 }
 
-// deletedAfterItsEnd says that somebody deleted the pod after it had ended, and that upstream's kubelet alone wrote a status for that.
+// deletedAfterItsEnd reports whether somebody deleted the pod after it had ended, and upstream's kubelet alone wrote a status for that.
 func (d *differ) deletedAfterItsEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
 	return u.Status.ObservedGeneration == u.Generation && u.DeletionTimestamp != nil && w.Status.ObservedGeneration == u.Generation-1 &&
 		d.after(func(a Act) bool { return a.Do == Delete })
 }
 
-// resizedInItsEnd says that somebody resized the pod when it had ended, or was ending on both sides.
+// resizedInItsEnd reports whether somebody resized the pod when it had ended, or was ending on both sides.
 func (d *differ) resizedInItsEnd() bool {
 	return d.after(func(a Act) bool { return a.Do == Resize }) || slices.ContainsFunc(d.c.Acts, func(a Act) bool {
 		ending := func(t *Trace) bool { return !t.Created.Add(a.At).Before(t.ends()) }
@@ -110,10 +110,10 @@ func (d *differ) resizedInItsEnd() bool {
 	})
 }
 
-// removedStatic says that the case is a static pod's whose manifest was removed.
+// removedStatic reports whether the case is a static pod's whose manifest was removed.
 func (d *differ) removedStatic() bool { return d.c.Kind == Static && !d.upstream.Deleted.IsZero() }
 
-// after says that such an act came when upstream's kubelet had told of the pod's end, or shortly before.
+// after reports whether such an act came when upstream's kubelet had told of the pod's end, or shortly before.
 func (d *differ) after(such func(Act) bool) bool {
 	for _, s := range d.upstream.Statuses {
 		if s.Pod.Status.Phase == v1.PodSucceeded || s.Pod.Status.Phase == v1.PodFailed {
@@ -123,7 +123,7 @@ func (d *differ) after(such func(Act) bool) bool {
 	return false
 }
 
-// toldBefore says that upstream's kubelet had told the API of the same end of that container.
+// toldBefore reports whether upstream's kubelet had told the API of the same end of that container.
 func (d *differ) toldBefore(name, state string) bool {
 	fields := strings.Fields(state)
 	return len(fields) >= 3 && fields[0] == "terminated" && slices.ContainsFunc(d.upstream.Statuses, func(seen Seen) bool {
@@ -139,7 +139,7 @@ func (d *differ) toldBefore(name, state string) bool {
 	})
 }
 
-// endIsTaken says that all that differs is an end that upstream's kubelet had told and takes back: the last status tells of that.
+// endIsTaken reports whether all that differs is an end that upstream's kubelet had told and takes back: the last status tells of that.
 func (d *differ) endIsTaken(about string, u, w []string) bool {
 	name, states := strings.CutSuffix(strings.TrimPrefix(about, "states of "), " in the API")
 	unknown := func(v string) bool {

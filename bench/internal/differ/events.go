@@ -52,7 +52,7 @@ func (d *differ) events() {
 	}
 }
 
-// noEvent is the excuse for which the events of a key are not compared.
+// noEvent returns the excuse for which the events of a key are not compared.
 func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
@@ -76,7 +76,7 @@ func (d *differ) ofWhat(k string) string {
 // says which are left out.
 const burst = 25
 
-// talks says that there were so many events of a key's type that some were left out.
+// talks reports whether there were so many events of a key's type that some were left out.
 func (t *Trace) talks(k string) bool {
 	kind, all := strings.Fields(k)[0], 0
 	for other, e := range t.Events {

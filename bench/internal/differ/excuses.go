@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Excuse is a rule by which something that differs is not compared. Each is counted: a judge that excuses too much cannot fail.
+// Excuse is a rule that takes a difference out of the comparison. Its uses are counted and bounded, because a comparison that
+// excuses too much cannot fail.
 type Excuse struct {
 	Name string
 	Why  string
@@ -15,7 +16,7 @@ type Excuse struct {
 	Lines float64
 }
 
-// Bound is the bound in words.
+// Bound returns the bound in words.
 func (e Excuse) Bound() string {
 	if e.Lines > 0 {
 		return fmt.Sprintf("%g lines", e.Lines)
@@ -23,7 +24,7 @@ func (e Excuse) Bound() string {
 	return fmt.Sprintf("%g cases", e.Most)
 }
 
-// Exceeded says that so many of a hundred cases, and lines of them, are more than may need the excuse.
+// Exceeded reports whether so many of a hundred cases, and lines of them, are more than may need the excuse.
 func (e Excuse) Exceeded(cases, lines float64) bool {
 	if e.Lines > 0 {
 		return lines > e.Lines
@@ -79,10 +80,10 @@ const MostCrossed = 45.0
 // Verdict is what the comparison of two traces found.
 type Verdict struct {
 	Found []Difference
-	// Excused has how many lines each excuse kept from being differences, by its name.
+	// Excused is the number of differing lines that each excuse took out of the comparison, by the excuse's name.
 	Excused map[string]int
-	// Crossed says that two things happened to the pod in another order on the two sides, or may have for an agent. Where each run of
-	// a case is crossed, its undecided differences are excused: see Uncross.
+	// Crossed is set if two things happened to the pod in another order on the two sides, or if an agent may have seen them in
+	// another order. Where each run of a case is crossed, its undecided differences are excused: see Uncross.
 	Crossed bool
 }
 

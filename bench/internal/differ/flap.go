@@ -30,7 +30,7 @@ func (d *differ) flaps(upstream, wherry []span) (out []string) {
 	return out
 }
 
-// passesBack says that a series has a value between two of another.
+// passesBack reports whether a series has a value between two of another.
 func passesBack(spans []span, around, value string) bool {
 	for i := 1; i+1 < len(spans); i++ {
 		if spans[i].value == value && spans[i-1].value == around && spans[i+1].value == around {
@@ -40,7 +40,7 @@ func passesBack(spans []span, around, value string) bool {
 	return false
 }
 
-// caused says that something happened to the pod shortly before.
+// caused reports whether something happened to the pod shortly before.
 func (d *differ) caused(t *Trace, at time.Time) bool {
 	since := at.Sub(t.Created)
 	for _, c := range t.Calls {

@@ -148,7 +148,7 @@ func (g generator) main(c *Case, name string) v1.Container {
 	return x
 }
 
-// runs is an instance that runs on, or exits by itself.
+// runs returns an instance that runs on, or exits by itself.
 func (g generator) runs() Play {
 	p := Play{Term: pick(g, TermEnds, TermZero, TermSlow, TermIgnored)}
 	if g.chance(45) {

@@ -10,7 +10,7 @@ import (
 
 // What hangs on a moment is not compared: an agent that is a second later than the other meets another world.
 
-// endsItself says that an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
+// endsItself reports whether an instance was asked to end about when its play ends: whether it was asked then hangs on a moment.
 func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	p := d.c.play(name, attempt%lifeAttempts)
 	if in.stopped.IsZero() {
@@ -24,10 +24,10 @@ func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 	return p.Exits && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
 }
 
-// lastEndsItself says that the newest instance of a container was asked to end about when it ended by itself.
+// lastEndsItself reports whether the newest instance of a container was asked to end about when it ended by itself.
 func (d *differ) lastEndsItself(name string) bool { return d.someEndsItself(name, true) }
 
-// everEndsItself says that an instance of the container was asked to end about when it ended by itself.
+// everEndsItself reports whether an instance of the container was asked to end about when it ended by itself.
 func (d *differ) everEndsItself(name string) bool { return d.someEndsItself(name, false) }
 
 func (d *differ) someEndsItself(name string, newest bool) bool {
@@ -42,7 +42,7 @@ func (d *differ) someEndsItself(name string, newest bool) bool {
 	return false
 }
 
-// hangsOnAMoment is the excuse for an event of the end of a container that ended by itself at about that time, of a container that
+// hangsOnAMoment returns the excuse for an event of the end of a container that ended by itself at about that time, of a container that
 // had just been started when the pod ended, or of a command that the end of its container cut short.
 func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	cut := func(e Event) bool {
@@ -77,13 +77,13 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	return ""
 }
 
-// containerOf is the container that the key of an event names, or nothing.
+// containerOf returns the container that the key of an event names, or nothing.
 func containerOf(key string) string {
 	_, name, _ := strings.Cut(key, "{")
 	return strings.TrimSuffix(name, "}")
 }
 
-// startsLast says that on either side a container, or for "" any, was started shortly before the pod's end. How it ended hangs on a
+// startsLast reports whether on either side a container, or for "" any, was started shortly before the pod's end. How it ended hangs on a
 // moment, unless it ended by itself before, and both sides had started it as often.
 func (d *differ) startsLast(name string) bool {
 	return slices.ContainsFunc(d.c.containers(), func(each string) bool {
@@ -109,7 +109,7 @@ func (d *differ) startedLast(t *Trace, name string) bool {
 	return false
 }
 
-// hurried says that an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.
+// hurried reports whether an instance was asked to end as soon as it ran: whether its hook had begun hangs on a moment.
 func (in *instance) hurried() bool {
 	return !in.stopped.IsZero() && in.stopped.Sub(in.began) < time.Second
 }
@@ -120,19 +120,19 @@ func (in *instance) without(call string) *instance {
 	return &out
 }
 
-// unstopped is an instance without its end.
+// unstopped returns an instance without its end.
 func (in *instance) unstopped() *instance {
 	out := *in
 	out.calls = slices.DeleteFunc(slices.Clone(in.calls), func(c string) bool { return c == "preStop" || stopCall.MatchString(c) })
 	return &out
 }
 
-// ownOrder are the containers of a list whose place in it does not hang on a moment.
+// ownOrder returns the containers of a list whose place in it does not hang on a moment.
 func (d *differ) ownOrder(stops []string) []string {
 	return slices.DeleteFunc(slices.Clone(stops), d.anotherEndsItself)
 }
 
-// anotherEndsItself says that a sidecar's end hangs on a moment: it comes when the main containers have ended, and one of them ended
+// anotherEndsItself reports whether a sidecar's end hangs on a moment: it comes when the main containers have ended, and one of them ended
 // by itself when it was asked to.
 func (d *differ) anotherEndsItself(name string) bool {
 	return d.c.kind(name) == "sidecar" && slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool { return d.everEndsItself(x.Name) })

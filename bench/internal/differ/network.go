@@ -20,7 +20,7 @@ import (
 // Probes over the network reach the simulated containers, since the pods have loopback addresses: 127.60.0.5 needs no interface.
 // The runtime listens there for as long as the container runs, and answers as its play says.
 
-// portOf is the port on which a container answers a probe.
+// portOf returns the port on which a container answers a probe.
 func portOf(container, probe string) int32 {
 	kind, number, _ := strings.Cut(container, "-")
 	n, _ := strconv.Atoi(number)
@@ -99,7 +99,7 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 // answersEvery is how soon after a change a port is open or closed.
 const answersEvery = 50 * time.Millisecond
 
-// networkProbes are a container's probes that ask over the network, by name.
+// networkProbes returns a container's probes that ask over the network, by name.
 func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
 	out := map[string]v1.ProbeHandler{}
 	for i, p := range []*v1.Probe{x.StartupProbe, x.LivenessProbe, x.ReadinessProbe} {
@@ -110,7 +110,7 @@ func networkProbes(x v1.Container) map[string]v1.ProbeHandler {
 	return out
 }
 
-// runs says that a container runs, and the runtime too.
+// runs reports whether a container runs, and the runtime too.
 func (r *Runtime) runs(id string) bool {
 	select {
 	case <-r.ended:

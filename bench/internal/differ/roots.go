@@ -62,7 +62,7 @@ type wait struct {
 	attempt   uint32
 }
 
-// hookWaits are the postStart hooks that take a while.
+// hookWaits returns the postStart hooks that take a while.
 func (d *differ) hookWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		if c.Verb == "ExecSync" && c.Command == "postStart" {
@@ -72,7 +72,7 @@ func (d *differ) hookWaits() (out []wait) {
 	return out
 }
 
-// stopWaits are the stops of containers of a pod that goes on: what is stopped runs again.
+// stopWaits returns the stops of containers of a pod that goes on: what is stopped runs again.
 func (d *differ) stopWaits() (out []wait) {
 	for i, c := range d.upstream.Calls {
 		stops := c.Verb == "StopContainer" || c.Verb == "ExecSync" && c.Command == "preStop"
@@ -84,7 +84,7 @@ func (d *differ) stopWaits() (out []wait) {
 	return out
 }
 
-// waitFrom is the time from a call to upstream's next one for the pod, at most as long as the call can take.
+// waitFrom returns the time from a call to upstream's next one for the pod, at most as long as the call can take.
 func (d *differ) waitFrom(i int, most time.Duration) wait {
 	c := d.upstream.Calls[i]
 	to := c.At.Add(most)
@@ -100,7 +100,7 @@ func (d *differ) waitFrom(i int, most time.Duration) wait {
 	return wait{c.At.Sub(d.upstream.Created), to.Sub(d.upstream.Created), c.Container, c.Attempt}
 }
 
-// actsMeanwhile says that Wherry started, stopped or changed something else during one of those times, which upstream's kubelet did
+// actsMeanwhile reports whether Wherry started, stopped or changed something else during one of those times, which upstream's kubelet did
 // only later, or never. Upstream's kubelet looks once a second: its time may begin that much later.
 func (d *differ) actsMeanwhile(waits []wait) bool {
 	for _, w := range waits {
@@ -123,7 +123,7 @@ func (d *differ) actsMeanwhile(waits []wait) bool {
 	return false
 }
 
-// acts says that a call moves something.
+// acts reports whether a call moves something.
 func acts(c Call) bool {
 	switch c.Verb {
 	case "RunPodSandbox", "StopPodSandbox", "StartContainer", "StopContainer", "UpdateContainerResources":
@@ -134,7 +134,7 @@ func acts(c Call) bool {
 	return false
 }
 
-// runsAgain says that a static pod that had ended, or whose policy lets it end with its removal, was run again by Wherry alone, after its manifest
+// runsAgain reports whether a static pod that had ended, or whose policy lets it end with its removal, was run again by Wherry alone, after its manifest
 // came back.
 func (d *differ) runsAgain() bool {
 	var removed, written bool
@@ -153,7 +153,7 @@ func (d *differ) runsAgain() bool {
 	return written && slices.ContainsFunc(d.upstream.Statuses, ended) && d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
 }
 
-// ownPolicy says that Wherry alone made a lost sandbox again, in a pod whose containers do not run again but for one that says so.
+// ownPolicy reports whether Wherry alone made a lost sandbox again, in a pod whose containers do not run again but for one that says so.
 func (d *differ) ownPolicy() bool {
 	own := func(x v1.Container) bool {
 		return x.RestartPolicy != nil && *x.RestartPolicy != v1.ContainerRestartPolicyNever
@@ -163,7 +163,7 @@ func (d *differ) ownPolicy() bool {
 		d.wherry.sandboxes()[0] > d.upstream.sandboxes()[0]
 }
 
-// cutsShort says that a deletion came when Wherry had begun to end the pod, and that Wherry asked a container to end once more, with
+// cutsShort reports whether a deletion came when Wherry had begun to end the pod, and Wherry asked a container to end once more, with
 // less time; upstream's kubelet did not.
 func (d *differ) cutsShort() bool {
 	for _, a := range d.c.Acts {
@@ -174,7 +174,7 @@ func (d *differ) cutsShort() bool {
 	return false
 }
 
-// stopsAgain says that a container that had been asked to end was asked to do so sooner, within two seconds of an act.
+// stopsAgain reports whether a container that had been asked to end was asked to do so sooner, within two seconds of an act.
 func stopsAgain(t *Trace, a Act) bool {
 	at := t.Created.Add(a.At)
 	asked := map[string]int64{}
@@ -193,7 +193,7 @@ func stopsAgain(t *Trace, a Act) bool {
 	return false
 }
 
-// endsWithOne says that a main container was asked to end for a failed probe and not started again, and that upstream's kubelet gave
+// endsWithOne reports whether a main container was asked to end for a failed probe and not started again, and upstream's kubelet gave
 // sidecars what was left of that container's time; Wherry gave them more.
 func (d *differ) endsWithOne() bool {
 	failed := slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
@@ -212,7 +212,7 @@ func (d *differ) endsWithOne() bool {
 	return false
 }
 
-// newest is a container's last instance, or nil.
+// newest returns a container's last instance, or nil.
 func newest(all map[uint32]*instance) *instance {
 	var last *instance
 	for _, in := range all {
@@ -223,7 +223,7 @@ func newest(all map[uint32]*instance) *instance {
 	return last
 }
 
-// least is the shortest time that the instance was given to end, in seconds.
+// least returns the shortest time that the instance was given to end, in seconds.
 func (in *instance) least() int64 {
 	least := int64(math.MaxInt64)
 	for _, c := range in.calls {
@@ -236,7 +236,7 @@ func (in *instance) least() int64 {
 	return least
 }
 
-// startsInTheEnd says that upstream's kubelet alone started a container after the pod's deletion.
+// startsInTheEnd reports whether upstream's kubelet alone started a container after the pod's deletion.
 func (d *differ) startsInTheEnd() bool {
 	for _, c := range d.upstream.Calls {
 		if c.Verb == "StartContainer" && c.At.After(d.upstream.Deleted) && c.Attempt%lifeAttempts > 0 && d.wherry.instances(c.Container)[c.Attempt] == nil {
@@ -246,7 +246,7 @@ func (d *differ) startsInTheEnd() bool {
 	return false
 }
 
-// deadlineInTheEnd says that a deadline passed when the pod's end had begun for another reason, and that upstream's kubelet alone gave
+// deadlineInTheEnd reports whether a deadline passed when the pod's end had begun for another reason, and upstream's kubelet alone gave
 // it as the reason of the end.
 func (d *differ) deadlineInTheEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()
@@ -260,7 +260,7 @@ func (d *differ) deadlineInTheEnd() bool {
 	return ending(d.upstream) && ending(d.wherry)
 }
 
-// deadlineOf is when the pod's deadline passes; zero: never.
+// deadlineOf returns when the pod's deadline passes; zero: never.
 func (d *differ) deadlineOf(t *Trace) time.Time {
 	s := t.last()
 	if s == nil || s.Status.StartTime == nil || d.c.Spec.ActiveDeadlineSeconds == nil {
@@ -269,7 +269,7 @@ func (d *differ) deadlineOf(t *Trace) time.Time {
 	return s.Status.StartTime.Add(time.Duration(*d.c.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// twice says that the same attempt of a container was made again.
+// twice reports whether the same attempt of a container was made again.
 func twice(t *Trace) bool {
 	made := map[string]bool{}
 	for _, c := range t.Calls {
@@ -285,7 +285,7 @@ func twice(t *Trace) bool {
 	return false
 }
 
-// deadlineAnew says that the next life of a static pod with a deadline was ended by upstream's kubelet as soon as it began.
+// deadlineAnew reports whether the next life of a static pod with a deadline was ended by upstream's kubelet as soon as it began.
 func (d *differ) deadlineAnew() bool {
 	if d.c.Kind != Static || d.c.Spec.ActiveDeadlineSeconds == nil {
 		return false

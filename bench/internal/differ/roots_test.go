@@ -63,7 +63,7 @@ func TestALostSandboxAndAPolicyOfItsOwn(t *testing.T) {
 	}
 }
 
-// hooked is the life of two containers of which the first has a postStart hook, and the second is started again at these seconds.
+// hooked returns the life of two containers of which the first has a postStart hook, and the second is started again at these seconds.
 func (l life) hooked(again ...float64) *Trace {
 	l.call(1, Call{Verb: "ExecSync", Container: "main-0", Command: "postStart"})
 	for _, at := range again {

@@ -125,7 +125,7 @@ func (run *Runner) startSide(p rig.Program, upstream bool, subnet string) (s *si
 	return s, s.agent.Start(s.runtime.Socket)
 }
 
-// sides are the agents of these pairs.
+// sides returns the agents of these pairs.
 func sides(pairs []*[2]*side) iter.Seq[*side] {
 	return func(yield func(*side) bool) {
 		for _, pair := range pairs {
@@ -152,7 +152,7 @@ func (run *Runner) Close() {
 	}
 }
 
-// of are the pairs that run cases of a kind.
+// of returns the pairs that run cases of a kind.
 func (run *Runner) of(k Kind) []*[2]*side {
 	quiet := len(run.pairs) - run.restarted
 	if k == Restart {

@@ -59,7 +59,7 @@ type owner struct {
 // containers begin with attempt 0 again.
 const lifeAttempts = 1000
 
-// life is the number of the UID among those that a pod's name has had. Called with the lock held.
+// life returns the number of the UID among those that a pod's name has had. Called with the lock held.
 func (r *Runtime) life(pod, uid string) uint32 {
 	if r.cases[pod] == nil {
 		return 0
@@ -251,7 +251,7 @@ func (r *Runtime) record(ctx context.Context, req any, info *grpc.UnaryServerInf
 	return resp, nil
 }
 
-// late says that a request is about the end of a container that has ended.
+// late reports whether a request is about the end of a container that has ended.
 func (r *Runtime) late(ctx context.Context, req any, call *Call) bool {
 	id := ""
 	switch req := req.(type) {

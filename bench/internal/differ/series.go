@@ -53,7 +53,7 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 	d.add(aspect+": "+only(d.generals(u), d.generals(w)), about, d.timed(upstream), d.timed(wherry))
 }
 
-// tellsOfEnds says that all that only Wherry has tells of containers that end, or cease to be ready, while their pod does.
+// tellsOfEnds reports whether all that only Wherry has tells of containers that end, or cease to be ready, while their pod does.
 func tellsOfEnds(aspect string, w []string) bool {
 	switch { // readiness probes go on
 	case strings.HasPrefix(aspect, "condition ContainersReady"), strings.HasPrefix(aspect, "condition Ready"), strings.HasPrefix(aspect, "readiness"):
@@ -89,7 +89,7 @@ func values(spans []span) (out []string) {
 	return out
 }
 
-// lasting are the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
+// lasting returns the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
 // have come to; what stands in the end is compared by itself.
 func (t *Trace) lasting(spans []span) (out []string) {
 	for _, s := range spans {

@@ -44,7 +44,7 @@ func (t *Trace) slow(c *Case) string {
 	return ""
 }
 
-// toldOf says that the API showed a container as running soon after its start.
+// toldOf reports whether the API showed a container as running soon after its start.
 func (t *Trace) toldOf(call Call, within time.Duration) bool {
 	for _, s := range t.Statuses {
 		if s.At.Before(call.At) || s.At.After(call.At.Add(within)) {
@@ -58,7 +58,7 @@ func (t *Trace) toldOf(call Call, within time.Duration) bool {
 	return false
 }
 
-// endsBefore says that the container was asked to end, the sandbox was lost or the pod deleted before that time.
+// endsBefore reports whether the container was asked to end, the sandbox was lost or the pod deleted before that time.
 func (t *Trace) endsBefore(start Call, at time.Time) bool {
 	if !t.Deleted.IsZero() && t.Deleted.Before(at) {
 		return true
@@ -79,7 +79,7 @@ func (t *Trace) endsBefore(start Call, at time.Time) bool {
 	return false
 }
 
-// slowestHook is how long the pod's postStart hooks take together.
+// slowestHook returns how long the pod's postStart hooks take together.
 func (c *Case) slowestHook() (all time.Duration) {
 	for _, list := range [][]v1.Container{c.Spec.InitContainers, c.Spec.Containers} {
 		for _, x := range list {

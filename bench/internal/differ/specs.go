@@ -148,7 +148,7 @@ func (g generator) seccomp() *v1.SeccompProfile {
 		&v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: new("profiles/one.json")})
 }
 
-// rich is a container with many fields.
+// rich returns a container with many fields.
 func (g generator) rich(c *Case, name string, guaranteed bool) v1.Container {
 	x := v1.Container{Name: name, Image: image, ImagePullPolicy: v1.PullIfNotPresent}
 	c.Plays[name] = []Play{{}}
@@ -279,7 +279,7 @@ func (g generator) security(userNamespace bool) *v1.SecurityContext {
 	return sc
 }
 
-// meta is what a case's pod has beside its name.
+// meta returns what a case's pod has beside its name.
 func (c *Case) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Annotations: c.Annotations, Labels: map[string]string{"app": "one"}}
 }

@@ -55,19 +55,19 @@ func (d *differ) hasPostStart() bool {
 	})
 }
 
-// definitionChanged says that the container was given another image or other resources before either side started it.
+// definitionChanged reports whether the container was given another image or other resources before either side started it.
 func (l *delay) definitionChanged() bool {
 	return slices.ContainsFunc(l.d.c.Acts, func(a Act) bool {
 		return (a.Do == SetImage || a.Do == Resize) && a.Container == l.name && a.At < min(l.upstream, l.wherry)
 	})
 }
 
-// byDecision says that an instance comes after a start that is late by decision.
+// byDecision reports whether an instance comes after a start that is late by decision.
 func (d *differ) byDecision(name string, attempt uint32) bool {
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
-// never is the delay of a start that one side, Wherry or else upstream, did not make, and the other made.
+// never returns the delay of a start that one side, Wherry or else upstream, did not make, and the other made.
 func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	l := &delay{d: d, what: fmt.Sprintf("StartContainer of %s#%d", name, attempt), name: name, attempt: attempt, start: true}
 	if wherry {
@@ -80,7 +80,7 @@ func (d *differ) never(name string, attempt uint32, wherry bool) *delay {
 	return l
 }
 
-// waitsByDecision says that such a start was not made since the pod's end came while that side waited by decision.
+// waitsByDecision reports whether such a start was not made since the pod's end came while that side waited by decision.
 func (d *differ) waitsByDecision(name string, attempt uint32, wherry bool) bool {
 	if attempt%lifeAttempts == 0 || !Decided(d.never(name, attempt, wherry).class()) {
 		return false
@@ -132,7 +132,7 @@ func (d *differ) times() *delay {
 	return first
 }
 
-// allowance is how much later than Wherry upstream's kubelet may start an instance, or ask it to end: it draws up to half of a
+// allowance returns how much later than Wherry upstream's kubelet may start an instance, or ask it to end: it draws up to half of a
 // back-off upon it, again and again.
 func (d *differ) allowance(l *delay) time.Duration {
 	all := time.Duration(0)
@@ -146,7 +146,7 @@ func (d *differ) allowance(l *delay) time.Duration {
 	return all + d.lag(l.name, last)
 }
 
-// draw is how long after the instance before an instance was started.
+// draw returns how long after the instance before an instance was started.
 func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	all := t.instances(name)
 	if attempt%lifeAttempts == 0 || all[attempt] == nil || all[attempt-1] == nil {
@@ -155,7 +155,7 @@ func (d *differ) draw(t *Trace, name string, attempt uint32) time.Duration {
 	return all[attempt].began.Sub(all[attempt-1].began)
 }
 
-// lag is how much later upstream started an instance than Wherry.
+// lag returns how much later upstream started an instance than Wherry.
 func (d *differ) lag(name string, attempt uint32) time.Duration {
 	u, w := d.upstream.instances(name)[attempt], d.wherry.instances(name)[attempt]
 	if u == nil || w == nil {
@@ -164,7 +164,7 @@ func (d *differ) lag(name string, attempt uint32) time.Duration {
 	return max(0, u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created))
 }
 
-// atTheEnd says that an instance began so shortly before the pod's end that the other agent, a little later, did not need it.
+// atTheEnd reports whether an instance began so shortly before the pod's end that the other agent, a little later, did not need it.
 func (d *differ) atTheEnd(t *Trace, in *instance, name string, attempt uint32) bool {
 	slow := late
 	if t == d.wherry && attempt%lifeAttempts > 0 {

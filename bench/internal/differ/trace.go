@@ -22,7 +22,7 @@ type Trace struct {
 	Gone     bool              // from the API
 	Left     []string          // in the runtime, in the end
 
-	events map[string]*v1.Event // by name, until they are counted
+	events map[string]*v1.Event // the pod's events by object name; countEvents sums them up in Events
 }
 
 // Event is what was said of a pod for one reason.
@@ -37,7 +37,7 @@ type Seen struct {
 	Pod *v1.Pod
 }
 
-// last is the newest version of the pod before somebody deleted it, or the newest at all.
+// last returns the newest version of the pod before somebody deleted it, or the newest at all.
 func (t *Trace) last() *v1.Pod {
 	if len(t.Statuses) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (t *Trace) last() *v1.Pod {
 	return t.Statuses[len(t.Statuses)-1].Pod
 }
 
-// starts are the containers in the order in which each was first started.
+// starts returns the containers in the order in which each was first started.
 func (t *Trace) starts() (out []string) {
 	for _, c := range t.Calls {
 		if c.Verb == "StartContainer" && !slices.Contains(out, c.Container) {
@@ -123,7 +123,7 @@ func (in *instance) stop(at time.Time) {
 	}
 }
 
-// stops are the containers in the order in which the pod's deletion first asked them to end; those asked within half a second of each
+// stops returns the containers in the order in which the pod's deletion first asked them to end; those asked within half a second of each
 // other stand in the order of their names. The stop of an instance that another follows is not of the pod's end.
 func (t *Trace) stops() []string {
 	type first struct {
@@ -159,14 +159,14 @@ type span struct {
 	lasts time.Duration
 }
 
-// phases are the phases that the API saw.
+// phases returns the phases that the API saw.
 func (t *Trace) phases() []span {
 	return t.spans(func(p *v1.Pod) string {
 		return strings.TrimSpace(string(p.Status.Phase) + " " + p.Status.Reason)
 	})
 }
 
-// condition is how a condition changed in the API.
+// condition returns how a condition changed in the API.
 func (t *Trace) condition(kind v1.PodConditionType) []span {
 	return t.spans(func(p *v1.Pod) string {
 		for _, c := range p.Status.Conditions {
@@ -181,7 +181,7 @@ func (t *Trace) condition(kind v1.PodConditionType) []span {
 // over is the value of what is not there any more.
 const over = "over"
 
-// spans are the values that something in the API had, one after the other. An empty value is no news.
+// spans returns the values that something in the API had, one after the other. An empty value is no news.
 func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	for _, s := range t.Statuses {
 		now := of(s.Pod)
@@ -200,7 +200,7 @@ func (t *Trace) spans(of func(*v1.Pod) string) (out []span) {
 	return slices.DeleteFunc(out, func(s span) bool { return s.value == over })
 }
 
-// states is how a container waited, ran and ended in the API.
+// states returns how a container waited, ran and ended in the API.
 func (t *Trace) states(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
@@ -218,7 +218,7 @@ func (t *Trace) states(container string) []span {
 	})
 }
 
-// readiness is how ready and started of a running container changed in the API.
+// readiness returns how ready and started of a running container changed in the API.
 func (t *Trace) readiness(container string) []span {
 	return t.spans(func(p *v1.Pod) string {
 		s := statusOf(p, container)
@@ -229,7 +229,7 @@ func (t *Trace) readiness(container string) []span {
 	})
 }
 
-// final is a container's last status, field by field, without what differs by nature: times, IDs.
+// final returns a container's last status, field by field, without what differs by nature: times, IDs.
 func (t *Trace) final(container string) map[string]string {
 	p := t.last()
 	if p == nil {
@@ -243,7 +243,7 @@ func (t *Trace) final(container string) map[string]string {
 		"ready": fmt.Sprint(s.Ready), "started": boolOf(s.Started), "image": s.Image}
 }
 
-// finalPod is the pod's last status, field by field.
+// finalPod returns the pod's last status, field by field.
 func (t *Trace) finalPod() map[string]string {
 	p := t.last()
 	if p == nil {
@@ -295,7 +295,7 @@ func statusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// times are the offsets of the starts and first stops since the pod's first sandbox.
+// times returns the offsets of the starts and first stops since the pod's first sandbox.
 func (t *Trace) times() map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, c := range t.Calls {

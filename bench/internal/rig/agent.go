@@ -152,7 +152,7 @@ func (a *Agent) Kill() {
 	a.cmd = nil
 }
 
-// PID is the running agent's.
+// PID returns the running agent's.
 func (a *Agent) PID() int { return a.cmd.Process.Pid }
 
 // Alive fails when the agent has ended by itself.
@@ -182,7 +182,7 @@ func (a *Agent) AwaitReady(ctx context.Context, w *Watch) (time.Duration, error)
 	}
 }
 
-// address is the machine's own: a kubelet refuses a loopback address.
+// address returns the machine's own: a kubelet refuses a loopback address.
 func address() string {
 	c, err := net.Dial("udp", "198.51.100.1:9") // sends nothing
 	if err != nil {
@@ -206,7 +206,7 @@ func LeastShares(path string) error {
 // RemoveCgroup removes a group and those below it from every hierarchy.
 func RemoveCgroup(path string) error { return removeCgroup(path) }
 
-// Address is the node's.
+// Address returns the node's.
 func Address() string { return address() }
 
 func controllers() []string {

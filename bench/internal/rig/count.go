@@ -178,7 +178,7 @@ func (r *Rig) Requests(node string, offset int64) (map[string]int, error) {
 	return out, s.Err()
 }
 
-// AuditSize is the audit log's length now: an offset for Requests.
+// AuditSize returns the audit log's length now: an offset for Requests.
 func (r *Rig) AuditSize() int64 {
 	st, err := os.Stat(r.AuditLog())
 	if err != nil {

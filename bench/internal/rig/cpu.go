@@ -24,12 +24,12 @@ type CPU struct {
 	Bench      time.Duration // the benchmark's own
 }
 
-// All is the sum.
+// All returns the sum.
 func (c CPU) All() time.Duration {
 	return c.Containerd + c.Programs + c.Shims + c.API + c.Etcd + c.Plane + c.Agent + c.Bench
 }
 
-// Sub is what was used since b was taken.
+// Sub returns what was used since b was taken.
 func (c CPU) Sub(b CPU) CPU {
 	return CPU{c.Containerd - b.Containerd, c.Programs - b.Programs, c.Shims - b.Shims,
 		c.API - b.API, c.Etcd - b.Etcd, c.Plane - b.Plane, c.Agent - b.Agent, c.Bench - b.Bench}
@@ -39,7 +39,7 @@ func (c CPU) Sub(b CPU) CPU {
 // in no file of /proc.
 func runtimeCgroup() string { return Cgroup("runtime") }
 
-// cpuController is the directory of the hierarchy that counts processor time.
+// cpuController returns the directory of the hierarchy that counts processor time.
 func cpuController() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return "/sys/fs/cgroup"
@@ -68,7 +68,7 @@ func (r *Rig) meter() error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(f[0]), 0o644)
 }
 
-// CPU is what was used until now; agent is the process of the agent under test, or 0.
+// CPU returns what was used until now; agent is the process of the agent under test, or 0.
 func (r *Rig) CPU(agent int) (CPU, error) {
 	all, err := cgroupCPU(cpuController() + runtimeCgroup())
 	if err != nil {
@@ -152,7 +152,7 @@ func parent(pid int) int {
 	return ppid
 }
 
-// stat is what /proc/PID/stat has after the program's name, which is in parentheses and may hold anything.
+// stat returns what /proc/PID/stat has after the program's name, which is in parentheses and may hold anything.
 func stat(pid int) ([]string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -166,7 +166,7 @@ func stat(pid int) ([]string, error) {
 	return f, nil
 }
 
-// processCPU is what a process and those of its children that it has waited for have used.
+// processCPU returns what a process and those of its children that it has waited for have used.
 func processCPU(pid int) (own, children time.Duration, err error) {
 	f, err := stat(pid)
 	if err != nil {

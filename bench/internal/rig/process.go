@@ -38,7 +38,7 @@ func MemoryOf(pid int) (Memory, error) {
 	return m, nil
 }
 
-// CPUOf is the processor time that a process has used, without its children's.
+// CPUOf returns the processor time that a process has used, without its children's.
 func CPUOf(pid int) (time.Duration, error) {
 	// schedstat counts nanoseconds, per thread; the threads of a Go process do not end.
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -23,7 +23,7 @@ const Namespace = "bench"
 // ConfigMaps is how many ConfigMaps the namespace has.
 const ConfigMaps = 20
 
-// ConfigMap is the name of one of them.
+// ConfigMap returns the name of one of them.
 func ConfigMap(i int) string { return fmt.Sprintf("config-%d", i) }
 
 // Rig is what all arms share.
@@ -86,7 +86,7 @@ func Open(ctx context.Context, bin, dir, flavor string, log func(string, ...any)
 
 func (r *Rig) path(elem ...string) string { return filepath.Join(append([]string{r.Dir}, elem...)...) }
 
-// Runc is the runtime's own runc, and where that keeps what it knows of the containers of Kubernetes.
+// Runc returns the runtime's own runc, and where that keeps what it knows of the containers of Kubernetes.
 func (r *Rig) Runc() (program, root string) {
 	bin := r.Bin
 	if r.flavor == "debian" {
@@ -95,7 +95,7 @@ func (r *Rig) Runc() (program, root string) {
 	return filepath.Join(bin, "runc"), r.path("rt", "runc", "k8s.io")
 }
 
-// AuditLog is the API server's record of what nodes asked of it.
+// AuditLog returns the API server's record of what nodes asked of it.
 func (r *Rig) AuditLog() string { return r.path("audit.log") }
 
 func (r *Rig) startPlane(ctx context.Context) error {
@@ -146,7 +146,7 @@ func (r *Rig) prepareAPI(ctx context.Context) error {
 	return r.makeNamespace(ctx)
 }
 
-// NodeClient is a client that the API server takes for a node's: authorization and admission do what they do for one.
+// NodeClient returns a client that the API server takes for a node's: authorization and admission do what they do for one.
 func (r *Rig) NodeClient(node string) (kubernetes.Interface, error) {
 	cfg := rest.CopyConfig(r.admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes"}}
@@ -182,7 +182,7 @@ func (r *Rig) Close() error {
 // Cgroup is below which the pods of an arm are. Two runs at once do not meet.
 func Cgroup(arm string) string { return fmt.Sprintf("/wherry-bench-%d-%s", os.Getpid(), arm) }
 
-// subnet is where pods get their addresses from.
+// subnet returns where pods get their addresses from.
 func subnet() string { return fmt.Sprintf("10.%d.%d.0/22", 100+os.Getpid()%50, os.Getpid()/50%64*4) }
 
 // A kubelet sets these to what it wants and leaves them so.

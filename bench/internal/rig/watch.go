@@ -208,7 +208,7 @@ func (w *Watch) ContainerReplaced(ctx context.Context, name, id string) error {
 	})
 }
 
-// ContainerID is that of the pod's first container, as last seen running.
+// ContainerID returns that of the pod's first container, as last seen running.
 func (w *Watch) ContainerID(name string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

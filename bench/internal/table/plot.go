@@ -66,7 +66,7 @@ func Plot(title, axis string, series []Series) string {
 	return b.String()
 }
 
-// niceStep is the least of 1, 2 or 5 times a power of ten that is not below v.
+// niceStep returns the least of 1, 2 or 5 times a power of ten that is not below v.
 func niceStep(v float64) float64 {
 	if v <= 0 {
 		return 1

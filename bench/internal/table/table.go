@@ -207,7 +207,7 @@ func Between(text, begin, end, with string) (string, error) {
 	return before + begin + with + end + after, nil
 }
 
-// cell is an arm's value with its spread, where there is one.
+// cell returns an arm's value with its spread, where there is one.
 func (l *Line) cell(arm string) string {
 	s, ok := l.Arms[arm]
 	if !ok {
@@ -231,7 +231,7 @@ func (s *Stat) print(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s-%s)", value, low, high)
 }
 
-// target is what a line is to be: a ratio, or a value.
+// target returns what a line is to be: a ratio, or a value.
 func (l *Line) target() string {
 	if l.Limit > 0 {
 		return "at most " + l.Unit.format(l.Limit) + " " + string(l.Unit)

@@ -97,7 +97,7 @@ var blocks = []block{
 	{"dense", []step{{name: "dense", do: (*Session).crowd, brief: 1}}},
 }
 
-// Blocks are the names of what a round consists of, for an agent or for the arms that do without one.
+// Blocks returns the names of what a round consists of, for an agent or for the arms that do without one.
 func (p *Plan) Blocks(round int, agent bool) (names []string) {
 	for _, b := range blocks {
 		if slices.ContainsFunc(b.steps, func(s step) bool { return p.wants(s, round) && (agent && !s.alone || !agent && (s.limit || s.alone)) }) {
@@ -245,7 +245,7 @@ func (s *Session) anew(ctx context.Context) error {
 	return err
 }
 
-// pod is a busybox that sleeps and does not end when asked to.
+// pod returns a busybox that sleeps and does not end when asked to.
 func (s *Session) pod(name string) *v1.Pod {
 	grace, no := int64(1), false
 	return &v1.Pod{

@@ -45,7 +45,7 @@ func DialCRI(socket, dir string) (*CRI, error) {
 // Close closes the client.
 func (c *CRI) Close() error { return c.conn.Close() }
 
-// PID is that of a container's first process.
+// PID returns that of a container's first process.
 func (c *CRI) PID(ctx context.Context, id string) (int, error) {
 	st, err := c.r.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {

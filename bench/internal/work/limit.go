@@ -123,7 +123,7 @@ func NewLimit(ctx context.Context, r *rig.Rig, cri *CRI, node string, workers in
 	return l, nil
 }
 
-// bestEffort is the group of all pods that ask for nothing, as those of the benchmark do.
+// bestEffort returns the group of all pods that ask for nothing, as those of the benchmark do.
 func bestEffort() string { return rig.Cgroup("limit") + "/besteffort" }
 
 func podCgroup(p *v1.Pod) string { return bestEffort() + "/pod" + string(p.UID) }
@@ -162,7 +162,7 @@ func (l *Limit) keep(err error) {
 	}
 }
 
-// Died is when the runtime's event told of the end of a container; zero: not yet.
+// Died returns when the runtime's event told of the end of a container; zero: not yet.
 func (l *Limit) Died(id string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -212,7 +212,7 @@ func (s *Session) deleteMany(ctx context.Context) error {
 	return used(s.Samples, "CPU per pod deletion", s.Plan.Pods)
 }
 
-// pid is the agent's process, or 0.
+// pid returns the agent's process, or 0.
 func (s *Session) pid() int {
 	if s.Agent == nil {
 		return 0
@@ -220,7 +220,7 @@ func (s *Session) pid() int {
 	return s.Agent.PID()
 }
 
-// requestsPerPod is what the agent asked of the API server since an offset of the audit log.
+// requestsPerPod returns what the agent asked of the API server since an offset of the audit log.
 func (s *Session) requestsPerPod(offset int64) (map[string]float64, error) {
 	requests, err := s.Rig.Requests(s.Node, offset)
 	if err != nil {

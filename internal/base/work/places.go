@@ -44,7 +44,7 @@ func NewPlaces(least, most int, now time.Time) Places {
 	return Places{least: least, most: max(least, most), now: least, began: now}
 }
 
-// Now is the current number of places.
+// Now returns the current number of places.
 func (p *Places) Now() int {
 	switch {
 	case !p.trying:

@@ -38,10 +38,10 @@ func started(pods, least, most int, took func(n int) time.Duration) (places []in
 	return places, now.Sub(begin)
 }
 
-// computes is a start that takes processors' time: each of n has its part of two.
+// computes returns a start that takes processors' time: each of n has its part of two.
 func computes(n int) time.Duration { return 280 * time.Millisecond * time.Duration(max(2, n)) / 2 }
 
-// waits is a start that waits for something else than the machine.
+// waits returns a start that waits for something else than the machine.
 func waits(int) time.Duration { return 2 * time.Second }
 
 func noisy(took func(int) time.Duration) func(int) time.Duration {

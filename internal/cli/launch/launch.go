@@ -64,7 +64,7 @@ func Kubelet(ctx context.Context, cfg config.Config, log *slog.Logger, level *sl
 	return runSupervised(ctx, manager, service{started: started, alive: a.Alive, summary: a.Summary}, log, func(ctx context.Context) error { return run(ctx, a) })
 }
 
-// AgentConfig is the agent's configuration as flags and files say it, on a machine of that name.
+// AgentConfig returns the agent's configuration as flags and files say it, on a machine of that name.
 func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	name, err := cfg.NodeName(hostname)
 	if err != nil {
@@ -92,7 +92,7 @@ func AgentConfig(cfg config.Config, hostname string) (agent.Config, error) {
 	return c, nil
 }
 
-// dockerConfigs are the files in which an administrator may keep registry credentials of the node, in the order of upstream's kubelet:
+// dockerConfigs returns the files in which an administrator may keep registry credentials of the node, in the order of upstream's kubelet:
 // below the root directory, in the working directory, in the home directory, and below "/". A simulated node has none.
 func dockerConfigs(cfg *config.Config) []string {
 	if cfg.Simulated != nil {
@@ -108,7 +108,7 @@ func dockerConfigs(cfg *config.Config) []string {
 	return slices.Compact(files)
 }
 
-// controlSocket is where the control socket is. The usual one, where nobody asked for it, may be missing.
+// controlSocket returns where the control socket is. The usual one, where nobody asked for it, may be missing.
 func controlSocket(cfg *config.Config) (path string, optional bool) {
 	path, asked := cfg.ControlSocket()
 	switch {
@@ -127,7 +127,7 @@ func serverLimits(s *config.WherryServer) agent.ServerLimits {
 	}
 }
 
-// logLinks is where log collectors look for the logs of all containers, wherever podLogsDir is. The agent that wherry run
+// logLinks returns where log collectors look for the logs of all containers, wherever podLogsDir is. The agent that wherry run
 // starts and a node without containers make no links.
 func logLinks(cfg *config.Config) string {
 	if cfg.Simulated != nil || cfg.Owner != "" {
@@ -136,7 +136,7 @@ func logLinks(cfg *config.Config) string {
 	return "/var/log/containers"
 }
 
-// simulatedNode is a runtime in memory and a machine that does not exist. Its address is one of this host's where --node-ip says
+// simulatedNode returns a runtime in memory and a machine that does not exist. Its address is one of this host's where --node-ip says
 // so, so that the API server reaches the node's own API.
 func simulatedNode(cfg *config.Config, log *slog.Logger) *simulated.Node {
 	s := cfg.Simulated

@@ -91,7 +91,7 @@ func (n *notifier) awaitStart(ctx context.Context, every time.Duration) bool {
 	}
 }
 
-// look gives the sign of life if the loops turn, and renews the status line.
+// look sends systemd's watchdog its sign of life (WATCHDOG=1) if the agent's loops turn, and renews the status line.
 func (n *notifier) look(ctx context.Context, within time.Duration) {
 	asked, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

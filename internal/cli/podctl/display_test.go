@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/push"
 )
 
-// shownPod is a pod with an init container, a sidecar and a main container.
+// shownPod returns a pod with an init container, a sidecar and a main container.
 func shownPod(name string, change func(p *v1.Pod)) v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := v1.Pod{

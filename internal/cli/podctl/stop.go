@@ -41,7 +41,7 @@ func settled(ctx context.Context, c *client, out io.Writer, pods []*v1.Pod, done
 	return nil
 }
 
-// gone is the condition of rm: nothing of the pod is left.
+// gone returns the condition of rm: nothing of the pod is left.
 func gone(_ *v1.Pod, err error) (bool, error) {
 	if isNotFound(err) {
 		return true, nil
@@ -49,7 +49,7 @@ func gone(_ *v1.Pod, err error) (bool, error) {
 	return false, err
 }
 
-// ended is the condition of stop: no container runs.
+// ended returns the condition of stop: no container runs.
 func ended(p *v1.Pod, err error) (bool, error) {
 	if err != nil {
 		return gone(p, err)

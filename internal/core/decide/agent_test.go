@@ -72,7 +72,7 @@ func (w *world) probe() {
 	}
 }
 
-// failedProbe is the probe that fails of a container: the startup probe until it has succeeded. c may be nil.
+// failedProbe returns the probe that fails of a container: the startup probe until it has succeeded. c may be nil.
 func failedProbe(c *v1.Container, started bool) decide.FailedProbe {
 	failed := decide.FailedProbe{Cause: pod.CauseLiveness}
 	if c == nil {

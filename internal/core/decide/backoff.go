@@ -11,7 +11,7 @@ func next(delay, initial, most time.Duration) time.Duration {
 	return min(max(2*delay, initial), most)
 }
 
-// crashUntil is when a container that ended may start again. The first end since it ran well has no wait; then 10 s, doubled up
+// crashUntil returns when a container that ended may start again. The first end since it ran well has no wait; then 10 s, doubled up
 // to the bound ("after the initial crash Kubernetes applies an exponential backoff delay"). The back-off starts over when the
 // container's definition changes, and when the node has accepted a resize of the container ("No matter the state of the
 // container, when I resize it, it should be restarted, even if waiting for Back Off", kubernetes#119838).

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// atRest is a pod of three running containers, with nothing to do.
+// atRest returns a pod of three running containers, with nothing to do.
 func atRest(tb testing.TB) decide.Input {
 	w := newWorld()
 	w.pod = &v1.Pod{

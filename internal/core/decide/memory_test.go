@@ -275,6 +275,7 @@ func memoryCases() []memoryCase {
 		memoryCase{name: "what a checkpoint keeps", then: func(m *decide.Memory) { full(m); *m = m.Kept() }},
 		memoryCase{name: "a checkpoint is read", then: func(m *decide.Memory) { *m = *loaded(epoch.Add(time.Hour)) }},
 		memoryCase{name: "a checkpoint is read, and the clock was set back", then: func(m *decide.Memory) { *m = *loaded(epoch.Add(-time.Hour)) }},
+		memoryCase{name: "a checkpoint of a pod that goes on is read", then: func(m *decide.Memory) { pol := decide.DefaultPolicy(); *m = *decide.Load(m, epoch, &pol) }},
 		memoryCase{name: "the next life knows only the attempts", then: func(m *decide.Memory) {
 			full(m)
 			m.Ensure("never tried")
@@ -296,6 +297,7 @@ func loaded(at time.Time) *decide.Memory {
 	kept := decide.Memory{
 		Grant:      decide.Grant{Admitted: true, StartTime: epoch.Add(time.Minute)},
 		PodSettled: decide.PodSettled{StopBegan: epoch.Add(2 * time.Minute), StopGrace: time.Minute},
+		Ends:       decide.Ends{{Name: "late", ID: "late-0", Cause: pod.CauseLiveness, Began: epoch.Add(time.Minute), Grace: time.Minute}},
 	}
 	kept.Ensure("soon").CrashUntil = epoch.Add(-time.Hour + pol.BackOffMax)
 	kept.Ensure("late").CrashUntil = epoch.Add(3 * time.Minute)

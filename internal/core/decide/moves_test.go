@@ -73,7 +73,7 @@ type mover struct {
 	out []node
 }
 
-// environment is all that the world may do next.
+// environment returns all that the world may do next.
 func (n node) environment() []node {
 	m := &mover{node: n}
 	if n.down {
@@ -150,7 +150,7 @@ func (m *mover) containersEnd() {
 	}
 }
 
-// codes are the exit codes that make a difference for a container.
+// codes returns the exit codes that make a difference for a container.
 func (m *mover) codes(name string) []int32 {
 	out := []int32{0, 1}
 	if spec := m.spec(name); spec != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// checkStops holds, from what really happened, that what a plan stops has a reason, in its order, with its time.
+// checkStops checks that each stop in a plan has a reason in what really happened, comes in the right order, and has the right
+// grace period.
 func (w *world) checkStops(in *decide.Input, plan *decide.Plan) {
 	if in.Pod == nil && !in.Node.SourcesReady && !w.orphaned && len(plan.Do) > 0 {
 		w.breaks(invSources, "%v before every source has answered", plan.Do[0])
@@ -36,7 +37,7 @@ func (w *world) checkStops(in *decide.Input, plan *decide.Plan) {
 	}
 }
 
-// checkEnd holds that the pod has a reason to end, and keeps the clock of its grace period.
+// checkEnd checks that the pod has a reason to end, and notes when its grace period began.
 func (w *world) checkEnd(plan *decide.Plan) {
 	if w.endBegan.IsZero() {
 		w.endBegan, w.asked = w.now, time.Duration(1<<62)
@@ -57,7 +58,7 @@ func (w *world) checkEnd(plan *decide.Plan) {
 	if s := w.mem.Stop; s != nil && s.Grace != nil {
 		asked = min(asked, *s.Grace)
 	}
-	w.asked = min(w.asked, max(asked, time.Second)) // to end at once is to have one second
+	w.asked = min(w.asked, max(asked, time.Second)) // a pod that has to end at once has one second
 }
 
 // mayEnd reports whether there is a reason for the whole pod to end.
@@ -80,7 +81,7 @@ func (w *world) mayEnd() bool {
 		r := w.record(c.Name)
 		done = done || (r.ran && r.ended && r.code != 0 && !pod.IsSidecar(c) && !mayRunAgain(&p.Spec, c, r.code))
 	}
-	if p.Spec.RestartPolicy == v1.RestartPolicyNever && !w.sandboxRight() { // nothing of it may run again elsewhere
+	if p.Spec.RestartPolicy == v1.RestartPolicyNever && !w.sandboxRight() { // the pod may not run again in another sandbox
 		done = done || slices.ContainsFunc(w.records, func(r record) bool { return r.tried >= 0 })
 	}
 	return done
@@ -88,7 +89,7 @@ func (w *world) mayEnd() bool {
 
 func terminalPhase(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// mayRunAgain is the restart policy, said a second time and otherwise: container rules, container policy, pod policy.
+// mayRunAgain is a second implementation of the restart policy, for comparison: container rules, container policy, pod policy.
 func mayRunAgain(spec *v1.PodSpec, c *v1.Container, code int32) bool {
 	policy := string(spec.RestartPolicy)
 	if c.RestartPolicy != nil {
@@ -103,7 +104,7 @@ func mayRunAgain(spec *v1.PodSpec, c *v1.Container, code int32) bool {
 	return policy == "Always" || (policy == "OnFailure" && code != 0)
 }
 
-// checkStop holds one stop, or hook before a stop, against what happened.
+// checkStop compares one stop, or the preStop hook before it, with what happened.
 func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	c, f := w.byID(a.ID), w.fate(a.ID)
 	if c == nil {
@@ -146,7 +147,7 @@ func (w *world) checkStop(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	}
 }
 
-// stopsBy is when a container's time is over, from what was asked and when its end began.
+// stopsBy returns when the grace period of a container is over.
 func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f *fate) time.Time {
 	if plan.Ending {
 		grace := w.asked
@@ -158,14 +159,14 @@ func (w *world) stopsBy(in *decide.Input, plan *decide.Plan, c *pod.Container, f
 		}
 		return w.endBegan.Add(grace)
 	}
-	if f.condemned { // a rule restarts all: that takes no time
+	if f.condemned { // a RestartAllContainers rule gives no grace period
 		return in.Now
 	}
 	return f.killBegan.Add(f.killGrace)
 }
 
-// beginsToEnd starts the clock of a container that is told to end while its pod goes on: all that live in a sandbox that is not
-// right begin together, though sidecars wait for their turn.
+// beginsToEnd starts the grace period of a container that the agent ends while its pod goes on. If the sandbox is wrong, the
+// grace periods of all living containers in it start together, although sidecars are stopped later.
 func (w *world) beginsToEnd(c *pod.Container, f *fate) {
 	if f.killBegan.IsZero() {
 		f.killBegan, f.killGrace = w.now, w.aloneGrace(c)
@@ -181,8 +182,8 @@ func (w *world) beginsToEnd(c *pod.Container, f *fate) {
 	}
 }
 
-// joinsTheEnd starts the clock of a container that comes to run while others of its sandbox, which is not right, end already: as
-// theirs began when they were told, its begins when it is seen.
+// joinsTheEnd starts the grace period of a container that begins to run in a wrong sandbox while the other containers in it
+// already end. The period starts when an inspection shows the container.
 func (w *world) joinsTheEnd(seen []pod.Container) {
 	ends := func(c pod.Container) bool { return !w.fate(c.ID).killBegan.IsZero() }
 	if !slices.ContainsFunc(seen, ends) {
@@ -195,7 +196,8 @@ func (w *world) joinsTheEnd(seen []pod.Container) {
 	}
 }
 
-// aloneGrace is the grace period of a probe that failed, where that has one, else the pod's.
+// aloneGrace returns the grace period of a container that ends while its pod goes on: that of the failed probe, or else the
+// pod's.
 func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	grace := decide.DefaultGrace
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -215,8 +217,8 @@ func (w *world) aloneGrace(c *pod.Container) time.Duration {
 	return grace
 }
 
-// owesStart reports whether a main container that is told to end now starts again though it may end with 0: it is to run
-// as its spec says now, or its policy is not Never and it was not its own decision to end.
+// owesStart reports whether a main container that the agent ends now has to start again even if it exits with 0: its spec
+// changed, or the agent ends it and its policy is not Never.
 func (w *world) owesStart(c *pod.Container) bool {
 	spec := w.spec(c.Name)
 	if spec == nil || w.newest(c.Name).ID != c.ID || ephemeral(w.pod, c.Name) || w.completes(c.Name) {
@@ -259,7 +261,7 @@ func right(sandboxes []pod.Sandbox) bool {
 	return len(sandboxes) > 0 && (len(sandboxes[0].IPs) > 0 || sandboxes[0].HostNetwork)
 }
 
-// checkLast holds the order in which an ending pod's containers are told to end.
+// checkLast checks the order in which the containers of an ending pod are stopped.
 func (w *world) checkLast(in *decide.Input, a pod.Action) {
 	rank := func(name string) int {
 		return slices.IndexFunc(in.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && pod.IsSidecar(&c) })

@@ -24,7 +24,7 @@ type scope struct {
 
 func (sc *scope) size() int { return len(sc.inits) + len(sc.mains) }
 
-// first is the world before the pod's first turn.
+// first returns the world before the pod's first turn.
 func (sc *scope) first(b brain) *world {
 	w := newWorld()
 	w.strict, w.brain = true, b
@@ -81,7 +81,7 @@ func liveness(c *v1.Container) {
 	c.LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: &grace}
 }
 
-// rule is a container's own restart policy with one rule.
+// rule returns a container's own restart policy with one rule.
 func rule(policy v1.ContainerRestartPolicy, action v1.ContainerRestartRuleAction, code int32) func(*v1.Container) {
 	return func(c *v1.Container) {
 		c.RestartPolicy = &policy
@@ -112,7 +112,7 @@ func sidecar(name string, changes ...func(*v1.Container)) v1.Container {
 	return with(v1.Container{Name: name, Image: name, RestartPolicy: &always}, changes...)
 }
 
-// scopes are the pods of the search. Each is small; together they have every kind of container, probe, hook, policy and
+// scopes returns the pods of the search. Each is small; together they have every kind of container, probe, hook, policy and
 // trouble.
 func scopes() []scope {
 	const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever

@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// endTurns: of pods that have to end, or will.
+// endTurns returns the cases of pods that end, or will end.
 func endTurns() []turnCase {
 	app := container("app")
 	deadline := func(name string, start time.Time, told *metav1.Time, ads int64) turnCase {
@@ -58,13 +58,13 @@ func endTurns() []turnCase {
 	}
 }
 
-// resizeTurns: of containers and groups that do not have what they should.
+// resizeTurns returns the cases of containers and pod cgroups with other resources than they should have.
 func resizeTurns() []turnCase {
 	app, job := container("app", sizes("2")), container("job", sizes("2"))
 	size := func(n int64) pod.Size {
 		return pod.Size{CPURequest: n * 1000, CPULimit: n * 1000, MemoryRequest: n << 30, MemoryLimit: n << 30}
 	}
-	has := func(m *moment, name string, n int64) { // since it was started or resized
+	has := func(m *moment, name string, n int64) { // has makes n the size of a container, in the memory and in the runtime
 		m.cm(name).Size, m.c(name).Actual = size(n), size(n)
 	}
 	group := func(m *moment, n int64) { m.Memory.GroupSize = size(n) }

@@ -14,7 +14,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// TestTurns: one decision each, of a state that a script comes to with many words or not at all, in testdata/turns.txt.
+// TestTurns compares single decisions with testdata/turns.txt. Their states would take a script many lines, or cannot be reached
+// by one.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -75,7 +76,7 @@ func writePlan(b *strings.Builder, plan *decide.Plan) {
 // now is when a single decision is made: an hour after everything began.
 var now = epoch.Add(time.Hour)
 
-// moment is the input of one decision.
+// moment is the input of one decision, with methods to change it.
 type moment struct{ decide.Input }
 
 // turnCase is one row: the containers of a pod that runs, and what is different.
@@ -85,7 +86,7 @@ type turnCase struct {
 	change     func(*moment)
 }
 
-// running is the moment of a pod whose containers all run as the spec says.
+// running returns the moment of a pod whose containers all run as the spec says.
 func running(containers ...v1.Container) *moment {
 	pol := decide.DefaultPolicy()
 	m := &moment{decide.Input{
@@ -134,7 +135,7 @@ func (m *moment) sick(name string) {
 	m.Probed.Set(decide.Probed{Name: name, ID: name + "-0", Failed: decide.FailedProbe{Cause: pod.CauseLiveness}})
 }
 
-// c is the newest attempt of a container in the runtime, cm what is remembered of it.
+// c returns the newest attempt of a container in the runtime, cm what is remembered of it.
 func (m *moment) c(name string) *pod.Container           { return m.Observed.Newest(name) }
 func (m *moment) cm(name string) *decide.ContainerMemory { return m.Memory.Ensure(name) }
 

@@ -98,7 +98,7 @@ func checkContainers(t *testing.T, st *v1.PodStatus) {
 	}
 }
 
-// world is a pod made of bytes, before its first turn.
+// world returns a pod made of bytes, before its first turn.
 func (s *bytesSource) world() *world {
 	w := newWorld()
 	w.strict, w.brain = true, realBrain()

@@ -361,7 +361,7 @@ func specIn(p *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// pod0 is the pod, or an empty one when no source has it any more.
+// pod0 returns the pod, or an empty one when no source has it any more.
 func (w *world) pod0() *v1.Pod {
 	if w.pod == nil {
 		return &v1.Pod{}

@@ -34,7 +34,7 @@ var opNames = [...]string{
 	"stop-container", "stop-sandbox", "tear-down", "remove-container", "remove-sandbox", "forget", "resize",
 }
 
-// String is the word used in scripts, logs and timelines.
+// String returns the word used in scripts, logs and timelines.
 func (op Op) String() string {
 	if int(op) < len(opNames) {
 		return opNames[op]
@@ -77,7 +77,7 @@ type Action struct {
 	Why   Why
 }
 
-// Key is the action without its reasons: two actions with one key are the same work.
+// Key returns the action without its reasons: two actions with one key are the same work.
 func (a Action) Key() Action {
 	a.Cause, a.Why = "", ""
 	return a

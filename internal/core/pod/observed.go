@@ -60,7 +60,7 @@ const (
 	StateUnknown
 )
 
-// String is the word used in scripts and logs.
+// String returns the word used in scripts and logs.
 func (s ContainerState) String() string {
 	switch s {
 	case StateCreated:

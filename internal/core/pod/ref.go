@@ -18,12 +18,12 @@ type Ref struct {
 // RefOf returns the Ref of an API object.
 func RefOf(p *v1.Pod) Ref { return Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID} }
 
-// String is the form used in logs: namespace/name(uid).
+// String returns the form used in logs: namespace/name(uid).
 func (r Ref) String() string {
 	return r.Namespace + "/" + r.Name + "(" + string(r.UID) + ")"
 }
 
-// FullName is the name that two pods of one node must never share while either runs: name_namespace.
+// FullName returns the name that two pods of one node must never share while either runs: name_namespace.
 func (r Ref) FullName() string { return r.Name + "_" + r.Namespace }
 
 // Plausible reports whether a Ref can be a pod's: it has a UID, and none of its parts leads out of a directory that bears
@@ -56,7 +56,7 @@ const (
 	AnnotationMirror = "kubernetes.io/config.mirror"
 )
 
-// String is the value of AnnotationSource.
+// String returns the value of AnnotationSource.
 func (s Source) String() string {
 	switch s {
 	case SourceAPI:
@@ -93,7 +93,7 @@ func Mirrors(mirror, static *v1.Pod) bool {
 	return mirror.Annotations[AnnotationMirror] == static.Annotations[AnnotationHash]
 }
 
-// StaticSuffix is what ends the name of every pod that a node has from another source than the API: "the node hostname with
+// StaticSuffix returns what ends the name of every pod that a node has from another source than the API: "the node hostname with
 // a leading hyphen", in lower case as names of the API are.
 func StaticSuffix(node string) string { return "-" + strings.ToLower(node) }
 

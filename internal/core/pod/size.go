@@ -20,7 +20,7 @@ type NamedSize struct {
 	Size Size
 }
 
-// String is the form used in scripts and timelines: cpu=100m/200m memory=64/128, request and limit.
+// String returns the form used in scripts and timelines: cpu=100m/200m memory=64/128, request and limit.
 func (s Size) String() string {
 	var b strings.Builder
 	part := func(name string, request, limit int64, unit string) {
@@ -37,7 +37,7 @@ func (s Size) String() string {
 	return strings.TrimPrefix(b.String(), " ")
 }
 
-// Grown is the larger of both in each part: what a pod's group needs while its containers change.
+// Grown returns the larger of both in each part: what a pod's group needs while its containers change.
 func (s Size) Grown(o Size) Size {
 	limit := func(a, b int64) int64 {
 		if a == 0 || b == 0 {
@@ -89,7 +89,7 @@ type NamedResources struct {
 	Resources v1.ResourceRequirements `json:"resources"`
 }
 
-// AllocationOf is an allocation of all that a pod asks for. It shares the pod's lists.
+// AllocationOf returns an allocation of all that a pod asks for. It shares the pod's lists.
 func AllocationOf(p *v1.Pod) *Allocation {
 	a := &Allocation{Pod: p.Spec.Resources}
 	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -102,7 +102,7 @@ func AllocationOf(p *v1.Pod) *Allocation {
 	return a
 }
 
-// AllocationTold is the allocation of a pod that runs, as far as its status tells of it: what the spec asks for beyond
+// AllocationTold returns the allocation of a pod that runs, as far as its status tells of it: what the spec asks for beyond
 // that, nobody has accepted. It is for an agent that finds no checkpoint of the one before.
 func AllocationTold(p *v1.Pod) *Allocation {
 	a := AllocationOf(p)
@@ -131,7 +131,7 @@ func AllocationTold(p *v1.Pod) *Allocation {
 	return a
 }
 
-// of are the resources allocated to a container.
+// of returns the resources allocated to a container.
 func (a *Allocation) of(name string) v1.ResourceRequirements {
 	for i := range a.Containers {
 		if a.Containers[i].Name == name {
@@ -167,7 +167,7 @@ func sameResources(a, b *v1.ResourceRequirements) bool {
 	return equality.Semantic.DeepEqual(a.Requests, b.Requests) && equality.Semantic.DeepEqual(a.Limits, b.Limits)
 }
 
-// Apply is the pod as the node has accepted it: p itself where that is all it asks for, else a copy with other
+// Apply returns the pod as the node has accepted it: p itself where that is all it asks for, else a copy with other
 // resources. A nil allocation is of all.
 func (a *Allocation) Apply(p *v1.Pod) *v1.Pod {
 	if a == nil || p == nil || a.Covers(p) {

@@ -15,7 +15,7 @@ const (
 	KindEphemeral
 )
 
-// String is the list's name in the API.
+// String returns the list's name in the API.
 func (k Kind) String() string {
 	switch k {
 	case KindMain:
@@ -28,7 +28,7 @@ func (k Kind) String() string {
 	return "invalid"
 }
 
-// FieldPath is what an event about a container of this kind is about.
+// FieldPath returns what an event about a container of this kind is about.
 func (k Kind) FieldPath(container string) string { return "spec." + k.String() + "{" + container + "}" }
 
 // KindOf returns the kind of a container, by its name, and its place in its list; false: there is no such container, or no pod.
@@ -54,7 +54,7 @@ func KindOf(p *v1.Pod, name string) (kind Kind, place int, ok bool) {
 	return KindMain, 0, false
 }
 
-// Remnant is what is known of a pod whose object is gone: its name, and of one container in which list of the spec it stood.
+// Remnant returns what is known of a pod whose object is gone: its name, and of one container in which list of the spec it stood.
 func Remnant(ref Ref, kind Kind, container string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 	switch {

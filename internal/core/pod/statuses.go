@@ -28,7 +28,7 @@ func statuses(lists ...[]v1.ContainerStatus) iter.Seq[*v1.ContainerStatus] {
 	}
 }
 
-// StatusOf is the status of a container of any kind, by its name; nil: there is none.
+// StatusOf returns the status of a container of any kind, by its name; nil: there is none.
 func StatusOf(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	for st := range Statuses(s) {
 		if st.Name == name {

@@ -59,7 +59,7 @@ func sayable(s string) bool {
 // control reports whether a terminal may take a character for a command.
 func control(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 }
 
-// TextError is an error that says Text of what err says, and is what err is.
+// TextError returns an error that says Text of what err says, and is what err is.
 func TextError(err error) error {
 	if err == nil {
 		return nil

@@ -154,7 +154,7 @@ func (d *derivation) container(c *v1.Container, kind role, olds []v1.ContainerSt
 	return st
 }
 
-// present is the status of a container that the runtime knows.
+// present returns the status of a container that the runtime knows.
 func (d *derivation) present(x *subject) v1.ContainerStatus {
 	c, inst, old := x.spec, x.inst, x.old
 	st := v1.ContainerStatus{
@@ -210,7 +210,7 @@ func (d *derivation) unknown(x *subject) v1.ContainerState {
 	return v1.ContainerState{Waiting: d.notYet()}
 }
 
-// terminated is the end of a container.
+// terminated returns the end of a container.
 func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
 		ExitCode: inst.ExitCode, StartedAt: stamp(inst.StartedAt), FinishedAt: stamp(inst.FinishedAt), ContainerID: d.id(inst),
@@ -227,7 +227,7 @@ func (d *derivation) terminated(inst *pod.Container) *v1.ContainerStateTerminate
 	return t
 }
 
-// lastState is the end of the attempt before this one: as the runtime still has it, else as it was reported.
+// lastState returns the end of the attempt before this one: as the runtime still has it, else as it was reported.
 func (d *derivation) lastState(name string, inst *pod.Container, old *v1.ContainerStatus) v1.ContainerState {
 	for i := range d.Observed.Containers {
 		c := &d.Observed.Containers[i]
@@ -246,7 +246,7 @@ func (d *derivation) lastState(name string, inst *pod.Container, old *v1.Contain
 	return v1.ContainerState{}
 }
 
-// absent is the status of a container that the runtime does not know: not yet, or no more.
+// absent returns the status of a container that the runtime does not know: not yet, or no more.
 func (d *derivation) absent(x *subject) v1.ContainerStatus {
 	c, kind, old := x.spec, x.kind, x.old
 	if old != nil && old.State.Terminated != nil && !d.restartsAnew(kind) && (d.Plan.Ended || !decide.NeverMade(d.Old, old)) {
@@ -311,7 +311,7 @@ func (d *derivation) anyMainMade() bool {
 	return false
 }
 
-// notYet is the waiting state of a container whose turn has not come.
+// notYet returns the waiting state of a container whose turn has not come.
 func (d *derivation) notYet() *v1.ContainerStateWaiting {
 	if len(d.Pod.Spec.InitContainers) > 0 {
 		return &v1.ContainerStateWaiting{Reason: ReasonPodInitializing}

@@ -111,7 +111,7 @@ func (d *derivation) rejected() bool {
 	return d.Memory.Stop != nil && d.Memory.Stop.Rejected && d.Observed.Empty()
 }
 
-// startTime is when the node first knew the pod.
+// startTime returns when the node first knew the pod.
 func (d *derivation) startTime() *metav1.Time {
 	for _, st := range []*metav1.Time{d.Old.StartTime, d.Pod.Status.StartTime} {
 		if st != nil && !st.IsZero() {
@@ -127,7 +127,7 @@ func (d *derivation) startTime() *metav1.Time {
 	return &t
 }
 
-// stamp is a time as the API keeps it.
+// stamp returns a time as the API keeps it.
 func stamp(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -158,7 +158,7 @@ func (d *derivation) addresses(s *v1.PodStatus) {
 	}
 }
 
-// hostNetworkIPs are the node's once the pod has a sandbox, and stay what they were; a second family may be added.
+// hostNetworkIPs returns the node's once the pod has a sandbox, and stay what they were; a second family may be added.
 func (d *derivation) hostNetworkIPs() []string {
 	ips := oldIPs(d.Old)
 	if len(ips) == 0 {

@@ -17,7 +17,7 @@ func (d *derivation) hooked(x *subject) bool {
 	return !told && !decide.PostStartDone(x.spec, x.cm, x.said, x.inst)
 }
 
-// beforeHook is the status of a container whose postStart hook runs: what it was before this attempt.
+// beforeHook returns the status of a container whose postStart hook runs: what it was before this attempt.
 func (d *derivation) beforeHook(x *subject) v1.ContainerStatus {
 	if x.old != nil && x.old.State.Running == nil && !untold(x.old) {
 		return *x.old.DeepCopy()

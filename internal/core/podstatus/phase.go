@@ -49,7 +49,7 @@ func (d *derivation) phase(s *v1.PodStatus) {
 
 func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// summary is the phase as the containers alone tell it.
+// summary returns the phase as the containers alone tell it.
 func (d *derivation) summary(s *v1.PodStatus) v1.PodPhase {
 	t := d.tally(s)
 	switch {

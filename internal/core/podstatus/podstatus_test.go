@@ -107,7 +107,7 @@ func (f *fixture) then(change func(*fixture)) *fixture {
 	return f
 }
 
-// cases are what pods go through; what the API shows of each is in testdata.
+// cases returns what pods go through; what the API shows of each is in testdata.
 func cases() map[string]*fixture {
 	app := container("app")
 	probed := container("app")

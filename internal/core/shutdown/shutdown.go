@@ -51,7 +51,7 @@ func New(byPriority []Period, whole, critical time.Duration) Policy {
 	return Policy{{0, (whole - critical).Truncate(time.Second)}, {systemCritical, critical.Truncate(time.Second)}}
 }
 
-// Whole is how long the machine's shutdown has to wait.
+// Whole returns how long the machine's shutdown has to wait.
 func (p Policy) Whole() (sum time.Duration) {
 	for _, period := range p {
 		sum += period.Grace
@@ -90,7 +90,7 @@ func (p Policy) Groups(pods []*v1.Pod) []Group {
 	return groups
 }
 
-// place is the index of the period of a priority.
+// place returns the index of the period of a priority.
 func (p Policy) place(priority int32) int {
 	at := 0
 	for i, period := range p {
@@ -108,7 +108,7 @@ func priority(p *v1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// grace is the pod's own grace period, or the whole period where that is shorter.
+// grace returns the pod's own grace period, or the whole period where that is shorter.
 func grace(p *v1.Pod, period time.Duration) time.Duration {
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil && *s >= 0 && *s <= int64(period/time.Second) {
 		return time.Duration(*s) * time.Second

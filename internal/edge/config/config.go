@@ -185,7 +185,7 @@ const SimulatedSocket = defaultRootDir + "/" + socketName
 
 const socketName = "wherry.sock"
 
-// Verbosity is the level of -v.
+// Verbosity returns the level of -v.
 func (c Config) Verbosity() int { return int(c.Kubelet.Logging.Verbosity) }
 
 func parseNodeIPs(s string) ([]netip.Addr, error) {

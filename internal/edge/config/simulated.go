@@ -80,7 +80,7 @@ func (c *Config) keepInRoot() {
 	}
 }
 
-// inRoot is a path in the root directory. It is absolute but where the process has no working directory.
+// inRoot returns a path in the root directory. It is absolute but where the process has no working directory.
 func (c *Config) inRoot(name string) string {
 	path := filepath.Join(c.RootDir, name)
 	if whole, err := filepath.Abs(path); err == nil {

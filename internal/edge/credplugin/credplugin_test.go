@@ -42,7 +42,7 @@ func (s *site) CredentialPluginRan(name string, _ time.Duration, err error) {
 	s.meter = append(s.meter, fmt.Sprint(name, " ", err == nil))
 }
 
-// counted are the runs that have ended.
+// counted returns the runs that have ended.
 func (s *site) counted() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *site) load() *Plugins {
 	return p
 }
 
-// runs is how often plugins ran.
+// runs returns how often plugins ran.
 func (s *site) runs() int {
 	raw, err := os.ReadFile(filepath.Join(s.dir, "runs"))
 	if err != nil && !os.IsNotExist(err) {
@@ -114,7 +114,7 @@ func (s *site) runs() int {
 	return strings.Count(string(raw), "\n")
 }
 
-// answering is a script that answers with these fields of a CredentialProviderResponse.
+// answering returns a script that answers with these fields of a CredentialProviderResponse.
 func answering(fields string) string {
 	return `cat > /dev/null; echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialProviderResponse",` + fields + `}'`
 }

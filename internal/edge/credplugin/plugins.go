@@ -298,7 +298,7 @@ func digest(of ...any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// scope is the part of a question that an answer is kept under: "caching key to use based on the image".
+// scope returns the part of a question that an answer is kept under: "caching key to use based on the image".
 func scope(kind pluginapi.PluginCacheKeyType, repository string) string {
 	switch kind {
 	case pluginapi.RegistryPluginCacheKeyType:

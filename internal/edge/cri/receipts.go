@@ -21,7 +21,7 @@ type receipts struct{ places chan struct{} }
 
 func newReceipts() receipts { return receipts{make(chan struct{}, receiving)} }
 
-// intercept is the grpc.UnaryClientInterceptor that holds a place while an output is received.
+// intercept returns the grpc.UnaryClientInterceptor that holds a place while an output is received.
 func (r receipts) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if method != runtimeapi.RuntimeService_ExecSync_FullMethodName {
 		return invoke(ctx, method, req, reply, conn, opts...)

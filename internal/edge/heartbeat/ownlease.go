@@ -53,7 +53,7 @@ func (h *Heartbeat) beat(ctx context.Context, lease *Lease, said *sayer) error {
 	return err
 }
 
-// owner is the UID of the Node, which is read where the status loop has not seen it yet.
+// owner returns the UID of the Node, which is read where the status loop has not seen it yet.
 func (h *Heartbeat) owner(ctx context.Context) (types.UID, error) {
 	if uid := h.uid(); uid != "" {
 		return uid, nil

@@ -120,7 +120,7 @@ func stampOf(file string) (fileStamp, error) {
 // type and user agent. All copies share the connections and the newest certificate.
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.base) }
 
-// Server is the URL of the API server.
+// Server returns the URL of the API server.
 func (c *Client) Server() string { return c.base.Host }
 
 // CloseAll closes every connection to the API server. The heartbeat calls it after several failures, because a dead

@@ -21,10 +21,10 @@ type store struct {
 	prefix string // kubelet-client or kubelet-server
 }
 
-// current is the path of the link.
+// current returns the path of the link.
 func (s store) current() string { return filepath.Join(s.dir, s.prefix+"-current.pem") }
 
-// pendingKey is the path of the key whose request is not answered yet.
+// pendingKey returns the path of the key whose request is not answered yet.
 func (s store) pendingKey() string { return filepath.Join(s.dir, s.prefix+".key.tmp") }
 
 // load reads the current pair. If there is none yet, the error wraps fs.ErrNotExist.

@@ -134,7 +134,7 @@ type Error struct {
 	Err      error
 }
 
-// Error is the message with its reason.
+// Error returns the message with its reason.
 func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
 // Unwrap returns the cause.

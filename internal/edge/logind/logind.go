@@ -96,7 +96,7 @@ func (b *Bus) Preparing(ctx context.Context) (bool, error) {
 	return preparing, nil
 }
 
-// MaxDelay is the longest time for which logind delays a shutdown.
+// MaxDelay returns the longest time for which logind delays a shutdown.
 func (b *Bus) MaxDelay(ctx context.Context) (time.Duration, error) {
 	v, err := b.property(ctx, "InhibitDelayMaxUSec")
 	if err != nil {

@@ -260,7 +260,7 @@ func (g *Generator) Synced() bool {
 	return !g.relisted.IsZero()
 }
 
-// Interval is the time between the beginnings of the last two relists; zero before the second.
+// Interval returns the time between the beginnings of the last two relists; zero before the second.
 func (g *Generator) Interval() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -39,7 +39,7 @@ const (
 	Failure
 )
 
-// label is the value of label result in metrics.
+// label returns the value of label result in metrics.
 func (o Outcome) label() string {
 	switch o {
 	case Success, Warning:

@@ -50,7 +50,7 @@ func (p *Probes) launch(ctx context.Context) time.Duration {
 	return time.Hour // a probe that ends, or a new one, wakes us
 }
 
-// class is where a command waits: what a pod needs to be up goes before what is up, and before what has failed for long.
+// class returns where a command waits: what a pod needs to be up goes before what is up, and before what has failed for long.
 func class(r *runner) work.Class {
 	switch {
 	case r.kind == Liveness && r.c.target.Critical:

@@ -33,7 +33,7 @@ type Error struct {
 	Message  string `json:"message"`
 }
 
-// Routes are the endpoints of the source by ServeMux pattern. finished reports whether a pod has run to its end.
+// Routes returns the endpoints of the source by ServeMux pattern. finished reports whether a pod has run to its end.
 //
 //	POST   /pods                            a manifest: Pods, ConfigMaps, Secrets; ?name= is what errors call it
 //	PUT    /pods/{namespace}/{name}         one Pod of that name

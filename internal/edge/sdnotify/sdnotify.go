@@ -38,7 +38,7 @@ func Open(getenv func(string) string) (*Manager, error) {
 	return &Manager{conn: conn, watchdog: watchdog}, nil
 }
 
-// watchdogOf is how long the manager waits for a sign of life; zero: for ever. A limit that is another process's does not count.
+// watchdogOf returns how long the manager waits for a sign of life; zero: for ever. A limit that is another process's does not count.
 func watchdogOf(getenv func(string) string) (time.Duration, error) {
 	limit := getenv("WATCHDOG_USEC")
 	if limit == "" {
@@ -54,7 +54,7 @@ func watchdogOf(getenv func(string) string) (time.Duration, error) {
 	return time.Duration(usec) * time.Microsecond, nil
 }
 
-// Watchdog is how long the manager waits for Alive before it kills the process; zero: it does not.
+// Watchdog returns how long the manager waits for Alive before it kills the process; zero: it does not.
 func (m *Manager) Watchdog() time.Duration {
 	if m == nil {
 		return 0
@@ -71,7 +71,7 @@ func (m *Manager) Status(status string) error { return m.send("STATUS=" + line(s
 // Stopping says that the service ends.
 func (m *Manager) Stopping() error { return m.send("STOPPING=1\nSTATUS=stopping") }
 
-// Alive is the sign of life that the watchdog waits for.
+// Alive returns the sign of life that the watchdog waits for.
 func (m *Manager) Alive() error { return m.send("WATCHDOG=1") }
 
 // Close closes the socket.
@@ -96,7 +96,7 @@ func (m *Manager) send(text string) error {
 	return nil
 }
 
-// line is a text without the line ends that would begin another assignment.
+// line returns a text without the line ends that would begin another assignment.
 func line(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " ")
 	return text[:min(len(text), statusKept)]

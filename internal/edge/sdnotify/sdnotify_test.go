@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/sdnotify"
 )
 
-// listen is a service manager's socket; next returns the next datagram.
+// listen returns a service manager's socket; next returns the next datagram.
 func listen(t *testing.T, name string) (next func() string) {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})

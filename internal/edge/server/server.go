@@ -53,14 +53,14 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler is the API of port 10250: every request to it is authenticated and authorised. It has no state outside
+// Handler returns the API of port 10250: every request to it is authenticated and authorised. It has no state outside
 // the Server, so a listener may be shared by many servers. Streams live as long as the request's context.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// ReadOnlyHandler is the API of the read-only port: health, pods, stats and metrics for anybody.
+// ReadOnlyHandler returns the API of the read-only port: health, pods, stats and metrics for anybody.
 func (s *Server) ReadOnlyHandler() http.Handler { return s.readOnly }
 
-// HealthHandler is the API of port 10248: /healthz and /healthz/ping, for anybody.
+// HealthHandler returns the API of port 10248: /healthz and /healthz/ping, for anybody.
 func (s *Server) HealthHandler() http.Handler { return s.health }
 
 // route is an endpoint: a ServeMux pattern and its handler.

@@ -32,7 +32,7 @@ type FilesUsage struct {
 	Inodes   uint64
 }
 
-// Bytes is the sum.
+// Bytes returns the sum.
 func (u *FilesUsage) Bytes() uint64 {
 	sum := u.Hosts
 	for _, m := range u.Messages {

@@ -115,7 +115,7 @@ func TestLogLinks(t *testing.T) {
 	there("the pod removed", map[string]bool{rotating: false, other: false, foreign: true})
 }
 
-// hostileLogs is a node where pods u1 and u2 have logs, and where u1 can write to /var/log.
+// hostileLogs returns a node where pods u1 and u2 have logs, and where u1 can write to /var/log.
 func hostileLogs(t *testing.T) (d *LogDirs, other string) {
 	t.Helper()
 	root := t.TempDir()

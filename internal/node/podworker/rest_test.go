@@ -17,7 +17,7 @@ type known struct {
 	Probed decide.ProbeResults
 }
 
-// idle is what is known of a pod whose containers run.
+// idle returns what is known of a pod whose containers run.
 func idle() known {
 	size := pod.Size{CPURequest: 2, MemoryLimit: 1 << 30}
 	m := &decide.Memory{
@@ -34,7 +34,7 @@ func idle() known {
 	return known{m, decide.ProbeResults{{Name: "main", ID: "c1", Started: true, Ready: true}, {Name: "side", ID: "c2", Started: true}}}
 }
 
-// parts are the structs whose fields a pod at rest must not lose, by the way to each.
+// parts returns the structs whose fields a pod at rest must not lose, by the way to each.
 func parts(k known) []reflect.Value {
 	var out []reflect.Value
 	var add func(v reflect.Value)

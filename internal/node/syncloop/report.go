@@ -258,7 +258,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			continue
 		}
 		r.cfg.Recorder.Event(t.Pod, c.Name, eventType, reason, message)
-		if eventType == v1.EventTypeNormal { // the back-off of a pull
+		if eventType == v1.EventTypeNormal { // the container waits for the back-off of its image pull
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/wherry-node/wherry/internal/edge/podset"
 )
 
-// running is a pod that an earlier agent admitted, and whose spec requests CPUs.
+// running returns a pod that an earlier agent admitted, and whose spec requests CPUs.
 func running(name, cpu string) *v1.Pod {
 	p := named(name)
 	started := metav1.Now()

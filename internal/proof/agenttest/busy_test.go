@@ -21,7 +21,7 @@ const (
 	newWait = 10 * time.Second
 )
 
-// busyMachine is a runtime on two CPUs. A start takes a quarter of a second of a CPU, and a command 20 ms. The pods want 500
+// busyMachine returns a runtime on two CPUs. A start takes a quarter of a second of a CPU, and a command 20 ms. The pods want 500
 // commands a second, and the machine can run a hundred if it does nothing else.
 func busyMachine() simcri.Config {
 	ms := time.Millisecond

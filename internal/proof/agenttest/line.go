@@ -37,7 +37,7 @@ type line struct {
 	known *learned // guarded by the lock of the Witness
 }
 
-// dead is the error that a killed agent gets.
+// dead returns the error that a killed agent gets.
 func dead() error { return status.Error(codes.Unavailable, "the agent that asks is dead") }
 
 // newLine connects an agent. onCut is called once, at the cut.
@@ -99,7 +99,8 @@ func (l *line) stands(lit int) bool {
 	return l.lit == lit
 }
 
-// bind returns the context of an action. It ends with the caller's context, or with the cut unless the action continues then.
+// bind returns the context of an action. It ends with the line's own context, and also with the caller's, unless the agent was
+// killed and its actions go on without it.
 func (l *line) bind(ctx context.Context) (context.Context, func()) {
 	limit, ok := ctx.Deadline() // a runtime has timeouts too
 	if !ok {

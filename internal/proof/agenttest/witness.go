@@ -40,7 +40,7 @@ type Violation struct {
 	What string
 }
 
-// String is the violation on one line.
+// String returns the violation on one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("%s %s: %s", v.At.Format("15:04:05.000"), v.Rule, v.What)
 }

@@ -91,7 +91,7 @@ func Run(t *testing.T, cfg Config, f func(w *World)) {
 	})
 }
 
-// givenUp is the panic value of a planted World, where another World would fail the test.
+// givenUp is the panic value with which a World with a planted bug ends. Without a planted bug, the World fails the test instead.
 type givenUp struct{}
 
 // runPlanted is Run with a bug. It returns the violations that the Witness found and does not fail the test.

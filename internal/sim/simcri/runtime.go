@@ -172,7 +172,7 @@ func (r *Runtime) newID(name string, now time.Time) string {
 	}
 }
 
-// derive is the source of all random values: a hash of the seed and of their purpose.
+// derive returns the source of all random values: a hash of the seed and of their purpose.
 func (r *Runtime) derive(what, name string, numbers ...int64) [sha256.Size]byte {
 	buf := binary.LittleEndian.AppendUint64(nil, r.cfg.Seed)
 	buf = append(append(append(append(buf, what...), 0), name...), 0)

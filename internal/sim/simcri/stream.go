@@ -21,7 +21,7 @@ type streamer struct{ r *Runtime }
 // terminalSizes carries the new sizes of a terminal window. A simulated terminal ignores them.
 type terminalSizes = <-chan remotecommand.TerminalSize
 
-// interactive is an interactive shell: it runs each line in the simple shell.
+// interactive returns an interactive shell: it runs each line in the simple shell.
 func (s streamer) interactive(id string, in io.Reader, out io.Writer, tty bool) error {
 	prompt := func() {
 		if tty {

@@ -11,7 +11,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/vmnode"
 )
 
-// vmCommand is the virtual machine as a node.
+// vmCommand returns the virtual machine as a node.
 func vmCommand() *cobra.Command {
 	var o vmnode.Options
 	parent := &cobra.Command{Use: "vm", Short: "A virtual machine with systemd and cgroup v2 as a node, with Wherry from its packages"}

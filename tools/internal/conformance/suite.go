@@ -212,7 +212,7 @@ func (o Options) standIns() error {
 
 func (o Options) standInDir() string { return o.dir("suite", "bin") }
 
-// testProgram is what ginkgo runs.
+// testProgram returns what ginkgo runs.
 func (o Options) testProgram() string {
 	if o.Suite != SuiteNode {
 		return o.bin("conformance/" + o.suite().program)

@@ -28,7 +28,7 @@ func (e *Env) dns(s *state) bool {
 	return !e.Bare && !e.SkipDNS && s.Runtime != runtimeSimulated
 }
 
-// nodeDNS is what pods are given as their DNS server. Simulated pods ask nobody, and get the same.
+// nodeDNS returns what pods are given as their DNS server. Simulated pods ask nobody, and get the same.
 func (e *Env) nodeDNS() string {
 	if e.Bare || e.SkipDNS {
 		return ""
@@ -80,7 +80,7 @@ func (e *Env) awaitDNS(ctx context.Context, s *state) error {
 	return err
 }
 
-// resolvConf is the machine's file of DNS servers that pods reach too: systemd-resolved's own listens on loopback only.
+// resolvConf returns the machine's file of DNS servers that pods reach too: systemd-resolved's own listens on loopback only.
 func resolvConf() string {
 	const usual, resolved = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 	if _, err := os.Stat(resolved); err == nil && !hasNameserver(usual) {

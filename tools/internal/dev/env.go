@@ -106,7 +106,7 @@ func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", 
 
 func (e *Env) pidFile(name string) string { return e.path("run", name+".pid") }
 
-// Kubeconfig is the administrator's.
+// Kubeconfig returns the administrator's.
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
 // cgroupParent holds everything of this checkout's node.
@@ -115,7 +115,7 @@ func (e *Env) cgroupParent() string {
 	return "/wherry-" + hex.EncodeToString(sum[:4])
 }
 
-// containerd is the instance's configuration, for the runtimes that are ours to run.
+// containerd returns the instance's configuration, for the runtimes that are ours to run.
 func (e *Env) containerd(flavor string) runtime.Config {
 	return runtime.Config{
 		Flavor: runtime.Flavor(flavor), Dir: e.path("containerd"), Bin: filepath.Join(e.Checkout, "bin"),

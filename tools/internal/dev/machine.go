@@ -54,7 +54,7 @@ func restoreSysctls(before map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// machineAddress is an address of this machine that pods reach; empty if there is only loopback.
+// machineAddress returns an address of this machine that pods reach; empty if there is only loopback.
 func machineAddress() string {
 	// No packet is sent: connecting a UDP socket only chooses the route.
 	if conn, err := net.Dial("udp4", "192.88.99.1:9"); err == nil {
@@ -103,7 +103,7 @@ func removeDummy(ctx context.Context, name string) error {
 	return nil
 }
 
-// cgroupRoots are the hierarchies: one on v2, one per controller on v1, both on a hybrid.
+// cgroupRoots returns the hierarchies: one on v2, one per controller on v1, both on a hybrid.
 func cgroupRoots() []string {
 	const top = "/sys/fs/cgroup"
 	if _, err := os.Stat(top + "/cgroup.controllers"); err == nil {
@@ -184,7 +184,7 @@ func makeCgroups(parent string) error {
 	return nil
 }
 
-// mountsBelow are the mount points below dir, innermost first.
+// mountsBelow returns the mount points below dir, innermost first.
 func mountsBelow(dir string) ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -103,7 +103,7 @@ func (e *Env) startNode(s *state) error {
 	return nil
 }
 
-// endpoint is the node's CRI endpoint.
+// endpoint returns the node's CRI endpoint.
 func (e *Env) endpoint(s *state) string {
 	switch s.Runtime {
 	case runtimeSimulated:

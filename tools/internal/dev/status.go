@@ -10,7 +10,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// summary is what a newcomer needs once the environment is up.
+// summary returns what a newcomer needs once the environment is up.
 func (e *Env) summary(ctx context.Context, s *state) error {
 	for _, args := range [][]string{{"get", "nodes", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}} {
 		out, err := e.kubectl(ctx, args...)
@@ -83,7 +83,7 @@ func (e *Env) Status(ctx context.Context) error {
 	return nil
 }
 
-// memory is a process's resident memory, for people.
+// memory returns a process's resident memory, for people.
 func memory(pid any) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%v/status", pid))
 	if err != nil {

@@ -191,7 +191,7 @@ func (e *Env) startControlPlane(ctx context.Context, s *state) error {
 	}
 }
 
-// planePort is the usual 6443, or 0 (the plane chooses) where that is taken.
+// planePort returns the usual 6443, or 0 (the plane chooses) where that is taken.
 func (e *Env) planePort() int {
 	if port, err := freePort(6443); err == nil && port == 6443 {
 		return port
@@ -252,7 +252,7 @@ func (e *Env) useMachineRuntime(ctx context.Context, s *state) error {
 	return e.writeState(s)
 }
 
-// archives are the images that every runtime gets.
+// archives returns the images that every runtime gets.
 func (e *Env) archives(s *state) []string {
 	out := []string{e.bin("images.tar")}
 	if e.dns(s) {

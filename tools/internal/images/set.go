@@ -114,7 +114,7 @@ func BusyboxFiles(program string) ([]File, error) {
 	return files, nil
 }
 
-// DNS is the image of the cluster's DNS server, of its static program.
+// DNS returns the image of the cluster's DNS server, of its static program.
 func DNS(program string) (Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tools are the Debian packages that building an image and running a machine need.
+// Tools returns the Debian packages that building an image and running a machine need.
 func Tools() []string { return []string{"e2fsprogs", "iproute2", "mmdebstrap", "qemu-system-x86"} }
 
 // Image is a guest's system: kernel and initial file system for the emulator, and the disk.

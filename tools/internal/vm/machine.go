@@ -30,7 +30,7 @@ func New(c Config) (*Machine, error) {
 
 func (m *Machine) pidFile() string { return m.config.path("qemu.pid") }
 
-// Console is the socket of the guest's serial console, on which root is logged in.
+// Console returns the socket of the guest's serial console, on which root is logged in.
 func (m *Machine) Console() string { return m.config.path("console.sock") }
 
 // Running reports whether the emulator runs.

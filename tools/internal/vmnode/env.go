@@ -71,16 +71,16 @@ func (e *Env) path(elem ...string) string {
 
 func (e *Env) bin(name string) string { return filepath.Join(e.Checkout, "bin", name) }
 
-// Kubeconfig is the administrator's. Its server is reached in the namespace only.
+// Kubeconfig returns the administrator's. Its server is reached in the namespace only.
 func (e *Env) Kubeconfig() string { return e.path("admin.kubeconfig") }
 
-// namespace is the name of the network namespace, one per directory.
+// namespace returns the name of the network namespace, one per directory.
 func (e *Env) namespace() string {
 	sum := sha256.Sum256([]byte(e.Dir))
 	return "wherry-vm-" + hex.EncodeToString(sum[:4])
 }
 
-// inside is a command line that runs in the network namespace, and otherwise here.
+// inside returns a command line that runs in the network namespace, and otherwise here.
 func (e *Env) inside(args ...string) []string {
 	return append([]string{"nsenter", "--net=/run/netns/" + e.namespace(), "--"}, args...)
 }
@@ -89,7 +89,7 @@ func (e *Env) say(format string, args ...any) {
 	fmt.Fprintf(e.Progress, "%6.1f s  %s\n", time.Since(e.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Agent is the guest's agent, also where another process booted the guest.
+// Agent returns the guest's agent, also where another process booted the guest.
 func (e *Env) Agent() *vm.Agent { return vm.NewAgent(e.path("guest", "agent.sock")) }
 
 // lock keeps two of Up and Down apart. It is beside the directory, which Down removes.

@@ -75,7 +75,7 @@ func (e *Env) Install(ctx context.Context) error {
 	return os.WriteFile(e.installed(), nil, 0o644)
 }
 
-// Journal is the end of the agent's log.
+// Journal returns the end of the agent's log.
 func (e *Env) Journal(ctx context.Context, lines int) string {
 	out, err := e.Machine.Shell(ctx, time.Minute, fmt.Sprintf("journalctl -u kubelet -n %d --no-pager -o cat", lines))
 	if err != nil {

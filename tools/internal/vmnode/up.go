@@ -210,5 +210,5 @@ func (e *Env) boot(ctx context.Context, image vm.Image) (fresh bool, err error) 
 	return fresh, nil
 }
 
-// installed is a file that is there once the guest's disk has a joined node.
+// installed returns a file that is there once the guest's disk has a joined node.
 func (e *Env) installed() string { return e.path("installed") }

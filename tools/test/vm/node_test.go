@@ -116,7 +116,7 @@ func (n *node) nodeAllocatable() {
 	}
 }
 
-// limits are all limits below kubepods.slice.
+// limits returns all limits below kubepods.slice.
 func (n *node) limits() string {
 	return n.sh(`cd /sys/fs/cgroup/kubepods.slice && find . -name cpu.max -o -name cpu.weight -o -name memory.max -o -name memory.min -o -name memory.high -o -name pids.max |
   sort | while read -r f; do echo "$f $(cat $f)"; done`)

@@ -45,7 +45,7 @@ func (p *pod) String() string {
 	return s
 }
 
-// number is what a file or a field has.
+// number returns what a file or a field has.
 func (n *node) number(text string) int {
 	n.Helper()
 	var v int
@@ -130,7 +130,7 @@ func (n *node) noPods() {
 	})
 }
 
-// containers are the running containers and sandboxes, by ID, with their process and when that started: nothing of a container that was
+// containers returns the running containers and sandboxes, by ID, with their process and when that started: nothing of a container that was
 // restarted stays the same.
 func (n *node) containers() string {
 	n.Helper()

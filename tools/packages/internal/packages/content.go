@@ -28,7 +28,7 @@ const (
 	takingUnit = "kubelet.service"
 )
 
-// own are the files of the package wherry: all but what a kubelet has.
+// own returns the files of the package wherry: all but what a kubelet has.
 func (s *Source) own(arch string) ([]file, error) {
 	program, ok := s.Programs[arch]
 	if !ok {
@@ -63,7 +63,7 @@ func (s *Source) own(arch string) ([]file, error) {
 	return files, nil
 }
 
-// taking are the files of the package wherry-kubelet: what makes the program the machine's kubelet.
+// taking returns the files of the package wherry-kubelet: what makes the program the machine's kubelet.
 func (s *Source) taking() ([]file, error) {
 	files := []file{
 		{path: "usr/bin/kubelet", link: "wherry"},
@@ -92,13 +92,13 @@ func (s *Source) deployed(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(s.Deploy, filepath.FromSlash(name)))
 }
 
-// script is a package's script for its unit; name is postinst, prerm or postrm.
+// script returns a package's script for its unit; name is postinst, prerm or postrm.
 func (s *Source) script(name, unit string) ([]byte, error) {
 	data, err := s.deployed("packages/" + name + ".sh")
 	return bytes.ReplaceAll(data, []byte("@UNIT@"), []byte(unit)), err
 }
 
-// compressed is the data as gzip, without name and time.
+// compressed returns the data as gzip, without name and time.
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is a valid one
@@ -107,7 +107,7 @@ func compressed(data []byte) []byte {
 	return b.Bytes()
 }
 
-// perm is the file's mode; what says nothing is for all to read.
+// perm returns the file's mode; what says nothing is for all to read.
 func (f *file) perm() os.FileMode {
 	if f.mode == 0 {
 		return 0o644
@@ -115,10 +115,10 @@ func (f *file) perm() os.FileMode {
 	return f.mode
 }
 
-// of are the files for a kind of package.
+// of returns the files for a kind of package.
 func of(files []file, kind string) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.only != "" && f.only != kind })
 }
 
-// fileVersion is the version in names of files and images, which may not have a tilde.
+// fileVersion returns the version in names of files and images, which may not have a tilde.
 func (s *Source) fileVersion() string { return strings.ReplaceAll(s.Version, "~", "-") }

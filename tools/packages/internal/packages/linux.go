@@ -55,7 +55,7 @@ func (s *Source) packs(arch string) ([]pack, error) {
 	}, nil
 }
 
-// packagers are the kinds of packages, with the names of their files.
+// packagers returns the kinds of packages, with the names of their files.
 func packagers() map[string]nfpm.Packager {
 	return map[string]nfpm.Packager{"deb": deb.Default, "rpm": rpm.DefaultRPM}
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// sample is a small source with the real units and scripts.
+// sample returns a small source with the real units and scripts.
 func sample() *Source {
 	return &Source{
 		Version: "0.1.0~git20010203040506.abcdef12", Kubernetes: "1.36.3", Time: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC),
@@ -39,7 +39,7 @@ func all(t *testing.T, s *Source) map[string][]byte {
 	return files
 }
 
-// pick is the one file whose name has all the parts.
+// pick returns the one file whose name has all the parts.
 func pick(t *testing.T, files map[string][]byte, parts ...string) (string, []byte) {
 	t.Helper()
 	var found []string
@@ -184,7 +184,7 @@ func TestRPMs(t *testing.T) {
 	}
 }
 
-// entries are the files of a tar archive.
+// entries returns the files of a tar archive.
 func entries(t *testing.T, data []byte) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}

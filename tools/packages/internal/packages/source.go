@@ -63,7 +63,7 @@ func Describe(ctx context.Context, checkout, program string) (*Source, error) {
 // Changed ends the version of packages that were made of more than a commit.
 const Changed = ".changed"
 
-// version is the release's where the commit has its tag, or else one that sorts before the release and after older commits; the
+// version returns the release's where the commit has its tag, or else one that sorts before the release and after older commits; the
 // time is the commit's.
 func version(ctx context.Context, checkout, release string) (string, time.Time, error) {
 	out, err := output(ctx, checkout, "git", "log", "-1", "--format=%ct %h", "--abbrev=8")
