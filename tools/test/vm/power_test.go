@@ -2,7 +2,7 @@ package vm
 
 import (
 	"encoding/json"
-	"maps"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -132,7 +132,7 @@ func (n *node) gone() {
 		for what, script := range map[string]string{
 			"directories": "ls /var/lib/kubelet/pods", "logs": "ls /var/log/pods", "links of logs": "ls /var/log/containers",
 			"mounts":    "grep -o ' /var/lib/kubelet/pods/[^ ]*' /proc/self/mountinfo || true",
-			"cgroups":   "find /sys/fs/cgroup/kubepods.slice -mindepth 1 -name '*pod*-*.slice' -o -name '*-pod*.slice'",
+			"cgroups":   "find /sys/fs/cgroup/kubepods.slice -name '*-pod*.slice'",
 			"sandboxes": "crictl pods -q",
 			"network":   "ip -o link show type veth",
 		} {
@@ -140,6 +140,6 @@ func (n *node) gone() {
 				left[what] = out
 			}
 		}
-		return len(left) == 0, strings.Join(slices.Sorted(maps.Keys(left)), ", ")
+		return len(left) == 0, fmt.Sprint(left)
 	})
 }
