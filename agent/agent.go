@@ -320,6 +320,9 @@ func (a *Agent) parts() []part {
 	if a.control != nil {
 		parts = append(parts, part{"control", a.serveControl})
 	}
+	if a.deps.Machine.real {
+		parts = append(parts, part{"kernel log", a.watchKills})
+	}
 	if a.deps.Client != nil {
 		parts = append(parts, part{"heartbeat", a.heartbeat.Run}, part{"own node", a.own.Run}, part{"status", a.writer.Run}, part{"mirrors", a.mirrors.Run})
 	}

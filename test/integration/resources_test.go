@@ -90,7 +90,8 @@ containers:
 	s.same("oom_score_adj of BestEffort", s.kubectl("exec", "besteffort", "--", "cat", "/proc/1/oom_score_adj"), "1000\n")
 }
 
-// A container over its memory limit is OOMKilled and, as its policy says, started again.
+// A container over its memory limit is OOMKilled and, as its policy says, started again. If the kernel kills another process than the
+// container's first, an event says so.
 func TestOOMKilled(t *testing.T) {
 	s := newSpace(t)
 	s.pod("glutton", `
@@ -113,4 +114,10 @@ containers:
 		c := p.Status.ContainerStatuses
 		return len(c) == 1 && c[0].RestartCount > 0 && c[0].LastTerminationState.Terminated != nil && c[0].LastTerminationState.Terminated.Reason == "OOMKilled"
 	})
+	s.pod("parent", `
+containers:
+- {name: main, image: $busybox, command: [sh, -c, 'tail /dev/zero; sleep 1000000'], resources: {limits: {memory: 16Mi}}}`)
+	s.ready("parent")
+	s.event("parent", "OOMKilling", "process tail", "of container main: its container or pod reached its memory limit")
+	s.same("restarts", s.kubectl("get", "pod", "parent", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"), "0")
 }

@@ -68,3 +68,23 @@ func (n naming) uid(class v1.PodQOSClass, base string) (types.UID, bool) {
 	uid = strings.ReplaceAll(strings.TrimSuffix(uid, slice), "_", "-")
 	return types.UID(uid), uid != ""
 }
+
+// Owner returns the pod that a cgroup belongs to, and the ID of its container or sandbox if the cgroup is one's or lies below it.
+// group is a path as the kernel writes it, from the root of its hierarchy; "" is returned for what the path does not say.
+func (c *Cgroups) Owner(group string) (uid types.UID, container string) {
+	names := split(group)
+	for i := 1; i < len(names); i++ {
+		for _, class := range classes() {
+			uid, ok := c.names.uid(class, names[i])
+			if !ok || !isName(uid) || names[i-1] != path.Base(c.names.qos(class)) {
+				continue
+			}
+			if i+1 < len(names) {
+				container = strings.TrimSuffix(names[i+1], ".scope") // cri-containerd-ID.scope, crio-ID.scope, or ID
+				container = container[strings.LastIndex(container, "-")+1:]
+			}
+			return uid, container
+		}
+	}
+	return "", ""
+}

@@ -55,3 +55,28 @@ func TestNamesThatAreNoPods(t *testing.T) {
 		}
 	}
 }
+
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	const uid, id = types.UID("0a1b-2c"), "4f5e6d"
+	for _, n := range []naming{{}, {root: []string{"a", "b"}}, {systemd: true}, {systemd: true, root: []string{"a-1"}}} {
+		c := &Cgroups{names: n}
+		for _, class := range classes() {
+			group := n.pod(class, uid)
+			for path, container := range map[string]string{
+				group: "", group + "/" + id: id, group + "/cri-containerd-" + id + ".scope": id, group + "/crio-" + id + ".scope/made/by-it": id,
+				"/docker/1234" + group + "/" + id: id, // the agent runs in a container
+			} {
+				if u, got := c.Owner(path); u != uid || got != container {
+					t.Errorf("owner of %s: pod %q, container %q; want %q, %q", path, u, got, uid, container)
+				}
+			}
+		}
+	}
+	c := &Cgroups{}
+	for _, path := range []string{"", "/", "/pod1", "/kubepods", "/kubepods/besteffort", "/kubepods/pod", "/user.slice/pod1/x", "/kubepods/besteffort/pod../x"} {
+		if u, got := c.Owner(path); u != "" || got != "" {
+			t.Errorf("owner of %s: pod %q, container %q; want none", path, u, got)
+		}
+	}
+}

@@ -37,6 +37,7 @@ var openAllowed = map[opening]string{
 	{"internal/edge/cgroup/pods.go:Cgroups.PodCgroups", "os.ReadDir"}:                kernelText,
 	{"internal/edge/cgroup/hierarchy.go:readNumber", "os.ReadFile"}:                  kernelText,
 	{"internal/node/imagegc/history.go:history.read", "os.ReadFile"}:                 ownFile,
+	{"internal/edge/oom/watch.go:openKmsg", "os.OpenFile"}:                           kernelText,
 	{"internal/edge/checkpoint/checkpoint.go:Dir.Load", "os.ReadFile"}:               ownFile,
 	{"internal/edge/config/file.go:readDropIns", "path/filepath.WalkDir"}:            adminFile,
 	{"internal/edge/config/file.go:readFile", "os.ReadFile"}:                         adminFile,

@@ -1,0 +1,107 @@
+package oom
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Kill is a process that the kernel killed.
+type Kill struct {
+	// System: the machine ran out of memory. Otherwise a control group reached its limit.
+	System bool
+	PID    int
+	// Name is the process's name for itself, at most nameMost bytes of valid UTF-8.
+	Name string
+	// Group is the path of its memory control group, such as /kubepods/besteffort/pod<uid>/<container>. "": the kernel did not say.
+	// What lies below a container's own group has a name of the container's choice.
+	Group string
+}
+
+const (
+	nameMost  = 64      // the kernel keeps 15 bytes, which it writes as up to 60
+	groupMost = 4 << 10 // PATH_MAX
+)
+
+// parser finds kills in lines of the kernel's log, which must come in their order. The zero value is ready.
+type parser struct {
+	pid   int // of the last line that named a control group
+	group string
+}
+
+// line takes one record of /dev/kmsg. It returns false for one that tells of no kill.
+func (p *parser) line(record string) (Kill, bool) {
+	text, ok := kernelText(record)
+	if !ok {
+		return Kill{}, false
+	}
+	if facts, ok := strings.CutPrefix(text, "oom-kill:"); ok {
+		p.pid, p.group = victim(facts)
+		return Kill{}, false
+	}
+	k, ok := killed(text)
+	if ok && k.PID == p.pid {
+		k.Group = p.group
+	}
+	return k, ok
+}
+
+// kernelText returns the text of a record of /dev/kmsg, "priority,sequence,time,flags;text" and lines of details. It returns false for
+// one that a program wrote: the priority is 8 times the facility, and the kernel's facility is 0.
+func kernelText(record string) (string, bool) {
+	head, text, ok := strings.Cut(record, ";")
+	if !ok {
+		return "", false
+	}
+	number, _, _ := strings.Cut(head, ",")
+	if priority, err := strconv.ParseUint(number, 10, 32); err != nil || priority >= 8 {
+		return "", false
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	return text, true
+}
+
+// victim returns the process and its control group from what follows "oom-kill:", "constraint=...,task_memcg=PATH,task=NAME,pid=PID,uid=UID".
+// Neither the path nor the name can change the PID, which stands behind both.
+func victim(facts string) (pid int, group string) {
+	_, rest, ok := strings.Cut(facts, ",task_memcg=")
+	at := strings.LastIndex(rest, ",pid=")
+	if !ok || at < 0 {
+		return 0, ""
+	}
+	number, _, _ := strings.Cut(rest[at+len(",pid="):], ",")
+	pid, err := strconv.Atoi(number)
+	end := strings.Index(rest, ",task=")
+	if err != nil || pid <= 0 || end < 0 || end > groupMost || !strings.HasPrefix(rest, "/") {
+		return 0, ""
+	}
+	return pid, strings.Clone(rest[:end])
+}
+
+// causes are what the kernel writes before "Killed process": whether the machine ran out of memory. In other lines, these words are part
+// of a name that somebody chose.
+var causes = map[string]bool{
+	"Out of memory: ": true,
+	"Out of memory (oom_kill_allocating_task): ": true,
+	"Memory cgroup out of memory: ":              false,
+	"":                                           false, // Linux before 5.2 does not say
+}
+
+// killed reads "Out of memory: Killed process PID (NAME) total-vm:..." and the same of a control group.
+func killed(text string) (Kill, bool) {
+	why, rest, ok := strings.Cut(text, "Killed process ")
+	system, known := causes[why]
+	if !ok || !known {
+		return Kill{}, false
+	}
+	number, rest, _ := strings.Cut(rest, " (")
+	end := strings.LastIndex(rest, ") total-vm:")
+	if end < 0 {
+		end = strings.LastIndex(rest, "), ")
+	}
+	pid, err := strconv.Atoi(number)
+	if err != nil || pid <= 0 || end < 0 {
+		return Kill{}, false
+	}
+	name := strings.ToValidUTF8(rest[:min(end, nameMost)], "")
+	return Kill{System: system, PID: pid, Name: strings.Clone(name)}, true
+}
