@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -82,14 +83,21 @@ func (r *Runtime) listen(ctx context.Context, id string) error {
 	a := &answers{c.play(o.name, o.attempt%lifeAttempts), time.Now()}
 	for probe, how := range probes {
 		s := &service{a: a, probe: probe, how: how, address: net.JoinHostPort(sandbox.GetStatus().GetNetwork().GetIp(), fmt.Sprint(portOf(o.name, probe)))}
+		r.mu.Lock()
+		before := r.services[s.address]
+		r.services[s.address] = s
+		r.mu.Unlock()
+		if before != nil { // of the instance before, which has ended
+			before.end()
+		}
 		if err := s.turn(); err != nil {
 			return fmt.Errorf("answer %s probes: %w", probe, err)
 		}
 		r.answering.Go(func() {
-			defer s.close()
+			defer s.end()
 			for r.runs(id) {
 				time.Sleep(answersEvery)
-				_ = s.turn() // an address that is still taken is free at the next turn
+				_ = s.turn() // what could not be opened is tried again
 			}
 		})
 	}
@@ -127,12 +135,17 @@ type service struct {
 	probe   string
 	how     v1.ProbeHandler
 	address string
-	stop    func() // nil: it does not listen
+
+	mu    sync.Mutex
+	stop  func() // nil: it does not listen
+	ended bool
 }
 
 // turn opens the port, or closes it: a TCP probe that fails finds it closed. The other kinds say that they fail.
 func (s *service) turn() error {
-	open := s.how.TCPSocket == nil || !s.a.fails(s.probe)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := !s.ended && (s.how.TCPSocket == nil || !s.a.fails(s.probe))
 	if open == (s.stop != nil) {
 		return nil
 	}
@@ -148,6 +161,15 @@ func (s *service) turn() error {
 	return nil
 }
 
+// end closes the port for good.
+func (s *service) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.close()
+}
+
+// close closes the port. Called with the lock held.
 func (s *service) close() {
 	if s.stop != nil {
 		s.stop()
@@ -155,7 +177,7 @@ func (s *service) close() {
 	}
 }
 
-// serve answers on l until stop is called.
+// serve answers on l until stop is called. Called with the lock held.
 func (s *service) serve(l net.Listener) {
 	switch {
 	case s.how.HTTPGet != nil:

@@ -32,7 +32,8 @@ func TestNetworkProbesAreAnswered(t *testing.T) {
 	x.ReadinessProbe = &v1.Probe{ProbeHandler: asking("grpc", x.Name, "readiness")}
 	r.Play("pod", c)
 
-	id, ip := startOne(t, r, "pod", x.Name)
+	next, ip := startOne(t, r, "pod", x.Name)
+	id := next()
 	checks := map[string]func() string{
 		"http": func() string {
 			resp, err := http.Get("http://" + net.JoinHostPort(ip, x.StartupProbe.HTTPGet.Port.String()) + "/startup")
@@ -63,21 +64,31 @@ func TestNetworkProbesAreAnswered(t *testing.T) {
 	all("at the start", map[string]string{"http": "yes", "tcp": "yes", "grpc": "yes"})
 	time.Sleep(changes + 4*answersEvery)
 	all("when it fails", map[string]string{"http": "no", "tcp": "no answer", "grpc": "no"})
-	if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
-		t.Fatal(err)
+	end := func() {
+		t.Helper()
+		if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	end()
+	id = next()
+	all("at the start of the next instance, at once", map[string]string{"http": "yes", "tcp": "yes", "grpc": "yes"})
+	time.Sleep(2 * answersEvery)
+	all("after the end of the first", map[string]string{"http": "yes", "tcp": "yes", "grpc": "yes"})
+	end()
 	time.Sleep(6 * answersEvery)
 	all("after the end", map[string]string{"http": "no answer", "tcp": "no answer", "grpc": "no answer"})
 }
 
-// startOne starts a container in a sandbox of its own, through the socket, and returns its ID and the pod's address.
-func startOne(t *testing.T, r *Runtime, pod, name string) (id, ip string) {
+// startOne makes a sandbox through the socket, and returns a function that starts the next instance of a container there and returns
+// its ID, and the pod's address.
+func startOne(t *testing.T, r *Runtime, pod, name string) (next func() string, ip string) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+r.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
 	images, client := runtimeapi.NewImageServiceClient(conn), runtimeapi.NewRuntimeServiceClient(conn)
 	ctx, dir := t.Context(), t.TempDir()
 	pulled, err := images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
@@ -93,19 +104,23 @@ func startOne(t *testing.T, r *Runtime, pod, name string) (id, ip string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := client.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox.PodSandboxId, SandboxConfig: config, Config: &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: pulled.ImageRef}, Command: []string{"server"}, LogPath: "log"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
-		t.Fatal(err)
-	}
 	status, err := client.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.PodSandboxId})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made.ContainerId, status.Status.Network.Ip
+	attempt := uint32(0)
+	return func() string {
+		made, err := client.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox.PodSandboxId, SandboxConfig: config, Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt}, Image: &runtimeapi.ImageSpec{Image: pulled.ImageRef}, Command: []string{"server"}, LogPath: "log"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attempt++
+		if _, err := client.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+			t.Fatal(err)
+		}
+		return made.ContainerId
+	}, status.Status.Network.Ip
 }
 
 func checkHealth(t *testing.T, ip string, port int32) string {

@@ -44,7 +44,8 @@ type Runtime struct {
 	calls      map[string][]Call            // by pod name
 	lives      map[string][]string          // by pod name: its UIDs, as they came
 	configs    map[string]map[string]Config // by pod name; see Trace.Configs
-	answering  sync.WaitGroup               // what answers probes over the network
+	services   map[string]*service          // what answers probes over the network, by address: the newest
+	answering  sync.WaitGroup               // for them
 	sandboxes  map[string]owner             // by sandbox ID
 	containers map[string]owner             // by container ID
 }
@@ -78,7 +79,7 @@ func Serve(socket, subnet string) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{Socket: socket, ended: make(chan struct{}), cases: map[string]*Case{}, calls: map[string][]Call{},
-		lives: map[string][]string{}, configs: map[string]map[string]Config{}, sandboxes: map[string]owner{}, containers: map[string]owner{}}
+		lives: map[string][]string{}, configs: map[string]map[string]Config{}, sandboxes: map[string]owner{}, containers: map[string]owner{}, services: map[string]*service{}}
 	r.Runtime = simcri.New(simcri.Config{PodCIDRs: []netip.Prefix{prefix}, Behave: r.behave, Exec: r.exec, WriteLogs: true, Pull: pull,
 		Images: []string{"registry.k8s.io/pause:3.10"}})
 	l, err := net.Listen("unix", socket)
