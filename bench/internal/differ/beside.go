@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // What the API shows of something that happens at about the same time as something else.
@@ -16,6 +18,8 @@ func (d *differ) ofAMoment(name, field, u, w string) string {
 		return excuseOwnEnd
 	case name != "" && field == "state" && pulls(u) && pulls(w):
 		return excuseShown
+	case name != "" && field == "state" && len(d.extras) > 0 && len(d.upstream.instances(name))+len(d.wherry.instances(name)) == 0:
+		return excuseExtra
 	case name == "" && strings.HasPrefix(field, "observedGeneration") && d.deletedBesideItsEnd():
 		return excuseSoon
 	case name != "" || !slices.Contains([]string{"phase", "condition Ready", "condition ContainersReady", "condition Initialized"}, field):
@@ -83,6 +87,7 @@ func (d *differ) withoutOwnEnds(about, name string, u, w []string) ([]string, []
 const (
 	classToldAfterHook  = "the API hears of a container when the postStart hook of another one has ended: only upstream"
 	classReadyOutOfTime = "a container of a pod that is out of time is ready again: only upstream"
+	classHearsNobody    = "a container that has ended is shown as running and not ready while its pod ends, since its probe over the network finds nobody: only upstream"
 	classOldVersionEnds = "the mirror of a static pod whose manifest is changed shows how the old version ended: only Wherry's"
 	classHookFailsAgain = "a container whose postStart hook failed shows how it ended while the hook of its next instance runs: only Wherry"
 )
@@ -122,9 +127,13 @@ func (d *differ) toldLater(aspect, about, name string, upstream, wherry []span, 
 		all(w, func(v string) bool { return strings.HasPrefix(v, "terminated ") }):
 		return classHookFailsAgain
 	case len(u) == 0 && !strings.HasPrefix(about, "states of") && !strings.HasPrefix(about, "readiness of") &&
-		in(wherry, w, func(s span) bool { return d.wherry.betweenLives(s.since) }):
+		in(wherry, w, func(s span) bool {
+			return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
+		}):
 		return classOldVersionEnds
-	case len(u) == 0 && tellsOfEnds(aspect, w) && in(wherry, w, func(s span) bool { return d.wherry.betweenLives(s.since) }):
+	case len(u) == 0 && tellsOfEnds(aspect, w) && in(wherry, w, func(s span) bool {
+		return d.written() > 0 && d.wherry.betweenLives(s.since, d.wherry.Created.Add(d.written()-2*time.Second))
+	}):
 		return aspect + " while the pod ends: only Wherry tells of each end at once"
 	}
 	return ""
@@ -141,15 +150,17 @@ func (d *differ) hooks(t *Trace, name string) (out [][2]time.Time) {
 	return out
 }
 
-// betweenLives reports whether a static pod's first life was ending then, or had ended, and its next one had just begun at most.
-func (t *Trace) betweenLives(at time.Time) bool {
+// betweenLives reports whether a static pod's first life was ending then, or had ended, after its manifest was written, and that its next one
+// had just begun at most.
+func (t *Trace) betweenLives(at, written time.Time) bool {
 	var ends, next time.Time
 	for _, c := range t.Calls {
 		switch {
-		case c.Verb == "StartContainer" && c.Attempt >= lifeAttempts && next.IsZero():
-			next = c.At
-		case ends.IsZero() && next.IsZero() && c.Attempt < lifeAttempts && (c.Verb == "StopContainer" || c.Command == "preStop"):
+		case c.At.Before(written):
+		case ends.IsZero() && (c.Verb == "StopContainer" || c.Verb == "StopPodSandbox" || c.Command == "preStop"):
 			ends = c.At
+		case !ends.IsZero() && next.IsZero() && c.Verb == "RunPodSandbox":
+			next = c.At
 		}
 	}
 	return !ends.IsZero() && !next.IsZero() && at.After(ends) && at.Before(next.Add(late))
@@ -165,6 +176,16 @@ func (d *differ) comesBack() bool {
 		}
 	}
 	return false
+}
+
+// written is when a static pod's manifest was last written.
+func (d *differ) written() (at time.Duration) {
+	for _, a := range d.c.Acts {
+		if a.Do == WriteFile {
+			at = a.At
+		}
+	}
+	return at
 }
 
 // stopsLate reports whether a container was asked to end, or its hook was run, when it had ended.
@@ -196,6 +217,30 @@ func (d *differ) failsInTheEnd(t *Trace, name string) bool {
 	return false
 }
 
+// hookEndsWith reports whether a preStop hook ended at about the time when its container was killed.
+func (d *differ) hookEndsWith(t *Trace, name string) bool {
+	for _, hook := range t.Calls {
+		if hook.Container != name || hook.Command != "preStop" {
+			continue
+		}
+		ends := hook.At.Add(d.c.play(name, hook.Attempt%lifeAttempts).Slow["preStop"])
+		for _, stop := range t.Calls {
+			killed := stop.At.Add(time.Duration(stop.Timeout) * time.Second)
+			if stop.Container == name && stop.Attempt == hook.Attempt && stop.Verb == "StopContainer" && killed.Sub(ends).Abs() < time.Second {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endsLast reports whether a container was asked to end in the five seconds before the pod's deletion: whether it has a back-off hangs on a
+// moment.
+func (t *Trace) endsLast(name string) bool {
+	in := newest(t.instances(name))
+	return in != nil && !in.stopped.IsZero() && in.stopped.Before(t.Deleted) && t.Deleted.Sub(in.stopped) < late
+}
+
 // deadlineBeside reports whether a container was asked to end at about the pod's deadline.
 func (d *differ) deadlineBeside(t *Trace, name string) bool {
 	at := d.deadlineOf(t)
@@ -205,6 +250,18 @@ func (d *differ) deadlineBeside(t *Trace, name string) bool {
 		}
 	}
 	return false
+}
+
+// hearsNobody reports whether all that is told of a container's readiness while its pod ends is that it is not ready, and that it is asked
+// over the network.
+func (d *differ) hearsNobody(aspect, name string, u, w []string) bool {
+	if len(w) > 0 || !strings.HasPrefix(aspect, "readiness") || slices.ContainsFunc(u, func(v string) bool { return !strings.Contains(v, " ready=false ") }) {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers), func(x v1.Container) bool {
+		_, asks := networkProbes(x)["readiness"]
+		return x.Name == name && asks
+	})
 }
 
 // unheard reports whether a probe over the network found nobody who listens, though the container listens for as long as it runs: it had ended.

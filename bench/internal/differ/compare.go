@@ -317,10 +317,24 @@ func (d *differ) sameInstance(name string, attempt uint32, u, w *instance, about
 	without(u.hurried() || w.hurried(), excuseHurried, func(in *instance) *instance { return in.without("postStart") })
 	switch {
 	case !sameCalls(u.calls, w.calls):
-		d.list("calls of "+d.c.kind(name)+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
+		d.list("calls of "+d.c.kind(name)+d.resizedMeanwhile(name, attempt, u)+d.ownGrace(name, u.calls, w.calls), about, u.calls, w.calls)
 	case !slices.Equal(u.calls, w.calls):
 		d.excuse(excuseSecond, 1)
 	}
+}
+
+// resizedMeanwhile tells an instance whose container was resized after the end of the one before it had begun, and before it started.
+func (d *differ) resizedMeanwhile(name string, attempt uint32, u *instance) string {
+	before := d.upstream.instances(name)[attempt-1]
+	if attempt%lifeAttempts == 0 || before == nil || before.stopped.IsZero() {
+		return ""
+	}
+	for _, a := range d.c.Acts {
+		if at := d.upstream.Created.Add(a.At); a.Do == Resize && a.Container == name && at.After(before.stopped) && at.Before(u.began.Add(time.Second)) {
+			return ", resized while it restarts"
+		}
+	}
+	return ""
 }
 
 // ownGrace tells the stop of a container with the grace period of its pod from one with that of its probe.

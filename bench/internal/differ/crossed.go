@@ -71,7 +71,11 @@ func find(all []beat, name string) *beat {
 // beats returns what happened to the pod on one side, in the order of their times.
 func (d *differ) beats(t *Trace) (all []beat) {
 	for i, a := range d.c.Acts {
-		all = append(all, beat{name: fmt.Sprint("act ", i), lo: a.At, hi: a.At + atOnce})
+		seen := atOnce
+		if a.Do == LoseSandbox {
+			seen = d.looks(t)
+		}
+		all = append(all, beat{name: fmt.Sprint("act ", i), lo: a.At, hi: a.At + seen})
 	}
 	end := t.Deleted.Sub(t.Created)
 	all = append(all, beat{name: "the deletion", lo: end, hi: end + atOnce})

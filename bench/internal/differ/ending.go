@@ -41,6 +41,7 @@ func (d *differ) inTheEnd(upstream, wherry []span) (u, w []string, only bool) {
 	wBefore, wAfter := d.wherry.part(wherry)
 	uMore, _ := apart(d.upstream.lasting(uBefore), values(wherry))
 	wMore, _ := apart(d.wherry.lasting(wBefore), values(upstream))
+	uMore = d.withoutWaits(uMore, values(wherry))
 	u, w = d.upstream.lasting(uAfter), d.wherry.lasting(wAfter)
 	without := func(a, b []string) []string {
 		return slices.DeleteFunc(slices.Clone(a), func(v string) bool { return slices.Contains(b, v) })

@@ -57,6 +57,9 @@ func (d *differ) noEvent(k string, u, w Event) string {
 	if d.upstream.talks(k) || d.wherry.talks(k) {
 		return excuseBurst
 	}
+	if strings.Fields(k)[1] == "BackOff" && (d.upstream.endsLast(containerOf(k)) || d.wherry.endsLast(containerOf(k))) {
+		return excuseSoon
+	}
 	return d.hangsOnAMoment(k, u, w)
 }
 
@@ -66,10 +69,23 @@ func (d *differ) ofWhat(k string) string {
 	switch {
 	case (reason == "ResizeStarted" || reason == "ResizeCompleted") && d.resizedInItsEnd():
 		return ", of a pod that ends"
-	case reason == "SandboxChanged" && d.comesBack():
+	case (reason == "Pulling" || reason == "Failed") && d.sharesMissing():
+		return ", whose image another container could not get"
+	case (reason == "SandboxChanged" || reason == "BackOff") && d.comesBack():
 		return ", of a static pod whose manifest comes back"
 	}
 	return ""
+}
+
+// sharesMissing reports whether several containers have the image that no registry has.
+func (d *differ) sharesMissing() bool {
+	n := 0
+	for _, x := range slices.Concat(d.c.Spec.InitContainers, d.c.Spec.Containers) {
+		if x.Image == noImage {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // burst is how many events of one type about one object a client writes at once; then one goes out each five minutes, and chance

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // What hangs on a moment is not compared: an agent that is a second later than the other meets another world.
@@ -21,7 +22,11 @@ func (d *differ) endsItself(name string, attempt uint32, in *instance) bool {
 			return true // it ends with its sandbox
 		}
 	}
-	return p.Exits && in.stopped.Sub(in.began.Add(p.Runs)).Abs() < late
+	ends, until := in.began.Add(p.Runs), in.stopped.Add(late)
+	if slices.Contains(in.calls, "preStop") { // it may end while its hook runs
+		until = until.Add(time.Duration(ptr.Deref(d.c.Spec.TerminationGracePeriodSeconds, 0)) * time.Second)
+	}
+	return p.Exits && ends.After(in.stopped.Add(-late)) && ends.Before(until)
 }
 
 // lastEndsItself reports whether the newest instance of a container was asked to end about when it ended by itself.
@@ -54,6 +59,8 @@ func (d *differ) hangsOnAMoment(k string, u, w Event) string {
 	}
 	switch {
 	case reason == "Unhealthy" && (d.unheard(name, u.Message) || d.unheard(name, w.Message)):
+		return excuseCut
+	case reason == "FailedPreStopHook" && (d.hookEndsWith(d.upstream, name) || d.hookEndsWith(d.wherry, name)):
 		return excuseCut
 	case reason == "Unhealthy" && (d.failsInTheEnd(d.upstream, name) || d.failsInTheEnd(d.wherry, name)):
 		return excuseCut

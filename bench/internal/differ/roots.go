@@ -25,6 +25,7 @@ const (
 	classShorter        = "a deletion with a shorter grace period, or by force, cuts short a pod that is ending: only Wherry"
 	classEndsWithOne    = "sidecars get their time from the end of the last container that failed a probe, not from its failure: only Wherry"
 	classStartsInTheEnd = "a container is restarted in a pod that is being deleted: only upstream"
+	classDebugsInTheEnd = "an ephemeral container is started while the last container ends for a failed probe: only Wherry"
 
 	// It parts only what the API sees:
 	classDeadlineInTheEnd = "a deadline that passes while the pod is ending for another reason makes it Failed with DeadlineExceeded: only upstream"
@@ -51,6 +52,8 @@ func (d *differ) root() string {
 		return classEndsWithOne
 	case d.startsInTheEnd():
 		return classStartsInTheEnd
+	case d.debugsInTheEnd():
+		return classDebugsInTheEnd
 	}
 	return ""
 }
@@ -167,21 +170,28 @@ func (d *differ) ownPolicy() bool {
 // less time; upstream's kubelet did not.
 func (d *differ) cutsShort() bool {
 	for _, a := range d.c.Acts {
-		if a.Do == Delete && a.Grace >= 0 && stopsAgain(d.wherry, a) && !stopsAgain(d.upstream, a) {
-			return true
+		if a.Do != Delete || a.Grace < 0 {
+			continue
+		}
+		upstream := stopsAgain(d.upstream, a)
+		for name := range stopsAgain(d.wherry, a) {
+			if !upstream[name] {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// stopsAgain reports whether a container that had been asked to end was asked to do so sooner, within two seconds of an act.
-func stopsAgain(t *Trace, a Act) bool {
+// stopsAgain are the containers that had been asked to end and were asked to do so sooner, within two seconds of an act.
+func stopsAgain(t *Trace, a Act) map[string]bool {
+	again := map[string]bool{}
 	at := t.Created.Add(a.At)
 	asked := map[string]int64{}
 	for _, c := range t.Calls {
 		name := fmt.Sprint(c.Container, c.Attempt)
 		if before, ended := asked[name]; c.Verb == "StopContainer" && ended && c.Timeout < before && !c.At.Before(at) && c.At.Sub(at) < settled {
-			return true
+			again[name] = true
 		}
 		switch {
 		case c.Verb == "StopContainer" && !c.Late:
@@ -190,23 +200,29 @@ func stopsAgain(t *Trace, a Act) bool {
 			asked[name] = math.MaxInt64 // the hook is the beginning of its end
 		}
 	}
-	return false
+	return again
 }
 
 // endsWithOne reports whether a main container was asked to end for a failed probe and not started again, and upstream's kubelet gave
 // sidecars what was left of that container's time; Wherry gave them more.
 func (d *differ) endsWithOne() bool {
 	failed := slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
-		in := newest(d.upstream.instances(x.Name))
-		return (x.LivenessProbe != nil || x.StartupProbe != nil) && in != nil && !in.stopped.IsZero() && in.stopped.Before(d.upstream.Deleted)
+		for _, in := range d.upstream.instances(x.Name) {
+			if (x.LivenessProbe != nil || x.StartupProbe != nil) && !in.stopped.IsZero() && in.stopped.Before(d.upstream.Deleted) {
+				return true
+			}
+		}
+		return false
 	})
 	if !failed {
 		return false
 	}
 	for _, x := range d.c.Spec.InitContainers {
-		u, w := newest(d.upstream.instances(x.Name)), newest(d.wherry.instances(x.Name))
-		if u != nil && w != nil && u.stopped.Before(d.upstream.Deleted) && u.least() < w.least() {
-			return true
+		for attempt, u := range d.upstream.instances(x.Name) {
+			w := d.wherry.instances(x.Name)[attempt]
+			if w != nil && !u.stopped.IsZero() && u.stopped.Before(d.upstream.Deleted) && u.least() < w.least() {
+				return true
+			}
 		}
 	}
 	return false
@@ -246,7 +262,19 @@ func (d *differ) startsInTheEnd() bool {
 	return false
 }
 
-// deadlineInTheEnd reports whether a deadline passed when the pod's end had begun for another reason, and upstream's kubelet alone gave
+// debugsInTheEnd reports whether Wherry alone started the ephemeral container, while another one was ending in a pod that nobody had deleted.
+func (d *differ) debugsInTheEnd() bool {
+	debug := d.wherry.instances("debug")[0]
+	if debug == nil || len(d.upstream.instances("debug")) > 0 || !debug.began.Before(d.wherry.Deleted) {
+		return false
+	}
+	return slices.ContainsFunc(d.c.Spec.Containers, func(x v1.Container) bool {
+		in := newest(d.wherry.instances(x.Name))
+		return in != nil && !in.stopped.IsZero() && in.stopped.Before(debug.began)
+	})
+}
+
+// deadlineInTheEnd reports whether a deadline passed when the pod's end had begun for another reason, and that upstream's kubelet alone gave
 // it as the reason of the end.
 func (d *differ) deadlineInTheEnd() bool {
 	u, w := d.upstream.last(), d.wherry.last()

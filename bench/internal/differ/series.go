@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // series notes what stood in the API for a while on one side and never, or in another order, on the other; and what stood there
@@ -42,6 +43,10 @@ func (d *differ) series(aspect, about string, upstream, wherry []span) {
 			d.excuse(excuseShown, max(before, len(u)+len(w)))
 			return
 		}
+		if d.hearsNobody(aspect, name, u, w) {
+			d.add(classHearsNobody, about, d.timed(upstream), d.timed(wherry))
+			return
+		}
 		if len(u) == 0 && !slices.ContainsFunc(w, func(v string) bool { return !strings.HasSuffix(v, "BackOff") }) {
 			aspect = strings.TrimSuffix(aspect, " while the pod ends")
 		}
@@ -66,7 +71,7 @@ func tellsOfEnds(aspect string, w []string) bool {
 func (d *differ) passing(upstream, wherry []span, counted int) {
 	long := func(spans []span) (out []string) {
 		for _, s := range spans {
-			if s.lasts >= settled {
+			if s.lasts >= settled+sends {
 				out = append(out, s.value)
 			}
 		}
@@ -89,12 +94,15 @@ func values(spans []span) (out []string) {
 	return out
 }
 
+// sends is how much longer it may take: Wherry sends some news with what follows within two seconds.
+const sends = 300 * time.Millisecond
+
 // lasting returns the values that stood for a while. What began shortly before the deletion the other agent, a little later, may not
 // have come to; what stands in the end is compared by itself.
 func (t *Trace) lasting(spans []span) (out []string) {
 	for _, s := range spans {
 		soon := s.since.After(t.Deleted.Add(-late)) && s.since.Before(t.Deleted)
-		if s.lasts >= settled && !soon {
+		if s.lasts >= settled+sends && !soon {
 			out = append(out, s.value)
 		}
 	}

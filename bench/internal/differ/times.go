@@ -28,6 +28,8 @@ func (l *delay) class() string {
 	what := l.d.general(strings.TrimSuffix(l.what, fmt.Sprintf("#%d", l.attempt)))
 	again := l.start && l.attempt%lifeAttempts > 0
 	switch {
+	case again && l.d.comesBack() && min(l.upstream, l.wherry) > l.d.written():
+		what += ", of a static pod whose manifest comes back"
 	case again && l.definitionChanged():
 		what += " after " + l.d.end(l.name, l.attempt-1) + ", whose definition is changed"
 	case again && l.d.c.Kind == Restart:
@@ -64,6 +66,9 @@ func (l *delay) definitionChanged() bool {
 
 // byDecision reports whether an instance comes after a start that is late by decision.
 func (d *differ) byDecision(name string, attempt uint32) bool {
+	if d.late != nil && d.late.start && d.late.attempt >= lifeAttempts && attempt >= lifeAttempts && Decided(d.late.class()) {
+		return true // a static pod's whole next life is late
+	}
 	return d.late != nil && d.late.start && d.late.name == name && attempt >= d.late.attempt && Decided(d.late.class())
 }
 
