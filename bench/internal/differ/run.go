@@ -39,7 +39,7 @@ registryPullQPS: 0
 serializeImagePulls: false
 `
 
-// ErrRefused reports whether the API server refused the pod of a case.
+// ErrRefused says that the API server refused the pod of a case.
 var ErrRefused = errors.New("the API server refuses the pod")
 
 // side is one of the two agents with its runtime.

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrSlow reports whether upstream's kubelet told the API so late of a container that ran that the case tells of the machine and not of
+// ErrSlow says that upstream's kubelet told the API so late of a container that ran that the case tells of the machine and not of
 // the agents. It is not compared.
 var ErrSlow = errors.New("upstream's kubelet is too slow on this machine")
 
