@@ -210,6 +210,17 @@ func TestConfigurationsAreComparedFieldByField(t *testing.T) {
 		`config of a container: mounts[].readonly: upstream "true", Wherry ""`)
 }
 
+// The UID of a static pod is another one on each node, and stands in paths.
+func TestTheUIDOfAStaticPodIsNoDifference(t *testing.T) {
+	u, w := newLife(), newLife()
+	for l, uid := range map[*life]string{&u: "e479371b840aa0da45732e05792930aa", &w: "931dfd652105e4fb3f02fc3b1de74164"} {
+		l.Configs = map[string]Config{"sandbox": {"logDirectory": "/logs/bench_pod_" + uid, "linux.cgroupParent": "/kubepods/burstable/pod" + uid}}
+	}
+	c := oneContainer()
+	c.Kind = Static
+	want(t, Compare(c, u.Trace, w.Trace))
+}
+
 func TestConsequencesAreNotShown(t *testing.T) {
 	found := []Difference{{Class: "a", Level: InEvents}, {Class: "b", Level: InCalls}, {Class: "c", Level: InConfig}, {Class: "d", Level: InCalls}}
 	want(t, Shown(found), "b", "c", "d")
