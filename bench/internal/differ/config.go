@@ -71,7 +71,7 @@ var (
 	ownAddress   = regexp.MustCompile(`\b127\.[6-9]\d\.\d+\.\d+\b`)
 	ownCgroup    = regexp.MustCompile(`wherry-bench[^/]*`)
 	ownNode      = regexp.MustCompile(`(wherry-)?bench-(upstream|wherry)(-\d+)?`)
-	ownUID       = regexp.MustCompile(`[0-9a-f]{32}`) // of a static pod: its node is in it
+	ownUID       = regexp.MustCompile(`(pod|_)[0-9a-f]{32}\b`) // of a static pod: its node is in it
 	hashed       = regexp.MustCompile(`(containers/[^/]+/)(ID|[0-9a-f]{8})\b`)
 )
 
@@ -81,7 +81,7 @@ func (d *differ) normal(value string) string {
 	value = ownNode.ReplaceAllString(value, "NODE")
 	value = ownAddress.ReplaceAllString(value, "ADDRESS")
 	value = ownCgroup.ReplaceAllString(value, "CGROUP")
-	value = ownUID.ReplaceAllString(value, "ID")
+	value = ownUID.ReplaceAllString(value, "${1}ID")
 	value = hashed.ReplaceAllString(value, "${1}HASH")
 	return d.message(value)
 }
