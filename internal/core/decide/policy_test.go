@@ -151,6 +151,23 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
+// A container without an instance was not ended to start again, although no instance is noted as ended.
+func TestStartsAgain(t *testing.T) {
+	t.Parallel()
+	never := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}
+	c, cm := &v1.Container{Name: "app"}, &decide.ContainerMemory{Name: "app"}
+	if decide.StartsAgain(never, c, cm, "", 1) {
+		t.Error("a container without an instance starts again")
+	}
+	cm.ReplacedID = "app-0"
+	if !decide.StartsAgain(never, c, cm, "app-0", 0) || decide.StartsAgain(never, c, cm, "app-1", 0) {
+		t.Error("only the instance that was ended for it starts again")
+	}
+	if always := (&v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways}); !decide.StartsAgain(always, c, cm, "app-1", 0) {
+		t.Error("the restart policy does not count")
+	}
+}
+
 // A pod that ends reports its containers that were never created as terminated. No other status is taken for one of these.
 func TestNeverMade(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,15 @@ func endTurns() []turnCase {
 		}}
 	}
 	at := func(d time.Duration) *metav1.Time { return new(metav1.NewTime(now.Add(d))) }
+	static := func(name string, start time.Time, told *metav1.Time) turnCase {
+		c := deadline("of a static pod: "+name, start, told, 90)
+		change := c.change
+		c.change = func(m *moment) {
+			change(m)
+			m.Pod.Annotations = map[string]string{pod.AnnotationSource: pod.SourceFile.String()}
+		}
+		return c
+	}
 	reject := func(m *moment) {
 		m.Memory.SetUp, m.Memory.Stop = false, &decide.Stop{Reason: "OutOfcpu", Rejected: true}
 		m.Observed.Sandboxes, m.Observed.Containers = nil, nil
@@ -30,6 +39,9 @@ func endTurns() []turnCase {
 		deadline("the API knows better when it began", now.Add(-time.Second), at(-time.Minute), 90),
 		deadline("the API does not know better when it began", now.Add(-time.Minute), at(-time.Second), 90),
 		deadline("it is over", now.Add(-time.Minute), nil, 60),
+		static("from its start, not from its mirror's", now.Add(-time.Minute), at(-time.Hour)),
+		static("it is over, whatever its mirror says", now.Add(-time.Hour), at(-time.Minute)),
+		static("only its mirror knows when it began", time.Time{}, at(-time.Minute)),
 		{"an end whose reason is gone goes on", []v1.Container{app}, func(m *moment) {
 			m.Memory.StopBegan, m.Memory.StopGrace = now.Add(-time.Second), 10*time.Second
 		}},
@@ -139,6 +151,11 @@ func resizeTurns() []turnCase {
 			group(m, 5)
 			m.exited("app", 143)
 			m.cm("app").ReplacedID, m.cm("app").StartUntil = "app-0", now.Add(time.Second)
+		}),
+		row("the group shrinks, after one that failed its probe has started", one, func(m *moment) {
+			group(m, 5)
+			m.exited("app", 143)
+			m.cm("app").ReplacedID, m.cm("app").ReplacedFor, m.cm("app").StartUntil = "app-0", pod.CauseLiveness, now.Add(time.Second)
 		}),
 		row("the group shrinks, though one that was created waits", one, func(m *moment) {
 			group(m, 5)

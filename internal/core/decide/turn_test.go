@@ -49,6 +49,12 @@ func writePlan(b *strings.Builder, plan *decide.Plan) {
 	for _, a := range plan.Cancel {
 		fmt.Fprintf(b, "    cancel %s\n", a)
 	}
+	for _, e := range plan.Ends {
+		fmt.Fprintf(b, "    %s (%s) begins to end: %s, %+v ago, within %s\n", e.ID, e.Name, e.Cause, now.Sub(e.Began), e.Grace)
+	}
+	for _, r := range plan.Replaced {
+		fmt.Fprintf(b, "    %s (%s) starts again: %s\n", r.ID, r.Name, r.Cause)
+	}
 	for _, c := range plan.Crashes {
 		fmt.Fprintf(b, "    end of %s, again at %+v, next wait %s\n", c.ID, c.Until.Sub(now), c.Next)
 	}
@@ -231,6 +237,8 @@ func holdTurns() []turnCase {
 func runTurns() []turnCase {
 	app, job := container("app"), container("job")
 	never := func(m *moment) { m.Pod.Spec.RestartPolicy = v1.RestartPolicyNever }
+	onFail := func(m *moment) { m.Pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure }
+	hooked := with(app, postStart)
 	on137 := with(app, rule(v1.ContainerRestartPolicyNever, v1.ContainerRestartRuleActionRestart, 137))
 	stopped := func(m *moment) {
 		m.c("app").State, m.cm("app").StopID, m.cm("app").Stopped = pod.StateUnknown, "app-0", true
@@ -296,6 +304,40 @@ func runTurns() []turnCase {
 		}},
 		{"an attempt that was only created is no dead one", []v1.Container{app}, func(m *moment) {
 			m.instances("app", pod.StateRunning, pod.StateCreated, pod.StateExited)
+		}},
+		{"a stray in another sandbox", []v1.Container{app}, func(m *moment) { m.older("app"); m.Observed.Containers[1].SandboxID = "sb-old" }},
+		{"a container that the spec does not have, in another sandbox", []v1.Container{app}, func(m *moment) {
+			m.Observed.Containers = append(m.Observed.Containers, pod.Container{ID: "gone-0", Name: "gone", SandboxID: "sb-old", State: pod.StateRunning, Grace: -1})
+		}},
+		{"a stop whose hook has run goes on, whatever the probes say now", []v1.Container{app}, func(m *moment) { m.cm("app").PreStoppedID = "app-0" }},
+		{"a container whose end goes on holds those after it", []v1.Container{hooked, job}, func(m *moment) {
+			m.without("job")
+			m.Memory.Ends = decide.Ends{{Name: "app", ID: "app-0", Cause: pod.CauseLiveness, Began: now.Add(-time.Second), Grace: time.Minute}}
+		}},
+		{"a container whose stop goes on holds those after it", []v1.Container{hooked, job}, func(m *moment) {
+			m.without("job")
+			m.cm("app").StopID = "app-0"
+		}},
+		{"an ephemeral container of another sandbox does not start again", []v1.Container{app}, func(m *moment) {
+			onFail(m)
+			c := *m.c("app")
+			c.ID, c.Name, c.SandboxID = "debug-0", "debug", "sb-old"
+			m.Observed.Containers = append(m.Observed.Containers, c)
+			m.Pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+		}},
+		{"an init container of unknown state has rules of its own", []v1.Container{container("init"), app}, func(m *moment) {
+			onFail(m)
+			m.without("app")
+			m.c("init").State = pod.StateUnknown
+		}},
+		{"a container of unknown state starts again, whatever its exit code", []v1.Container{app}, func(m *moment) {
+			onFail(m)
+			m.c("app").State = pod.StateUnknown
+		}},
+		{"a stop in flight for a cause replaces nothing once more", []v1.Container{app}, func(m *moment) {
+			onFail(m)
+			m.sick("app")
+			m.inFlight(pod.Action{Op: pod.OpStopContainer, Container: "app", ID: "app-0", Grace: 30 * time.Second})
 		}},
 		{"a changed container has a hook", []v1.Container{with(app, preStop), job}, func(m *moment) { m.Hashes["app"] = "1-other" }},
 		{"a stop that failed goes on, whatever the probes say now", []v1.Container{app}, func(m *moment) { m.cm("app").StopID = "app-0" }},
