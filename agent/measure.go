@@ -60,7 +60,7 @@ func (a *Agent) buildMetrics() error {
 
 // buildStats wires the statistics that are measured on request.
 func (a *Agent) buildStats() error {
-	hung := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "wherry_hung_pods", Help: "Pods of which the runtime does not say what runs"},
+	hung := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "wherry_hung_pods", Help: "Pods for which the runtime does not answer"},
 		func() float64 { return float64(len(a.pleg.Hung(pleg.HungFor))) })
 	if err := a.deps.Metrics.Register(hung); err != nil {
 		return fmt.Errorf("register wherry_hung_pods: %w", err)

@@ -33,8 +33,8 @@ func (a *Agent) buildWork() error {
 		name, help string
 		value      func(work.Load) int
 	}{
-		{"wherry_work_limit", "Pieces of the node's own work that the machine bears at once: commands, starts, stops", func(l work.Load) int { return l.Limit }},
-		{"wherry_work_waiting", "Pieces of the node's own work that wait for their turn", func(l work.Load) int { return l.Waiting }},
+		{"wherry_work_limit", "How many pieces of the node's own work (commands, starts, stops) may run at once", func(l work.Load) int { return l.Limit }},
+		{"wherry_work_waiting", "How many pieces of the node's own work wait to run", func(l work.Load) int { return l.Waiting }},
 	} {
 		gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, func() float64 { return float64(g.value(a.work.Load())) })
 		if err := a.deps.Metrics.Register(gauge); err != nil {

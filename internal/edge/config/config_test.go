@@ -1,14 +1,9 @@
 package config_test
 
 import (
-	"bytes"
 	"errors"
-	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -410,21 +405,6 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-func TestCheckHost(t *testing.T) {
-	t.Parallel()
-	cfg, _ := load(t)
-	err := cfg.CheckHost(config.HostFacts{Swap: []string{"/dev/sda2"}})
-	for _, want := range []string{"failCgroupV1 (--fail-cgroupv1)", "failSwapOn (--fail-swap-on): swap is on (/dev/sda2)"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error lacks %q: %v", want, err)
-		}
-	}
-	cfg, _ = load(t, "--fail-swap-on=false", "--fail-cgroupv1=false")
-	if err := cfg.CheckHost(config.HostFacts{Swap: []string{"/dev/sda2"}}); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestNodeName(t *testing.T) {
 	t.Parallel()
 	cfg, _ := load(t, "--hostname-override= Node-1 ")
@@ -437,117 +417,5 @@ func TestNodeName(t *testing.T) {
 	}
 	if _, err := cfg.NodeName(" "); err == nil {
 		t.Error("no error for no name")
-	}
-}
-
-// The verbosity of a logger in use can be changed, as PUT /debug/flags/v does.
-func TestSetVerbosity(t *testing.T) {
-	t.Parallel()
-	for _, format := range []string{"text", "json"} {
-		var out bytes.Buffer
-		cfg, _ := load(t, "--logging-format="+format, "-v=1")
-		level := cfg.Level()
-		log := cfg.NewLoggerAt(&out, level).With("node", "n1")
-		for _, c := range []struct {
-			value string
-			ok    bool
-			shown bool
-		}{{"", false, false}, {"4", true, true}, {"-1", false, true}, {"x", false, true}, {"99999999999", false, true}, {"3", true, false}, {"0", true, false}} {
-			if err := config.SetVerbosity(level, c.value); (err == nil) != c.ok {
-				t.Errorf("%s: set %q: %v", format, c.value, err)
-			}
-			out.Reset()
-			log.Debug("at four")
-			if (out.Len() > 0) != c.shown {
-				t.Errorf("%s: after %q: %q", format, c.value, out.String())
-			}
-		}
-	}
-}
-
-func TestLogger(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	cfg, _ := load(t, "--config", write(t, t.TempDir(), "c.yaml", "logging: {verbosity: 2, format: text}\n"))
-	log := cfg.NewLogger(&out).With("node", "n1").WithGroup("pod")
-	log.Info("Started\n", "name", "a b", "attempt", 3)
-	log.Log(t.Context(), slog.Level(-2), "shown")
-	log.Log(t.Context(), slog.Level(-3), "hidden")
-	log.Error("Failed", "err", errors.New("boom"))
-	want := regexp.MustCompile(`^I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ config_test\.go:\d+\] "Started\\n" node="n1" pod\.name="a b" pod\.attempt=3
-I.*\] "shown" node="n1"
-E.*\] "Failed" node="n1" pod\.err="boom"
-$`)
-	if !want.MatchString(out.String()) {
-		t.Errorf("lines:\n%s\nwant: %s", out.String(), want)
-	}
-	out.Reset()
-	cfg, _ = load(t, "--logging-format=json", "-v=1")
-	cfg.NewLogger(&out).Info("Started", "name", "a")
-	if !regexp.MustCompile(`^\{"ts":\d+\.?\d*(e\+\d+)?,"v":0,"caller":"config_test.go:\d+","msg":"Started","name":"a"\}\n$`).MatchString(out.String()) {
-		t.Errorf("JSON line: %s", out.String())
-	}
-}
-
-// With protectKernelDefaults the error names each kernel setting that is missing or has another value. The machine passes if
-// all settings are right, or if the field is off.
-func TestCheckHostKernel(t *testing.T) {
-	t.Parallel()
-	right := map[string]string{}
-	for _, s := range config.KernelSettings() {
-		right[s.Name] = s.Value
-	}
-	wrong := maps.Clone(right)
-	wrong["kernel.panic"] = "0"
-	delete(wrong, "kernel.keys.root_maxkeys")
-	for _, protect := range []bool{true, false} {
-		cfg, _ := load(t, "--fail-cgroupv1=false", "--protect-kernel-defaults="+strconv.FormatBool(protect))
-		if err := cfg.CheckHost(config.HostFacts{Kernel: right}); err != nil {
-			t.Errorf("protectKernelDefaults %t: %v", protect, err)
-		}
-		err := cfg.CheckHost(config.HostFacts{Kernel: wrong})
-		if !protect {
-			if err != nil {
-				t.Errorf("protectKernelDefaults false: %v", err)
-			}
-			continue
-		}
-		const want = "protectKernelDefaults (--protect-kernel-defaults): kernel.panic is 0, kernel.keys.root_maxkeys cannot be read: put kernel.panic=10, kernel.keys.root_maxkeys=1000000 into"
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	cfg, _ := load(t, "--protect-kernel-defaults", "--container-runtime-endpoint=simulated://")
-	if err := cfg.CheckHost(config.HostFacts{}); err != nil {
-		t.Errorf("a simulated machine: %v", err)
-	}
-}
-
-// A setting is an error if ignoring it would make the node less safe. The error has the remedy. Values that change nothing are
-// accepted, and so are gates that AllBeta turns on.
-func TestRefusedSettings(t *testing.T) {
-	t.Parallel()
-	const quotas = "featureGates.LocalStorageCapacityIsolationFSQuotaMonitoring"
-	for _, c := range []struct{ arg, want string }{
-		{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", quotas},
-		{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=false", ""},
-		{"--feature-gates=AllBeta=true", ""},
-		{"--allow-privileged=false", "--allow-privileged"},
-		{"--allow-privileged=true", ""},
-		{"--allow-privileged", ""},
-		{"--host-network-sources=file", "--host-network-sources"},
-		{"--host-pid-sources=", "--host-pid-sources"},
-		{"--host-ipc-sources=*", ""},
-	} {
-		_, _, err := config.Load([]string{c.arg})
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: error %v, want one that names %q", c.arg, err, c.want)
-		}
-	}
-	_, _, err := config.Load([]string{"--feature-gates=LocalStorageCapacityIsolationFSQuotaMonitoring=true", "--allow-privileged=false", "--port=-1"})
-	for _, want := range []string{quotas, "--allow-privileged", "port"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("not every bad value is in the error: %v lacks %s", err, want)
-		}
 	}
 }

@@ -33,7 +33,7 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		return newFamily(prometheus.GaugeValue, name, help, "boot_id", "machine_id", "system_uuid")
 	}
 	f := &cadvisorFamilies{
-		lastSeen: gauge("container_last_seen", "When the container was last measured"),
+		lastSeen: gauge("container_last_seen", "When the container was last measured, in seconds since the epoch"),
 		start:    gauge("container_start_time_seconds", "When the container started, in seconds since the epoch"),
 
 		cpuTotal:         counter("container_cpu_usage_seconds_total", "CPU time used, in seconds", "cpu"),
@@ -41,23 +41,23 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		cpuSystem:        counter("container_cpu_system_seconds_total", "CPU time used in the kernel, in seconds"),
 		periods:          counter("container_cpu_cfs_periods_total", "Periods in which a CPU quota was in force"),
 		throttledPeriods: counter("container_cpu_cfs_throttled_periods_total", "Periods in which the CPU quota ran out"),
-		throttled:        counter("container_cpu_cfs_throttled_seconds_total", "Time waited for want of CPU quota"),
+		throttled:        counter("container_cpu_cfs_throttled_seconds_total", "Seconds that tasks waited because the CPU quota had run out"),
 		burstPeriods:     counter("container_cpu_cfs_burst_periods_total", "Periods in which more than the CPU quota was used"),
-		burst:            counter("container_cpu_cfs_burst_seconds_total", "Time used beyond the CPU quota"),
+		burst:            counter("container_cpu_cfs_burst_seconds_total", "Seconds of CPU time used beyond the CPU quota"),
 
-		memUsage:      gauge("container_memory_usage_bytes", "Memory in use, whenever it was last accessed"),
-		memWorkingSet: gauge("container_memory_working_set_bytes", "Memory in use less inactive file pages"),
+		memUsage:      gauge("container_memory_usage_bytes", "Memory in use in bytes, with the page cache"),
+		memWorkingSet: gauge("container_memory_working_set_bytes", "Memory in use without inactive file pages, in bytes"),
 		memRSS:        gauge("container_memory_rss", "Anonymous memory in bytes"),
 		memCache:      gauge("container_memory_cache", "Page cache in bytes"),
 		memSwap:       gauge("container_memory_swap", "Swap in use in bytes"),
 		memMapped:     gauge("container_memory_mapped_file", "Memory-mapped files in bytes"),
 		memKernel:     gauge("container_memory_kernel_usage", "Kernel memory in bytes"),
-		memFailed:     counter("container_memory_failcnt", "How often memory use met its limit"),
-		memPeak:       gauge("container_memory_max_usage_bytes", "Most memory that was ever in use"),
+		memFailed:     counter("container_memory_failcnt", "How often the memory in use reached the limit"),
+		memPeak:       gauge("container_memory_max_usage_bytes", "Highest memory in use so far, in bytes"),
 		memActive:     gauge("container_memory_total_active_file_bytes", "Active file pages in bytes"),
 		memInactive:   gauge("container_memory_total_inactive_file_bytes", "Inactive file pages in bytes"),
 		memFailures:   counter("container_memory_failures_total", "Page faults", "failure_type", "scope"),
-		ooms:          counter("container_oom_events_total", "Processes that the kernel killed for want of memory"),
+		ooms:          counter("container_oom_events_total", "Processes that the kernel killed because memory ran out"),
 
 		fsUsage:        gauge("container_fs_usage_bytes", "Bytes used on this filesystem", "device"),
 		fsLimit:        gauge("container_fs_limit_bytes", "Bytes that this filesystem has", "device"),
@@ -89,7 +89,7 @@ func newCadvisorFamilies() *cadvisorFamilies {
 		machineSwap:    machine("machine_swap_bytes", "Swap of the machine"),
 		machineError:   newFamily(prometheus.GaugeValue, "machine_scrape_error", "1 if the machine could not be measured, else 0"),
 		containerError: newFamily(prometheus.GaugeValue, "container_scrape_error", "1 if something could not be measured, else 0"),
-		version: newFamily(prometheus.GaugeValue, "cadvisor_version_info", "Always 1; the labels are what one asks for",
+		version: newFamily(prometheus.GaugeValue, "cadvisor_version_info", "Always 1; the labels have the versions",
 			"kernelVersion", "osVersion", "dockerVersion", "cadvisorVersion", "cadvisorRevision"),
 	}
 	f.disk = newDiskFamilies(counter, gauge)
@@ -104,7 +104,7 @@ func (f *cadvisorFamilies) setNetwork(counter func(name, help string, extra ...s
 		"transmit": {&f.txBytes, &f.txPackets, &f.txErrors, &f.txDrops},
 	} {
 		for i, what := range [...]string{"bytes", "packets", "errors", "packets_dropped"} {
-			*fields[i] = counter("container_network_"+dir+"_"+what+"_total", "Network, "+dir+": "+what, "interface")
+			*fields[i] = counter("container_network_"+dir+"_"+what+"_total", networkHelp(dir, what), "interface")
 		}
 	}
 }
@@ -113,7 +113,24 @@ func (f *cadvisorFamilies) setPressure(counter func(name, help string, extra ...
 	for resource, fields := range map[string][2]*family{
 		"cpu": {&f.psiCPUFull, &f.psiCPUSome}, "memory": {&f.psiMemoryFull, &f.psiMemorySome}, "io": {&f.psiIOFull, &f.psiIOSome},
 	} {
-		*fields[0] = counter("container_pressure_"+resource+"_stalled_seconds_total", "Time in which no task could go on for want of "+resource)
-		*fields[1] = counter("container_pressure_"+resource+"_waiting_seconds_total", "Time in which some task waited for "+resource)
+		*fields[0] = counter("container_pressure_"+resource+"_stalled_seconds_total", "Seconds in which all tasks waited for "+resource)
+		*fields[1] = counter("container_pressure_"+resource+"_waiting_seconds_total", "Seconds in which at least one task waited for "+resource)
 	}
+}
+
+// networkHelp returns the help text of a counter of network interfaces, for example "Packets received that were dropped".
+func networkHelp(dir, what string) string {
+	done := dir + "d" // received
+	if dir == "transmit" {
+		done = "transmitted"
+	}
+	switch what {
+	case "bytes":
+		return "Bytes " + done
+	case "packets":
+		return "Packets " + done
+	case "errors":
+		return "Errors while packets were " + done
+	}
+	return "Packets dropped that were to be " + done
 }

@@ -83,44 +83,44 @@ func NewMetrics(cfg MetricsConfig) (*Metrics, error) {
 
 func (m *Metrics) makePods() {
 	minutes := []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
-	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from the first sight of a pod to its containers running", minutes)
-	m.podWorkerStart = histogram("kubelet_pod_worker_start_duration_seconds", "Seconds from the first sight of a pod to its worker's first turn", prometheus.DefBuckets)
-	m.podStatusSync = histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status to the API's acknowledgement",
+	m.podStart = histogram("kubelet_pod_start_duration_seconds", "Seconds from when the node first saw a pod until all its containers ran", minutes)
+	m.podWorkerStart = histogram("kubelet_pod_worker_start_duration_seconds", "Seconds from when the node first saw a pod until its worker's first turn", prometheus.DefBuckets)
+	m.podStatusSync = histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status until the API server had accepted it",
 		[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})
-	m.podWorker = histograms("kubelet_pod_worker_duration_seconds", "Seconds of a worker's turn", prometheus.DefBuckets, "operation_type")
-	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes that were asked of the runtime"})
+	m.podWorker = histograms("kubelet_pod_worker_duration_seconds", "Seconds that a turn of a pod's worker took", prometheus.DefBuckets, "operation_type")
+	m.startedPods = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes that the agent asked the runtime to start"})
 	m.startedPodErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started"})
-	m.startedOwn = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Sandboxes with a user namespace that were asked of the runtime"})
+	m.startedOwn = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total", Help: "Sandboxes with a user namespace that the agent asked the runtime to start"})
 	m.startedOwnErrors = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total", Help: "Pods with a user namespace whose sandbox or first containers could not be started"})
-	m.startedContainers = counters("kubelet_started_containers_total", "Containers asked of the runtime", "container_type")
+	m.startedContainers = counters("kubelet_started_containers_total", "Containers that the agent asked the runtime to start", "container_type")
 	m.startedContainerErrs = counters("kubelet_started_containers_errors_total", "Containers that could not be started", "container_type", "code")
 	m.endedContainers = counters("kubelet_terminated_containers_total", "Containers that ended", "container_type", "exit_code", "reason")
-	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds of an image pull, by size of the image",
+	m.pull = histograms("kubelet_image_pull_duration_seconds", "Seconds that an image pull took, by size of the image",
 		[]float64{1, 5, 10, 20, 30, 60, 180, 300, 600, 900, 1200, 1800}, "image_size_in_bytes")
-	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images asked for by pods, by pull policy and by what came of it", "pull_policy", "present_locally", "pull_required")
-	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Times that it was asked whether a pod may use an image that is present", "result")
-	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds of a run of a credential provider plugin", prometheus.DefBuckets, "plugin_name")
+	m.ensured = counters("kubelet_image_manager_ensure_image_requests_total", "Images that containers needed, by pull policy, by whether the image was present, and by whether it had to be pulled", "pull_policy", "present_locally", "pull_required")
+	m.verified = counters("kubelet_imagemanager_image_mustpull_checks_total", "Checks whether a pod may use an image that is present, by result", "result")
+	m.plugins = histograms("kubelet_credential_provider_plugin_duration", "Seconds that a run of a credential provider plugin took", prometheus.DefBuckets, "plugin_name")
 	m.pluginErrors = counters("kubelet_credential_provider_plugin_errors_total", "Runs of credential provider plugins that failed", "plugin_name")
-	m.evictions = counters("kubelet_evictions", "Pods evicted, by the signal that asked for it", "eviction_signal")
+	m.evictions = counters("kubelet_evictions", "Pods that the node evicted, by the signal that was over its threshold", "eviction_signal")
 	m.evictionAge = histograms("kubelet_eviction_stats_age_seconds", "Seconds between the measurement and the eviction of a pod, by signal", prometheus.DefBuckets, "eviction_signal")
 	m.collected = counters("kubelet_image_garbage_collected_total", "Images removed because nothing used them, by reason: age or space", "reason")
-	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused", "reason")
-	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds between the time of a probe and its beginning: a late probe is not a failed one",
+	m.rejections = counters("kubelet_admission_rejections_total", "Pods that this node refused at admission, by reason", "reason")
+	m.probeLate = histograms("wherry_probe_late_seconds", "Seconds from when a probe was due until it began; a late probe does not count as failed",
 		[]float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}, "probe_type")
-	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came again under the UID of one that had just ended", "static")
+	m.restarted = counters("kubelet_restarted_pods_total", "Pods that came back with the UID of a pod that had just ended, such as a static pod whose manifest was written again", "static")
 }
 
 func (m *Metrics) makeRuntime() {
-	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds of a relist", prometheus.DefBuckets)
+	m.relist = histogram("kubelet_pleg_relist_duration_seconds", "Seconds that a relist took: listing all pods of the runtime", prometheus.DefBuckets)
 	m.relistInterval = histogram("kubelet_pleg_relist_interval_seconds", "Seconds between relists", prometheus.DefBuckets)
-	m.lastSeen = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "When a relist last ended well, in seconds since the epoch"})
+	m.lastSeen = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "When the last relist succeeded, in seconds since the epoch"})
 	// It stays 0: an event only marks a pod for inspection, and no mark is ever dropped. Dashboards expect the metric.
-	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Events that were dropped; there are none"})
+	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pleg_discard_events", Help: "Runtime events that were dropped; always 0"})
 	wide := prometheus.ExponentialBuckets(.005, 2.5, 14)
 	m.operations = counters("kubelet_runtime_operations_total", "Calls to the container runtime", "operation_type")
 	m.operationErrors = counters("kubelet_runtime_operations_errors_total", "Calls to the container runtime that failed", "operation_type")
-	m.operationTime = histograms("kubelet_runtime_operations_duration_seconds", "Seconds of calls to the container runtime", wide, "operation_type")
-	m.sandboxTime = histograms("kubelet_run_podsandbox_duration_seconds", "Seconds of RunPodSandbox", prometheus.DefBuckets, "runtime_handler")
+	m.operationTime = histograms("kubelet_runtime_operations_duration_seconds", "Seconds that calls to the container runtime took", wide, "operation_type")
+	m.sandboxTime = histograms("kubelet_run_podsandbox_duration_seconds", "Seconds that RunPodSandbox calls took", prometheus.DefBuckets, "runtime_handler")
 	m.sandboxErrors = counters("kubelet_run_podsandbox_errors_total", "RunPodSandbox calls that failed", "runtime_handler")
 }
 
@@ -144,7 +144,7 @@ func named(node string) prometheus.Collector {
 
 // buildInfo makes kubernetes_build_info. It splits v1.36.3+wherry.0.1.0 as Kubernetes does.
 func buildInfo(version string) prometheus.Collector {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_build_info", Help: "Always 1; the labels are what one asks for"},
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_build_info", Help: "Always 1; the labels have the version"},
 		[]string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -154,8 +154,8 @@ func buildInfo(version string) prometheus.Collector {
 
 func countPullRecords(count func() (intents, records int), out sink) {
 	intents, records := count()
-	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pullintents", "Image pulls on disk that have begun and not ended"), time.Time{}, float64(intents))
-	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pulledrecords", "Images on disk whose pulls are recorded"), time.Time{}, float64(records))
+	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pullintents", "Records on disk of image pulls that have begun and not ended"), time.Time{}, float64(intents))
+	out.put(newFamily(prometheus.GaugeValue, "kubelet_imagemanager_ondisk_pulledrecords", "Records on disk of images that were pulled"), time.Time{}, float64(records))
 }
 
 // countRunning counts when the metrics are read, so that no counter has to follow every change.

@@ -53,10 +53,10 @@ func newDiskFamilies(counter, gauge func(name, help string, extra ...string) fam
 		return counter(fmt.Sprintf("container_fs_%s_total", what), help, "device")
 	}
 	return diskFamilies{
-		readsMerged: one("reads_merged", "Reads merged with others"), sectorsRead: one("sector_reads", "Sectors read"), readSeconds: one("read_seconds", "Time spent reading"),
-		writesMerged: one("writes_merged", "Writes merged with others"), sectorsWritten: one("sector_writes", "Sectors written"), writeSeconds: one("write_seconds", "Time spent writing"),
-		current: gauge("container_fs_io_current", "I/Os under way", "device"), seconds: one("io_time_seconds", "Time in which I/Os were under way"),
-		weighted: one("io_time_weighted_seconds", "Time in which I/Os were under way, times their number"),
+		readsMerged: one("reads_merged", "Reads merged with others"), sectorsRead: one("sector_reads", "Sectors read"), readSeconds: one("read_seconds", "Seconds that reads took"),
+		writesMerged: one("writes_merged", "Writes merged with others"), sectorsWritten: one("sector_writes", "Sectors written"), writeSeconds: one("write_seconds", "Seconds that writes took"),
+		current: gauge("container_fs_io_current", "I/Os under way", "device"), seconds: one("io_time_seconds", "Seconds in which I/Os were under way"),
+		weighted: one("io_time_weighted_seconds", "Seconds in which I/Os were under way, multiplied by the number of I/Os"),
 	}
 }
 

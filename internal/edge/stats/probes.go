@@ -26,7 +26,7 @@ func NewProbed() (*Probed, error) {
 		registry: prometheus.NewRegistry(),
 		total: counters("prober_probe_total", "Runs of a liveness, readiness or startup probe of a container, by result",
 			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
-		took: histograms("prober_probe_duration_seconds", "Seconds of a probe's run", prometheus.DefBuckets,
+		took: histograms("prober_probe_duration_seconds", "Seconds that a run of a probe took", prometheus.DefBuckets,
 			"probe_type", "container", "pod", "namespace", "pod_uid"),
 	}
 	for _, c := range []prometheus.Collector{p.total, p.took} {

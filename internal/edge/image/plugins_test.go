@@ -1,0 +1,80 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/wherry-node/wherry/internal/core/pullaccess"
+)
+
+// plugins has a credential for each pod with a service account, or one of the node for all.
+type plugins struct {
+	node bool
+	err  error
+}
+
+// Credentials returns them.
+func (p plugins) Credentials(_ context.Context, of *v1.Pod, _ string) ([]pullaccess.PluginCredential, error) {
+	c := pullaccess.PluginCredential{Place: pullaccess.Place{Host: "*.example.com"}, Username: "good"}
+	if !p.node {
+		if of.Spec.ServiceAccountName == "" {
+			return nil, p.err
+		}
+		c.Account = &kubelet.ImagePullServiceAccount{UID: "uid", Namespace: of.Namespace, Name: of.Spec.ServiceAccountName}
+	}
+	return []pullaccess.PluginCredential{c}, p.err
+}
+
+// What a plugin's credential for a service account pulled is that account's. What it pulled for the node is every pod's.
+func TestWhoseIsWhatPluginsPull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, kubelet.NeverVerifyPreloadedImages)
+		s.cfg.Plugins = plugins{}
+		s.restart()
+		ensure := func(namespace, account string) string {
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1.PodSpec{ServiceAccountName: account}}
+			res, err := s.images.Ensure(t.Context(), Request{Pod: p, Image: private, Policy: v1.PullIfNotPresent})
+			switch {
+			case err != nil:
+				return err.Reason
+			case res.Pulled:
+				return "pulled"
+			}
+			return "present"
+		}
+		got := []string{ensure("a", ""), ensure("a", "x"), ensure("a", "x"), ensure("a", ""), ensure("b", "x"), ensure("b", "x")}
+		s.cfg.Plugins = plugins{node: true}
+		s.restart()
+		got = append(got, ensure("c", ""), ensure("c", ""))
+		s.cfg.Plugins = nil
+		s.restart()
+		got = append(got, ensure("d", ""))
+		want := []string{ReasonPull, "pulled", "present", ReasonPull, "pulled", "present", "pulled", "present", "present"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// A pull that fails says which plugin gave nothing; one that succeeds without it does not fail.
+func TestAPluginThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, kubelet.NeverVerify)
+		s.cfg.Plugins = plugins{err: errors.New(`credential provider plugin "ecr": exit status 1`)}
+		s.restart()
+		_, err := s.images.Ensure(t.Context(), Request{Pod: &v1.Pod{}, Image: private, Policy: v1.PullAlways})
+		if want := `pull access denied for ""; credential provider plugin "ecr": exit status 1`; err == nil || err.Message != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		s.want("pulled", "a", public, v1.PullAlways)
+	})
+}
