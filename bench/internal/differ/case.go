@@ -14,7 +14,7 @@ import (
 type Case struct {
 	Seed uint64
 	Kind Kind
-	// Name is that of its pods, before the side's. Empty: the runner gives it one.
+	// Name is the first part of its pods' names; the side's name follows. Empty: the runner chooses one.
 	Name        string
 	Annotations map[string]string `json:",omitempty"`
 	Spec        v1.PodSpec
@@ -27,20 +27,20 @@ type Case struct {
 	For time.Duration
 }
 
-// Kind is what a case is made for.
+// Kind is what a case tests.
 type Kind string
 
 // The kinds of cases.
 const (
 	Life    Kind = ""        // what happens to a pod
-	Spec    Kind = "spec"    // what the runtime is told
+	Spec    Kind = "spec"    // the messages to the runtime are compared
 	Restart Kind = "restart" // both agents are restarted while the pod lives
 	Static  Kind = "static"  // the pod comes from a file on its node
 )
 
 // Play is what one instance of a container does.
 type Play struct {
-	// Exits after Runs with Code. False: it runs until it is stopped.
+	// Exits after Runs with Code. If Exits is false, it runs until it is stopped.
 	Exits  bool
 	Runs   time.Duration
 	Code   int32
@@ -52,7 +52,7 @@ type Play struct {
 	// Fails are the times since the start during which a command of this name fails: liveness, readiness, startup,
 	// postStart, preStop.
 	Fails map[string]Window
-	// Slow commands take this long.
+	// Slow has how long commands take; a command without an entry takes no time.
 	Slow map[string]time.Duration
 }
 
@@ -135,7 +135,7 @@ func (c *Case) playsOf(b *strings.Builder, name string) {
 	}
 }
 
-// traits returns what a container has beside a name and a command.
+// traits describes what a container has besides its name and command.
 func traits(x v1.Container) string {
 	var b strings.Builder
 	if x.Image != image {
@@ -171,7 +171,7 @@ func traits(x v1.Container) string {
 	return b.String()
 }
 
-// handler returns how a probe asks, where it is no command.
+// handler describes how a probe asks, unless it is a command.
 func handler(p *v1.Probe) string {
 	switch {
 	case p.HTTPGet != nil:
@@ -184,7 +184,7 @@ func handler(p *v1.Probe) string {
 	return ""
 }
 
-// String returns the play in words.
+// String describes the play in words.
 func (p Play) String() string {
 	var b strings.Builder
 	if p.StartError != "" {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Pair is what both agents did with a case.
+// Pair has the traces of a case on both agents.
 type Pair struct{ Upstream, Wherry *Trace }
 
 // line is something that one agent did, or that the API saw.
@@ -19,7 +19,7 @@ type line struct {
 	text   string
 }
 
-// column is how wide a side is printed.
+// column is the width of a side in characters.
 const column = 62
 
 // Columns prints both sides beside each other, in the order of time: the requests to the runtime (of probes only those of hooks)

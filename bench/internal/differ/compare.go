@@ -18,7 +18,7 @@ type Difference struct {
 	Class string
 	// Level tells causes from consequences.
 	Level Level
-	// What it is about, and the two sides.
+	// About is the pod's part that differs; Upstream and Wherry are the two sides.
 	About, Upstream, Wherry string
 }
 
@@ -28,17 +28,17 @@ type Level int
 
 // The levels.
 const (
-	InConfig   Level = iota // what the runtime was told of a sandbox or container: it has no consequence here
+	InConfig   Level = iota // the configuration of a sandbox or container: it has no consequence in a simulated runtime
 	InCalls                 // what the runtime was asked to do
 	InStatus                // what the API saw of the containers
 	InPod                   // what the API saw of the pod
 	InEvents                // which events there were
-	InMessages              // what they said
+	InMessages              // the messages of events
 )
 
 const (
-	// settled is how long something stands in the API before it counts. What passes sooner is seen by one agent and not by the
-	// other: upstream's kubelet lists its containers once a second, and its status manager merges what is not sent yet.
+	// settled is how long a value must stay in the API before it is compared. What passes sooner is seen by one agent and not by
+	// the other: upstream's kubelet lists its containers once a second, and its status manager merges what is not sent yet.
 	settled = 2 * time.Second
 	// late is how far apart the two may do the same thing: upstream's kubelet adds up to a jitter of some seconds.
 	late = 5 * time.Second
@@ -120,7 +120,7 @@ func (d *differ) statuses() {
 		}
 	}
 	d.level = InPod
-	if !d.removedStatic() { // the last status tells of the phase in its end
+	if !d.removedStatic() { // the comparison of the last status covers the phase
 		d.series("phases", "the phases in the API", upstream.phases(), wherry.phases())
 	} else {
 		d.series("phases", "the phases in the API", upstream.beforeRemoval(upstream.phases()), wherry.beforeRemoval(wherry.phases()))
@@ -139,7 +139,7 @@ type differ struct {
 	upstream, wherry *Trace
 	level            Level
 	late             *delay // the first start or stop that one side does late
-	waited           bool   // one side waited by decision when the pod ended
+	waited           bool   // one side waited, as decided, when the pod ended
 	found            []Difference
 	excused          map[string]int
 	extras           map[extra]time.Time // when an instance began that the other side did not come to
@@ -256,7 +256,7 @@ func only(u, w []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// callsOf compares what was asked of each instance of a container.
+// callsOf compares the calls for each instance of a container.
 func (d *differ) callsOf(name string) {
 	upstream, wherry := d.upstream.instances(name), d.wherry.instances(name)
 	for _, attempt := range slices.Sorted(maps.Keys(both(upstream, wherry))) {
@@ -420,7 +420,7 @@ func (d *differ) message(text string) string {
 	return d.general(text)
 }
 
-// apart takes the longest common subsequence out of two sequences.
+// apart returns what remains of two sequences without their longest common subsequence.
 func apart(a, b []string) (onlyA, onlyB []string) {
 	most := make([][]int, len(a)+1)
 	for i := range most {

@@ -92,7 +92,7 @@ func (d *differ) madeTogether(name string) bool {
 	return u == nil || w == nil || (u.began.Sub(d.upstream.Created)-w.began.Sub(d.wherry.Created)).Abs() < late
 }
 
-// element is the name of one element of a list, in a class of all of them.
+// element matches the name of a list's element, which a class leaves out.
 var element = regexp.MustCompile(`\[[^\]]*\]`)
 
 // configs compares the first configuration of the sandbox and of each container.
@@ -100,7 +100,7 @@ func (d *differ) configs() {
 	for _, name := range slices.Sorted(maps.Keys(d.upstream.Configs)) {
 		u, w := d.upstream.Configs[name], d.wherry.Configs[name]
 		if w == nil || !d.madeTogether(name) {
-			continue // told by the calls and their times
+			continue // the comparison of calls covers these
 		}
 		for _, field := range slices.Sorted(maps.Keys(both(u, w))) {
 			a, b := d.normal(u[field]), d.normal(w[field])

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Decision is a class of difference that stays. Every other difference is a fault of Wherry's, or of the comparison.
+// Decision is a class of differences that are intended. Every other difference is a fault of Wherry or of the comparison.
 type Decision struct {
 	Class string
 	// Why Wherry's way is right: a documented sentence, or a public issue of upstream's.
@@ -17,7 +17,7 @@ type Decision struct {
 	Where string
 }
 
-// Decisions are the classes that stay. A class is matched whole: an entry cannot hide another difference.
+// Decisions are the classes of intended differences. An entry matches only its exact class, so it cannot hide another difference.
 var Decisions = []Decision{
 	{
 		Class:  `config of a container: annotations.wherry.dev/spec-hash: upstream "", Wherry "1-ID"`,

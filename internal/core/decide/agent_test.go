@@ -19,7 +19,7 @@ func (w *world) healthOf(id string) *health {
 	return nil
 }
 
-// probed lists the containers of the spec that probes and hooks can belong to.
+// probed lists the containers of the spec that may have probes and hooks.
 func probed(p *v1.Pod) []*v1.Container {
 	var out []*v1.Container
 	for i := range p.Spec.InitContainers {
@@ -33,8 +33,8 @@ func probed(p *v1.Pod) []*v1.Container {
 	return out
 }
 
-// probe hands on what the probes found, as the sync loop does at the begin of a turn: nothing before the
-// postStart hook is done, and what the API says of this very container until it has been probed.
+// probe gives the agent the probe results, as the sync loop does at the beginning of a turn. A container has none before its
+// postStart hook is done. Until it has been probed, the API status of the same instance counts.
 func (w *world) probe() {
 	if w.pod == nil {
 		return
@@ -72,7 +72,8 @@ func (w *world) probe() {
 	}
 }
 
-// failedProbe returns the probe that fails of a container: the startup probe until it has succeeded. c may be nil.
+// failedProbe returns the failed probe of a container: the startup probe until that has succeeded, then the liveness probe. c may
+// be nil.
 func failedProbe(c *v1.Container, started bool) decide.FailedProbe {
 	failed := decide.FailedProbe{Cause: pod.CauseLiveness}
 	if c == nil {
@@ -99,7 +100,7 @@ func statusNamed(s *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// report derives the status, holds its invariants and makes it what the API shows.
+// report derives the status, checks its invariants and writes it to the API.
 func (w *world) report(plan *decide.Plan) {
 	if w.pod == nil {
 		w.told = nil
@@ -136,8 +137,8 @@ func (w *world) report(plan *decide.Plan) {
 	}
 }
 
-// checkTaken holds a status against the one rule of the API server's that depends on what it was told before: a container
-// that has terminated stays so, unless its restart policy starts it again after that code.
+// checkTaken checks the one rule of the API server that depends on the status before: a terminated container stays terminated,
+// unless its restart policy starts it again after that exit code.
 func (w *world) checkTaken(was, is *v1.PodStatus) {
 	for _, c := range append(slices.Clone(w.pod.Spec.InitContainers), w.pod.Spec.Containers...) {
 		for _, r := range c.RestartPolicyRules {
@@ -162,8 +163,8 @@ func (w *world) checkTaken(was, is *v1.PodStatus) {
 	}
 }
 
-// die ends the agent. Of what was in flight, done says what reached the runtime; half of a start is a container that was
-// created. Nothing but the checkpoint, the API and the runtime is left.
+// die ends the agent. done says for each action in flight whether it reached the runtime; half of a start is a container that was
+// created and not started. Only the checkpoint, the API and the runtime are left.
 func (w *world) die(done func(i int) string) {
 	flights := w.flights
 	w.flights = nil
@@ -182,7 +183,7 @@ func (w *world) die(done func(i int) string) {
 		w.records[i].reserved = -1
 	}
 	for i := range w.fates {
-		// What a probe or a hook had found is found again; a hook whose end nobody kept runs again.
+		// Probes and hooks find again what they had found; a hook whose end was not stored runs again.
 		f := &w.fates[i]
 		f.hooked, f.postStarted = 0, 0
 		f.reason, f.doomed = f.reason || f.doomed, false
@@ -192,7 +193,7 @@ func (w *world) die(done func(i int) string) {
 	}
 }
 
-// rise begins the next agent. A cold one knows no pod before its sources have answered.
+// rise starts the next agent. A cold one knows no pod before its sources have answered.
 func (w *world) rise(cold bool) {
 	w.down = false
 	w.pod, w.node.SourcesReady = w.want, true
@@ -219,10 +220,10 @@ func (w *world) againFromTheStart() {
 	}
 }
 
-// answer has all sources tell what they want.
+// answer makes all sources answer with the pods that they want.
 func (w *world) answer() { w.pod, w.node.SourcesReady = w.want, true }
 
-// ended keeps the books of a container that has ended.
+// ended updates the records of the oracle for a container that has ended.
 func (w *world) ended(c *pod.Container, r *record) {
 	newest := w.newest(c.Name)
 	if newest == nil || newest.ID != c.ID {
@@ -250,7 +251,7 @@ func (w *world) ended(c *pod.Container, r *record) {
 	}
 }
 
-// condemn: a rule restarts all containers; each that exists now has to make room for another.
+// condemn marks all present containers, because a rule restarts all: each has to be replaced.
 func (w *world) condemn() {
 	w.again = true
 	for i := range w.flights {
@@ -267,7 +268,7 @@ func ephemeral(p *v1.Pod, name string) bool {
 	return p != nil && slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// beginsAgain: the agent has taken up that all containers restart: order is held anew.
+// beginsAgain notes that the agent has begun to restart all containers, so that their order is checked from the start.
 func (w *world) beginsAgain() {
 	w.initialized = ""
 	for i := range w.records {
@@ -277,7 +278,7 @@ func (w *world) beginsAgain() {
 	}
 }
 
-// checkAgain holds that a container that ran before may run again, and not too soon.
+// checkAgain checks that a container that ran before may run again, and that its back-off is over.
 func (w *world) checkAgain(c *pod.Container) {
 	r := w.record(c.Name)
 	spec := w.spec(c.Name)
@@ -286,7 +287,7 @@ func (w *world) checkAgain(c *pod.Container) {
 	}
 	init := slices.ContainsFunc(w.pod.Spec.InitContainers, func(s v1.Container) bool { return s.Name == c.Name })
 	if init && r.sandbox != c.SandboxID {
-		r.ends = 0 // what ended in another sandbox may never have been looked at
+		r.ends = 0 // the agent may not have seen the ends in another sandbox
 	}
 	switch {
 	case ephemeral(w.pod, c.Name):
@@ -296,7 +297,7 @@ func (w *world) checkAgain(c *pod.Container) {
 	case init && r.upIn == c.SandboxID && !w.vanished:
 		w.breaks(invInitOnce, "init container %s runs again", c.Name)
 	case init && w.vanished:
-	case init && r.sandbox != c.SandboxID: // all run again in a new sandbox
+	case init && r.sandbox != c.SandboxID: // all init containers run again in a new sandbox
 	case r.ended && !r.replaced && !mayRunAgain(&w.pod.Spec, spec, r.code):
 		w.breaks(invPolicy, "%s ended with %d and runs again", c.Name, r.code)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// apply does to the world what an action says, and returns the ID that was made.
+// apply performs an action on the world, and returns the ID of what it created.
 func (w *world) apply(f flight) string {
 	a := f.action
 	switch a.Op {
@@ -49,7 +49,7 @@ func (w *world) apply(f flight) string {
 		switch c := w.byID(a.ID); {
 		case a.Container == "":
 			w.resizeGroup(a.Size)
-		case c == nil || c.State != pod.StateRunning: // it has ended meanwhile: the runtime says so
+		case c == nil || c.State != pod.StateRunning: // the container has ended meanwhile, so the runtime refuses
 		default:
 			w.give(a.ID, a.Size)
 		}
@@ -179,8 +179,8 @@ func (w *world) up(c *pod.Container) {
 	}
 }
 
-// checkOrder holds the order in which a sandbox's containers are first made: init containers that completed and
-// sidecars that started come before what stands after them.
+// checkOrder checks the order in which the containers of a sandbox are first created: an init container has completed, and a
+// sidecar has started, before those after it in the spec are created.
 func (w *world) checkOrder(c *pod.Container) {
 	if w.pod == nil {
 		return

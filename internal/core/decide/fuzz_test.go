@@ -75,7 +75,7 @@ func checkStatus(t *testing.T, in *decide.Input, plan *decide.Plan) {
 	checkContainers(t, &st)
 }
 
-// badPlan says what is wrong with one plan, whatever the input.
+// badPlan returns what is wrong with a plan. It checks what must hold for every input.
 func badPlan(in *decide.Input, plan *decide.Plan) []string {
 	var bad []string
 	say := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
@@ -140,7 +140,7 @@ func badPlan(in *decide.Input, plan *decide.Plan) []string {
 	return bad
 }
 
-// bytesSource turns bytes into values; when they run out it gives zeros.
+// bytesSource makes values from bytes, and zeros when there are no more bytes.
 type bytesSource struct{ data []byte }
 
 func (s *bytesSource) byte() byte {
@@ -333,7 +333,7 @@ func (s *bytesSource) memory(in *decide.Input, cm *decide.ContainerMemory, name 
 func (s *bytesSource) podMemory(m *decide.Memory) {
 	m.SetUp, m.TornDown, m.Forgotten = s.bool(), s.rare(), s.rare()
 	m.Finished, m.Orphaned, m.RestartingAll, m.RestartedAll = s.rare(), s.rare(), s.rare(), s.rare()
-	m.RestartedAll = m.RestartedAll || m.RestartingAll // as Remember has it
+	m.RestartedAll = m.RestartedAll || m.RestartingAll // Remember never makes another memory
 	if s.rare() {
 		m.StopBegan, m.StopGrace = s.time(), time.Duration(s.n(60))*time.Second
 	}

@@ -176,7 +176,7 @@ func (k *keyer) memory(m *decide.Memory) {
 	}
 }
 
-// books are what the oracle keeps, as far as it can say something of what exists.
+// books adds the oracle's records to the key, as far as they concern something that still exists.
 func (k *keyer) books(w *world) {
 	for i := range w.records {
 		r := &w.records[i]

@@ -16,7 +16,7 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// nonzero prints the fields of a struct that say something; times as seconds from the epoch.
+// nonzero prints the nonzero fields of a struct, and times as seconds since the epoch.
 func nonzero(b *strings.Builder, indent string, v reflect.Value) {
 	for i := range v.NumField() {
 		f, name := v.Field(i), v.Type().Field(i).Name
@@ -53,7 +53,7 @@ func nonzero(b *strings.Builder, indent string, v reflect.Value) {
 	}
 }
 
-// TestMemory: what outcomes and plans leave in memory, in testdata/memory.txt: one outcome or plan after another.
+// TestMemory compares the memory after sequences of outcomes and plans with testdata/memory.txt.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -323,7 +323,7 @@ func fullMemory(grace time.Duration) decide.Memory {
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
 		for i := range v.NumField() {
-			n := 0 // a number of the field's own, whatever stands beside it
+			n := 0 // a different number for each field, which does not depend on the other fields
 			for _, b := range []byte(v.Type().Field(i).Name) {
 				n = (n*31 + int(b)) % 9973
 			}
@@ -375,7 +375,7 @@ func fullMemory(grace time.Duration) decide.Memory {
 	return m
 }
 
-// TestMemoryCopies: a clone, and what is kept, share nothing with what they were made from.
+// TestMemoryCopies checks that later changes of a memory change neither its clone nor its kept copy.
 func TestMemoryCopies(t *testing.T) {
 	t.Parallel()
 	m := fullMemory(time.Second)

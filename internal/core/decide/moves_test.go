@@ -46,7 +46,7 @@ var troubleNames = [troubles]string{"exits", "fails", "crashes", "meanwhile", "s
 // budget is how often each trouble may still come.
 type budget [troubles]uint8
 
-// give is a budget as a table has it.
+// give is a budget in the form that tables use.
 type give map[trouble]uint8
 
 func (g give) array() budget {
@@ -98,7 +98,7 @@ func (n node) environment() []node {
 
 func (m *mover) add(event string, do func(*node)) { m.out = append(m.out, m.move(event, do)) }
 
-// spend is add for what costs a trouble; it does nothing when none is left.
+// spend adds a move that uses up one of a kind of trouble. If none of that kind is left, it does nothing.
 func (m *mover) spend(what trouble, event string, do func(*node)) {
 	if m.left[what] > 0 {
 		m.add(event, func(c *node) { c.left[what]--; do(c) })
@@ -110,7 +110,7 @@ func (m *mover) flightsEnd() {
 		if f.canceled {
 			m.add("canceled "+f.action.String(), func(c *node) { c.finish(i, "canceled") })
 			if m.left[fails] == 0 {
-				continue // that it ended well all the same is as rare as a failure
+				continue // a canceled action that succeeds all the same costs as much of the budget as a failure
 			}
 			m.spend(fails, "done, though canceled, "+f.action.String(), func(c *node) { c.finish(i, "") })
 			continue
@@ -182,7 +182,7 @@ func (m *mover) probesTell() {
 		}
 		if (!h.started && spec.StartupProbe != nil) || (h.started && spec.LivenessProbe != nil) {
 			m.spend(sick, "a probe of "+h.id+" fails", func(c *node) {
-				c.health[i].sick = true // its readiness is another probe's word
+				c.health[i].sick = true // readiness is the result of another probe
 				c.fate(h.id).doomed = true
 			})
 		}
@@ -216,7 +216,7 @@ func (m *mover) apiActs() {
 	}
 }
 
-// see has the agent know what the sources want, unless it waits for them.
+// see gives the agent what the sources want, unless it still waits for their first answer.
 func (n *node) see() {
 	if n.node.SourcesReady && !n.down {
 		n.pod = n.want
@@ -319,7 +319,7 @@ func (m *mover) nodeActs() {
 	}
 }
 
-// lose has the runtime forget a container, alive or not: it runs no more.
+// lose makes the runtime forget a container. If it was alive, it no longer runs.
 func (n *node) lose(i int) {
 	c := n.containers[i]
 	r := n.record(c.Name)
@@ -353,7 +353,7 @@ func (m *mover) agentEnds() {
 			how = append(how, "half")
 		}
 		if !f.action.Op.TouchesRuntime() && f.action.Op != pod.OpSetUp && f.action.Op != pod.OpTearDown && f.action.Op != pod.OpForget {
-			how = how[:1] // nothing of it outlives the agent
+			how = how[:1] // the action has no effect that outlives the agent
 		}
 		var more [][]string
 		for _, way := range ways {

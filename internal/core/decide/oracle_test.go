@@ -69,22 +69,22 @@ type breach struct {
 	text string
 }
 
-// record is what the oracle keeps of one container name: what really happened, whatever the agent knows of it.
+// record is the oracle's record of one container name: what really happened, even if the agent does not know it.
 type record struct {
 	name     string
 	tried    int    // highest attempt made; -1: none
-	reserved int    // highest attempt that the runtime may keep the name of, as this agent must know; -1: none
+	reserved int    // highest attempt whose name the runtime may keep reserved, and that this agent must know; -1: none
 	upIn     string // the sandbox in which it completed (init) or started (sidecar)
 	ran      bool   // an instance has run
 	ended    bool   // the newest instance that ran has ended
 	replaced bool   // it was ended to start again, whatever it ended with
-	sandbox  string // of the newest instance that ran
+	sandbox  string // the sandbox of the newest instance that ran
 	code     int32
 	at       time.Time // when it ended
-	ends     int       // ends in a row that owe a back-off
+	ends     int       // number of ends in a row that count for the back-off
 }
 
-// fate is what the oracle keeps of one instance.
+// fate is the oracle's record of one container instance.
 type fate struct {
 	id          string
 	doomed      bool // a probe or its postStart hook failed: it has to be restarted
@@ -94,11 +94,11 @@ type fate struct {
 	hookDone    bool
 	postStarted int // how often its postStart hook was begun since the last crash
 	postDone    bool
-	resized     bool          // it was told to end for its new resources
-	owed        bool          // it was told to end so that it starts again
+	resized     bool          // the agent ended it for its new resources
+	owed        bool          // the agent ended it so that it starts again
 	condemned   bool          // it existed when a rule restarted all
-	killBegan   time.Time     // when it was first told to end while its pod goes on
-	killGrace   time.Duration // what was asked for then
+	killBegan   time.Time     // when the agent first began to end it while its pod goes on
+	killGrace   time.Duration // its grace period then
 }
 
 func (w *world) record(name string) *record {
@@ -121,7 +121,7 @@ func (w *world) fate(id string) *fate {
 	return &w.fates[len(w.fates)-1]
 }
 
-// checkPlan holds what must be true of every plan.
+// checkPlan checks what must be true of every plan.
 func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 	starting := map[string]int{}
 	count := func(a pod.Action) {
@@ -159,7 +159,7 @@ func (w *world) checkPlan(in *decide.Input, plan *decide.Plan) {
 	if !plan.WakeAt.IsZero() && !plan.WakeAt.After(in.Now) {
 		w.breaks(invWake, "it is to be woken %s ago", in.Now.Sub(plan.WakeAt))
 	}
-	unknown := in.Pod == nil && !in.Node.SourcesReady // whether it is wanted: nothing may be done
+	unknown := in.Pod == nil && !in.Node.SourcesReady // unknown: whether the pod is wanted, so nothing may be done
 	if w.terminal && !plan.Ending && !unknown {
 		w.breaks(invNeverBack, "an ending pod came back")
 	}
@@ -182,7 +182,7 @@ func (w *world) checkStart(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	}
 }
 
-// checkConsistent holds that a plan's actions may all begin at once, in any order.
+// checkConsistent checks that all actions of a plan may begin at once, in any order.
 func (w *world) checkConsistent(in *decide.Input, plan *decide.Plan) {
 	for _, c := range plan.Cancel {
 		if !c.Op.Cancelable() {
@@ -207,7 +207,7 @@ func clash(in *decide.Input, a, b pod.Action) bool {
 	sameID := a.ID != "" && a.ID == b.ID
 	switch a.Op {
 	case pod.OpStopContainer:
-		return sameID // with whatever else
+		return sameID // whatever the other action is
 	case pod.OpPreStop, pod.OpPostStart, pod.OpRemoveContainer:
 		return sameID
 	case pod.OpStartContainer:
@@ -230,7 +230,7 @@ func clash(in *decide.Input, a, b pod.Action) bool {
 	return false
 }
 
-// checkGrace holds that what is given is what is left of the grace period, as the plan itself counts it.
+// checkGrace checks that a stop gets what is left of the grace period by the plan's own clock.
 func (w *world) checkGrace(in *decide.Input, plan *decide.Plan, a pod.Action) {
 	if a.Op != pod.OpStopContainer && a.Op != pod.OpPreStop {
 		return

@@ -15,9 +15,9 @@ type scope struct {
 	inits      []v1.Container
 	mains      []v1.Container
 	spec       func(*v1.PodSpec)
-	lag        bool // inspections come when they come
+	lag        bool // inspections may be late
 	polite     bool // all main containers end with 0 on TERM
-	unadmitted bool // the node has not said yes
+	unadmitted bool // the node has not admitted the pod yet
 	budget     give // in CI
 	deep       give // with -deep
 }

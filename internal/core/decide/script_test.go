@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// golden holds that now is what the file says; with -update it is what the file says from now on.
+// golden fails if a text differs from the file; with -update it writes the text to the file.
 func golden(t *testing.T, file, now string) {
 	t.Helper()
 	if *update {
@@ -69,7 +69,7 @@ func golden(t *testing.T, file, now string) {
 
 type script struct {
 	*world
-	was  *v1.Pod // before it was gone
+	was  *v1.Pod // the pod before its source lost it
 	errs []string
 	line int
 	out  strings.Builder
@@ -79,7 +79,7 @@ func (s *script) run(text string) string {
 	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		s.line = i + 1
 		if strings.HasPrefix(line, " ") {
-			continue // what was printed before
+			continue // output of an earlier run
 		}
 		s.out.WriteString(line + "\n")
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -208,7 +208,7 @@ func (s *script) outcome(f []string) {
 	s.fail("%v is not in flight: %v", f[1:], s.inFlight())
 }
 
-// shows: the runtime shows what an action in flight makes, whose outcome is still to come: "shows start-container app created".
+// shows makes the runtime show the effect of an action in flight, before its outcome: "shows start-container app created".
 func (s *script) shows(f []string) {
 	name := strings.Join(f[2:min(3, len(f))], "")
 	for i := range s.flights {
@@ -304,7 +304,7 @@ func (s *script) event(f []string) {
 		s.hashes[f[1]] = s.spec(f[1]).Image
 	case "resize":
 		s.resize(f)
-	case "progress": // what is told of a resize
+	case "progress": // what the status reports of a resize
 		s.print("in progress=%v error=%q", s.mem.Resize.InProgress, s.mem.Resize.Error)
 	case "node":
 		s.onNode(arg(1))
@@ -319,9 +319,9 @@ func (s *script) event(f []string) {
 		s.status(f)
 	case "inspect":
 		s.inspect()
-	case "hold": // no inspection but those asked for
+	case "hold": // only inspections that the script asks for
 		s.noInspect = true
-	case "lingers": // what is cancelled ends when it is said
+	case "lingers": // a canceled action ends only when the script says so
 		s.lingers = true
 	case "shows":
 		s.shows(f)
@@ -383,7 +383,7 @@ func (s *script) onSandbox(what string) {
 		sb.Ready = false
 	case "noip":
 		sb.IPs = nil
-	case "another": // is there and ready; its containers live on in the one before
+	case "another": // a new one is ready; the containers live on in the old one
 		sb.Ready = false
 		s.sandboxes = slices.Insert(s.sandboxes, 0, pod.Sandbox{ID: "sb9", Attempt: 9, Ready: true, IPs: []string{"10.0.0.9"}})
 	case "twice":

@@ -23,7 +23,7 @@ var deep = flag.Bool("deep", false, "search with the large budgets (make prove)"
 type node struct {
 	*world
 	left  budget
-	path  *step // for the report
+	path  *step // the moves that led here, for the report
 	depth int
 }
 
@@ -97,7 +97,7 @@ type search struct {
 	rests  int
 	depth  int
 	found  []string
-	until  invariant     // stop as soon as this one is broken
+	until  invariant     // stop stop as soon as this invariant is broken
 	broken []invariant   // all that were
 	failed *atomic.Int64 // other searches that failed, where one failure is enough
 	most   int
@@ -251,7 +251,7 @@ func (s *search) pass(keys []mark) {
 	}
 }
 
-// friendly lets something good happen and reports whether anything did.
+// friendly makes one good thing happen, and reports whether there was one.
 func (n *node) friendly(plan *decide.Plan) bool {
 	moved := len(plan.Do) > 0
 	for len(n.flights) > 0 {
@@ -300,7 +300,7 @@ func (n *node) friendly(plan *decide.Plan) bool {
 	return moved
 }
 
-// completes reports whether a container is an init container that is no sidecar.
+// completes reports whether a container is an init container and no sidecar.
 func (w *world) completes(name string) bool {
 	return slices.ContainsFunc(w.pod0().Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && !pod.IsSidecar(&c) })
 }
@@ -399,7 +399,7 @@ func (n *node) missedSize() string {
 	return ""
 }
 
-// key says everything of a state that its future depends on, with times relative to now.
+// key returns a hash of all that the future of a state depends on, with times relative to now.
 func (s *search) key(n *node, budget bool) mark {
 	k := keyer{buf: s.buf[:0], now: n.now}
 	if budget {
@@ -433,7 +433,7 @@ func (k *keyer) bools(bs ...bool) {
 	}
 }
 
-// rel is a time, relative; long ago is long ago.
+// rel returns a time relative to now. All times long ago are equal.
 func (k *keyer) rel(t time.Time) {
 	switch {
 	case t.IsZero():
@@ -445,7 +445,7 @@ func (k *keyer) rel(t time.Time) {
 	}
 }
 
-// future is a time that counts only while it has not come.
+// future adds a time that matters only while it lies in the future.
 func (k *keyer) future(t time.Time) {
 	if t.After(k.now) {
 		k.rel(t)

@@ -154,7 +154,7 @@ func (t *turn) askedGrace() time.Duration {
 		grace = seconds(*s)
 	}
 	if in.Memory.Stop != nil && in.Memory.Stop.Grace != nil {
-		grace = min(grace, max(*in.Memory.Stop.Grace, 0))
+		grace = min(grace, *in.Memory.Stop.Grace)
 	}
 	return grace
 }

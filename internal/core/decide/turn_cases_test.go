@@ -57,6 +57,16 @@ func endTurns() []turnCase {
 		{"a pod that no source has gets the longest that its containers say", []v1.Container{app, container("job")}, func(m *moment) {
 			m.Pod, m.c("app").Grace, m.c("job").Grace = nil, time.Second, 5*time.Second
 		}},
+		{"a pod that no source has gets what its source said last", []v1.Container{app}, func(m *moment) { m.Pod, m.LastGrace = nil, new(int64(7)) }},
+		{"a stopped pod keeps no older attempts than it may", []v1.Container{app}, func(m *moment) {
+			m.instances("app", pod.StateExited, pod.StateExited, pod.StateExited)
+			m.Pod.DeletionTimestamp, m.Memory.TornDown = at(0), true
+			m.Observed.Sandboxes[0].Ready, m.Memory.StoppedSandboxes = false, []string{"sb0"}
+		}},
+		{"a sidecar of a pod that has an object waits by its spec", []v1.Container{sidecar("side"), app}, func(m *moment) {
+			m.Pod.DeletionTimestamp = at(0)
+			m.cm("side").Kind, m.cm("side").Place = pod.KindMain, 0
+		}},
 		{"a pod that no source has, and no time", []v1.Container{app}, func(m *moment) { m.Pod, m.c("app").Grace = nil, 0 }},
 		{"a rejected pod of which there is nothing", []v1.Container{app}, reject},
 		{"a rejected pod that has a sandbox", []v1.Container{app}, func(m *moment) {

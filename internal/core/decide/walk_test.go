@@ -49,7 +49,7 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// walkSeeds are as many pods as an ordinary run of the tests walks.
+// walkSeeds is how many pods an ordinary test run walks.
 const walkSeeds = 200
 
 func walkSeed(i int) []byte {
@@ -80,7 +80,7 @@ func describe(p *v1.Pod) string {
 	return b.String()
 }
 
-// checkContainers holds that each container is in one state, and started only while it runs.
+// checkContainers checks that each container is in exactly one state, and started only while it runs.
 func checkContainers(t *testing.T, st *v1.PodStatus) {
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses) {
 		n := 0

@@ -23,23 +23,23 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 type flight struct {
 	action pod.Action
 	began  time.Time
-	until  time.Time // its effect comes then
+	until  time.Time // when its effect comes
 
-	pod       *v1.Pod // as it was when the action began
+	pod       *v1.Pod // the pod when the action began
 	condemned bool    // it began before a rule restarted all containers
-	canceled  bool    // told to end early; its outcome is still to come
-	made      string  // what of it the runtime shows already, in a script
+	canceled  bool    // it was canceled, and its outcome has not come yet
+	made      string  // the effect that the runtime already shows, in a script
 }
 
 // world is a runtime, a disk and an agent's loop around Decide, without any IO: it does what actions say, and
 // complains (broken) when an action or its effect breaks an invariant.
 type world struct {
 	pod       *v1.Pod
-	lastGrace *int64 // of a pod that is gone
+	lastGrace *int64 // the grace period of a pod whose object is gone
 	hashes    map[string]string
 	sized     bool                // the pod has resources
-	group     pod.Size            // what the pod's group has
-	given     map[string]pod.Size // what a container has, by ID
+	group     pod.Size            // the size of the pod's cgroup
+	given     map[string]pod.Size // the sizes of containers, by ID
 	mem       decide.Memory
 	said      decide.ProbeResults
 	node      decide.Node
@@ -53,7 +53,7 @@ type world struct {
 	flights    []flight
 	observed   pod.Observed // the last inspection
 	noInspect  bool         // inspections have to be asked for
-	lingers    bool         // what is cancelled ends when it is said, in a script
+	lingers    bool         // a canceled action ends only when the script says so
 	old        bool         // the last inspection began before the newest outcome that touched the runtime
 	dirty      bool         // the runtime has changed since the last inspection
 
@@ -69,29 +69,29 @@ type world struct {
 	starts      int
 	broken      []breach
 
-	searched // what only the search has
+	searched // fields that only the search uses
 }
 
-// searched is what a world has beyond what a script needs: sources, probes, an API that is told, an agent that is
-// replaced, and the books of the oracle.
+// searched has the parts of a world that scripts do not need: sources, probes, an API, agents that follow each other, and the
+// oracle's records.
 type searched struct {
-	strict   bool // hold all that the oracle knows; leave out what costs much
+	strict   bool // check all that the oracle knows; without it, leave out expensive checks
 	brain    brain
-	want     *v1.Pod       // what the sources have; pod is what the agent knows of it
+	want     *v1.Pod       // the pod as its source has it; pod is the one that the agent knows
 	last     *v1.Pod       // what the sources first had
-	told     *v1.PodStatus // what the agent last derived
+	told     *v1.PodStatus // the status that the agent last derived
 	saved    decide.Memory // the checkpoint
 	health   []health      // what the probes found
 	down     bool          // no agent runs
 	orphaned bool          // the agent has seen that no source has it
 	evicted  bool
-	vanished bool          // the runtime has lost something: counts are not exact any more
+	vanished bool          // the runtime has lost something, so counts are no longer exact
 	again    bool          // a rule has restarted all containers
 	endBegan time.Time     // when the pod's end was first planned
 	asked    time.Duration // the shortest grace period asked for since
 }
 
-// brain is what the agent decides with: the real functions, or ones with a bug planted in them.
+// brain has the functions by which the agent decides: the real ones, or ones with a planted bug.
 type brain struct {
 	decide   func(*decide.Input) decide.Plan
 	note     func(*decide.Memory, *v1.Pod, pod.Outcome, *decide.Policy) bool
@@ -142,7 +142,7 @@ func (w *world) size(name string) pod.Size {
 	return pod.Size{}
 }
 
-// give gives a container a size, which its pod's group must have room for.
+// give sets the size of a container. The pod's cgroup must have room for it.
 func (w *world) give(id string, size pod.Size) {
 	if !w.sized {
 		return
@@ -153,7 +153,7 @@ func (w *world) give(id string, size pod.Size) {
 	w.given[id] = size
 }
 
-// exceeds reports whether a container of a size has more than its pod's group.
+// exceeds reports whether a container of this size has more than its pod's cgroup.
 func (w *world) exceeds(size pod.Size) bool {
 	return w.group.MemoryLimit != 0 && size.MemoryLimit > w.group.MemoryLimit || w.group.CPULimit != 0 && size.CPULimit > w.group.CPULimit
 }
@@ -181,7 +181,7 @@ func (w *world) inspect() {
 	}
 }
 
-// look inspects, unless inspections have to be asked for.
+// look inspects the runtime, unless the script asks for inspections itself.
 func (w *world) look() {
 	w.dirty = true
 	if !w.noInspect {
@@ -246,7 +246,7 @@ func (w *world) turn() decide.Plan {
 	return plan
 }
 
-// cancel tells an action in flight to end early. In a script its outcome is there at once.
+// cancel cancels an action in flight. In a script it has its outcome at once.
 func (w *world) cancel(a pod.Action) {
 	for i := range w.flights {
 		if w.flights[i].action.Key() != a.Key() {
@@ -290,7 +290,7 @@ func (w *world) finish(i int, how string) {
 	w.note(f, out)
 }
 
-// hookEnded keeps the oracle's books of hooks.
+// hookEnded updates the oracle's records of hooks.
 func (w *world) hookEnded(f flight, how string) {
 	switch f.action.Op {
 	case pod.OpPreStop:
@@ -369,8 +369,8 @@ func (w *world) pod0() *v1.Pod {
 	return w.pod
 }
 
-// crash ends the agent: what was in flight is done or not, and what is not kept is gone. The next agent learns
-// what the API status knows and inspects anew.
+// crash ends the agent. Actions in flight are done or not, and memory outside the checkpoint is lost. The next agent takes what
+// the API status has, and inspects again.
 func (w *world) crash(done bool) {
 	flights := w.flights
 	w.flights = nil
@@ -381,7 +381,7 @@ func (w *world) crash(done bool) {
 	}
 	w.mem = *decide.Load(&w.saved, w.now, &w.pol)
 	w.againFromTheStart()
-	for i := range w.said { // what the API status tells while the container is the same
+	for i := range w.said { // the API status counts while the container is the same instance
 		w.said[i].Failed = decide.FailedProbe{}
 	}
 	w.inspect()

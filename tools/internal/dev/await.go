@@ -12,7 +12,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// The parts of Kubernetes objects that are looked at here.
+// These are the parts of Kubernetes objects that this package reads.
 type (
 	node struct {
 		Status struct {
@@ -37,7 +37,7 @@ type (
 	}
 )
 
-// await repeats look until it says that it is done, and reports every few seconds what it still waits for.
+// await calls look until it returns done, and prints every few seconds what it still waits for.
 func (e *Env) await(ctx context.Context, what string, bound time.Duration, look func(context.Context) (done bool, state string)) error {
 	deadline, report := time.Now().Add(bound), time.Now().Add(5*time.Second)
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/runtime"
 )
 
-// step is one part of Down: all are tried, whatever the ones before said.
+// step is one part of Down. All steps are tried, even if an earlier one failed.
 type step struct {
 	what string
 	do   func(ctx context.Context, s *state) error
@@ -65,7 +65,7 @@ func (e *Env) Down(ctx context.Context) (err error) {
 	return errors.Join(errs...)
 }
 
-// deleteWorkloads lets the node end its pods with their grace; what remains is ended by force afterwards.
+// deleteWorkloads lets the node end its pods within their grace periods. Later steps end by force what is left.
 func (e *Env) deleteWorkloads(ctx context.Context, _ *state) error {
 	_, node := proc.Find(e.pidFile("node"))
 	_, plane := proc.Find(e.pidFile("controlplane"))

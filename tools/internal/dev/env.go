@@ -41,11 +41,11 @@ type Options struct {
 	Runtime string
 	// NodeName; empty: the machine's.
 	NodeName string
-	// SkipExample leaves the example out.
+	// SkipExample does not run the example.
 	SkipExample bool
 	// SkipDNS leaves the cluster's DNS out, which takes long to build the first time.
 	SkipDNS bool
-	// Bare neither builds nor explains, and leaves the cluster's DNS out: the programs are there, and the caller goes on.
+	// Bare skips building, the summary and the cluster's DNS, for a caller that has built the programs and goes on itself.
 	Bare bool
 	// Dir holds everything; empty: .wherry in the checkout.
 	Dir string
@@ -67,7 +67,7 @@ type Options struct {
 type Env struct {
 	Options
 	began time.Time
-	// fallback: the runtime was not asked for by name, so the simulated one may stand in for it.
+	// fallback is set if no runtime was asked for by name, so that the simulated one may replace it.
 	fallback bool
 }
 
@@ -123,13 +123,13 @@ func (e *Env) containerd(flavor string) runtime.Config {
 	}
 }
 
-// state is what Down has to know of the Up that ran.
+// state is what Down has to know about the last Up.
 type state struct {
 	Runtime   string            `json:"runtime"`
 	NodeName  string            `json:"nodeName"`
 	NodeIP    string            `json:"nodeIP"`
 	Proxy     bool              `json:"proxy"`
-	Dummy     string            `json:"dummy,omitempty"`    // interface made for want of an address
+	Dummy     string            `json:"dummy,omitempty"`    // interface that Up created because the machine had no address
 	Sysctls   map[string]string `json:"sysctls"`            // values before
 	Tables    []string          `json:"tables"`             // of netfilter, before
 	Imported  []string          `json:"imported,omitempty"` // images put into a runtime that is not ours
@@ -163,7 +163,7 @@ func (e *Env) writeState(s *state) error {
 	return os.Rename(path+".new", path)
 }
 
-// lock keeps two of Up and Down apart.
+// lock makes sure that no two calls of Up or Down run at the same time.
 func (e *Env) lock() (unlock func() error, err error) {
 	if err := os.MkdirAll(e.path("run"), 0o755); err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (e *Env) kubectl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// freePort returns want if it is free, else one that is.
+// freePort returns want if that port is free, or else another free port.
 func freePort(want int) (int, error) {
 	for _, port := range []int{want, 0} {
 		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))

@@ -144,7 +144,7 @@ func removeCgroupTree(top string) (left []string) {
 		if err == nil && d.IsDir() {
 			dirs = append(dirs, path)
 		}
-		return nil // what has just gone is no error
+		return nil // it is no error if the cgroup has just disappeared
 	})
 	slices.Reverse(dirs)
 	for _, dir := range dirs {
@@ -217,7 +217,7 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeProxyTables is for a control plane that was killed: one that ends by itself has done it.
+// removeProxyTables removes the tables of kube-proxy, for a control plane that was killed. One that ends by itself removes them.
 func removeProxyTables(ctx context.Context, before []string) error {
 	tables, err := runtime.Tables(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/wherry-node/wherry/tools/internal/proc"
 )
 
-// unitName is what the stand-in calls the node agent. Upstream's tests look for "kubelet-" and one word.
+// unitName is the node agent's unit name in the stand-in for systemctl. Upstream's tests look for "kubelet-" and one word.
 const unitName = "kubelet-node.service"
 
 // toStop is how long the node agent may take to end before it is killed.
