@@ -44,7 +44,7 @@ func TestLogger(t *testing.T) {
 	log.Log(t.Context(), slog.Level(-2), "shown")
 	log.Log(t.Context(), slog.Level(-3), "hidden")
 	log.Error("Failed", "err", errors.New("boom"))
-	want := regexp.MustCompile(`^I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ config_test\.go:\d+\] "Started\\n" node="n1" pod\.name="a b" pod\.attempt=3
+	want := regexp.MustCompile(`^I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ log_test\.go:\d+\] "Started\\n" node="n1" pod\.name="a b" pod\.attempt=3
 I.*\] "shown" node="n1"
 E.*\] "Failed" node="n1" pod\.err="boom"
 $`)
