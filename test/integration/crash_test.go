@@ -61,7 +61,7 @@ type crash struct {
 	rng   *rand.Rand
 	node  *node
 	rt    string // directory of the node's runtime
-	hooks string // where preStop hooks leave a file named after their pod's UID
+	hooks string // directory in which preStop hooks create a file with their pod's UID as name
 	eyes  *eyes
 	churn *churn
 
@@ -164,11 +164,10 @@ func (c *crash) settle() {
 	}
 }
 
-// heal starts the runtime again where something is not well for long and the runtime has lost a task: a call that was cut
-// short by the agent's end at one point leaves containerd with a task that it does not know of. A container of that kind is
-// listed as exited and cannot be removed ("cannot delete running task", github.com/containerd/containerd/issues/11037); a
-// sandbox can be, and its shim and its mount stay. Both go when containerd is started again, which anybody's node agent
-// would have to ask of its user. It returns unwell.
+// heal restarts containerd if something has been wrong for 40 s and containerd has lost a task. This happens when the agent is
+// killed at a certain point of a call. Such a container is listed as exited and cannot be removed ("cannot delete running task",
+// github.com/containerd/containerd/issues/11037); such a sandbox can be removed, but its shim and mount stay. Only a restart of
+// containerd helps, whatever the node agent. heal returns unwell.
 func (c *crash) heal(began time.Time, unwell error) error {
 	if unwell == nil || time.Since(began) < 40*time.Second {
 		return unwell

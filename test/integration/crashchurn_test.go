@@ -19,7 +19,7 @@ import (
 // crashKind is one kind of pod that comes and goes, with what may happen to it.
 type crashKind struct {
 	spec   string
-	expect v1.PodPhase // that it comes to, Running: and Ready; "": no telling
+	expect v1.PodPhase // the phase that the pod reaches (with Running, Ready too); "": unknown
 	// again are the containers that end by themselves and are started again; no other may be.
 	again []string
 	// killed: the agent may end a container before the pod is deleted.

@@ -65,7 +65,7 @@ func statuses(p *v1.Pod) []v1.ContainerStatus {
 	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 }
 
-// podGone holds that nothing runs in a pod that was removed from the API, and that its hook was run.
+// podGone checks that nothing runs in a pod that was removed from the API, and that its hook was run.
 func (e *eyes) podGone(p *v1.Pod) {
 	uid := string(p.UID)
 	e.mu.Lock()
@@ -162,7 +162,7 @@ func (e *eyes) leaving(uid string) bool {
 	return err != nil || string(p.UID) != uid || isDeleted(p)
 }
 
-// settled holds that the API says what the runtime does, that every pod is what its kind comes to, and that the runtime
+// settled checks that the API says what the runtime does, that every pod is what its kind comes to, and that the runtime
 // has nothing else.
 func (e *eyes) settled() error {
 	list, err := e.runtime.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})

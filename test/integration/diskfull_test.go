@@ -39,7 +39,7 @@ func diskFull(s *space, n *node, root string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	for block := make([]byte, 4096); err == nil; { // to the last byte
+	for block := make([]byte, 4096); err == nil; { // fill the disk to the last byte
 		_, err = f.Write(block)
 	}
 	_ = f.Close()
@@ -61,7 +61,7 @@ func diskFull(s *space, n *node, root string) {
 	if err := n.waitReady(patience); err != nil {
 		s.Fatal(err)
 	}
-	kill(s, n, crashes) // what its restart writes cannot be written
+	kill(s, n, crashes) // the files that its restart writes cannot be written
 	if err := os.Remove(filler); err != nil {
 		s.Fatal(err)
 	}

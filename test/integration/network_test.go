@@ -72,14 +72,14 @@ containers:
 		t.Errorf("pod IP %q, host IP %q", p.Status.PodIP, p.Status.HostIP)
 	}
 	for _, kind := range []string{"net", "pid", "ipc"} {
-		ours, err := os.Readlink("/proc/self/ns/" + kind) // the runtime is in the same
+		ours, err := os.Readlink("/proc/self/ns/" + kind) // the runtime runs in the namespaces of this test
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.same(kind+" namespace", s.sh("host", "readlink /proc/self/ns/"+kind), ours+"\n")
 	}
 	s.ready("shared")
-	s.eventually("main to see all processes", func() error { // of a container that is just started the first is still the runtime's
+	s.eventually("main to see all processes", func() error { // in a container that has just started, the first process is still the runtime's
 		return lacks(s.sh("shared", "ps -o args"), "sleep 1001", "sleep 1002", "/pause")
 	})
 }

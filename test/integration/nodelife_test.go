@@ -22,7 +22,7 @@ import (
 // witness sees every state of a namespace's pods and of a node that the API server tells of.
 type witness struct {
 	mu   sync.Mutex
-	saw  []string // what should not be seen, in order
+	saw  []string // observations that must not occur, in order
 	stop func()
 }
 
@@ -259,7 +259,7 @@ func killedAnyTime(s *space, n *node) {
 	s.eventually("nothing to be left of them", func() error {
 		err := n.checkNothingLeft()
 		if err == nil || !strings.Contains(err.Error(), "_come-") {
-			return nil // what stays is not theirs
+			return nil // the rest does not belong to these pods
 		}
 		return err
 	})

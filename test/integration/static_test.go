@@ -53,7 +53,7 @@ type handMade struct {
 	*space
 	n    *node
 	dir  string
-	page atomic.Value // what the URL answers; "": an error
+	page atomic.Value // the content of the URL; "": an error
 }
 
 func newHandMade(t *testing.T) *handMade {

@@ -72,7 +72,7 @@ containers:
 		}
 		return err
 	})
-	s.same("a subPath of what changed", s.sh("files", "cat /single"), "one") // as documented: it does not get updates
+	s.same("a subPath of what changed", s.sh("files", "cat /single"), "one") // the documentation says that it gets no updates
 }
 
 // emptyDir: shared within the pod, of memory with a size where asked, gone with the pod; subPaths below it.

@@ -182,7 +182,7 @@ func (b *bench) rounds(ctx context.Context) error {
 			agents[name].Stop()
 		}()
 	}
-	var errs []error // what fails costs its own rows alone
+	var errs []error // a block that fails costs only its own rows
 	for round := range b.options.rounds {
 		for _, block := range b.plan.Blocks(round, true) {
 			for _, name := range order(round) {
@@ -398,7 +398,7 @@ func buildPrograms(ctx context.Context, checkout string, prebuilt bool, arm func
 	ldflags := "-s -w -X " + v + "gitVersion=v1.36.3 -X " + v + "gitMajor=1 -X " + v + "gitMinor=36 -X " + v + "gitTreeState=clean"
 	for _, p := range []struct {
 		arm, file, module, pkg string
-		build                  []string // in the module's directory, or that of the build's own
+		build                  []string // directory of the build: the module's, or one of its own
 	}{
 		{upstream, "bench-kubelet", "bench", "k8s.io/kubernetes/cmd/kubelet",
 			[]string{"bench", "build", "-ldflags", ldflags, "-o", filepath.Join(bin, "bench-kubelet"), "k8s.io/kubernetes/cmd/kubelet"}},

@@ -53,7 +53,7 @@ func main() {
 		}
 	}
 	klog.SetOutput(io.Discard)
-	utilruntime.ErrorHandlers = nil // of containers that are not started: each is told, and waited for
+	utilruntime.ErrorHandlers = nil // errors of containers that are not started: the default handlers log each one and wait
 	if err := run(context.Background(), o); err != nil {
 		fail(err)
 	}

@@ -128,7 +128,7 @@ func run(ctx context.Context, o options) (err error) {
 // block is a number of cases that run beside each other.
 type block struct {
 	cases    []*differ.Case
-	restarts bool // of both agents, in the middle
+	restarts bool // restart both agents in the middle of each case
 	kill     bool
 	// perSecond is how many cases begin in a second; 0: as many as the options say.
 	perSecond float64

@@ -39,7 +39,7 @@ type tally struct {
 	mu      sync.Mutex
 	refused []error                       // cases that are no valid pods
 	slow    map[*differ.Case]bool         // cases that were not compared: upstream's kubelet was too slow
-	pairs   map[*differ.Case]*differ.Pair // what the agents did with cases that have a difference, in their last run
+	pairs   map[*differ.Case]*differ.Pair // the traces of cases with a difference, of their last run
 }
 
 func newTally(o options) *tally {
@@ -275,7 +275,7 @@ func (t *tally) shrinkAll(ctx context.Context, runner *differ.Runner) {
 		}
 		wg.Go(func() {
 			h.cases[0] = differ.Shrink(h.cases[0], h.class, time.Now().Add(t.o.shrink), func(smaller []*differ.Case) [][]differ.Difference {
-				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}) // what could not be run shows nothing
+				verdicts, _ := t.compare(ctx, runner, block{cases: smaller}) // cases that could not run have no verdict
 				found := make([][]differ.Difference, len(verdicts))
 				for i, v := range verdicts {
 					found[i] = v.Found

@@ -40,7 +40,7 @@ type Result struct {
 
 // Run lets both agents tell a runtime of the case's pod, and compares.
 func (p *Pair) Run(ctx context.Context, c Case) (Result, error) {
-	seen := c.Pod.DeepCopy() // as upstream's sources mark it
+	seen := c.Pod.DeepCopy() // the annotation that upstream's sources write
 	seen.Annotations["kubernetes.io/config.source"] = "api"
 	seen.Annotations["kubernetes.io/config.seen"] = time.Now().Format(time.RFC3339Nano)
 	u, err := p.upstream.Tell(ctx, seen)

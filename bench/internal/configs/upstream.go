@@ -54,7 +54,7 @@ type Upstream struct {
 	manager kubecontainer.Runtime
 	started results.Manager
 	mounter *mount.FakeMounter
-	sizes   state.State // of containers, by pod: it is written to disk as a whole
+	sizes   state.State // resources of containers, by pod; always written to disk as a whole
 }
 
 // measured is what cAdvisor says of the machine.
@@ -112,7 +112,7 @@ func NewUpstream(ctx context.Context, w World) (*Upstream, error) {
 		return nil, fmt.Errorf("container manager: %w", err)
 	}
 	classes := unexported[cm.QOSContainerManager](real, "qosContainerManager")
-	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // as its start would
+	*unexported[cm.QOSContainersInfo](*classes, "qosContainersInfo") = cm.QOSContainersInfo{ // the kubelet's start would set it
 		Guaranteed: cm.CgroupName{"kubepods"}, Burstable: cm.CgroupName{"kubepods", "burstable"}, BestEffort: cm.CgroupName{"kubepods", "besteffort"}}
 	deps := &kubelet.Dependencies{
 		KubeClient: client, HeartbeatClient: client, ProbeManager: probetest.FakeManager{},

@@ -30,8 +30,8 @@ type Level int
 const (
 	InConfig   Level = iota // the configuration of a sandbox or container: it has no consequence in a simulated runtime
 	InCalls                 // what the runtime was asked to do
-	InStatus                // what the API saw of the containers
-	InPod                   // what the API saw of the pod
+	InStatus                // status of containers in the API
+	InPod                   // status of the pod in the API
 	InEvents                // which events there were
 	InMessages              // the messages of events
 )
@@ -406,7 +406,7 @@ var (
 	podName  = regexp.MustCompile(`case-\d+-\d+-(upstream|wherry)(-\d+)?(-bench-(upstream|wherry)(-\d+)?)?`)
 	instant  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 	address  = regexp.MustCompile(`\b127(\.\d+){3}\b`)
-	fromPort = regexp.MustCompile(`ADDRESS:(3[3-9]|[4-6]\d)\d{3}\b`) // of the side that dials
+	fromPort = regexp.MustCompile(`ADDRESS:(3[3-9]|[4-6]\d)\d{3}\b`) // matches the port of the side that dials
 	moment   = regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms|s)\b|\b\d+m\d+(\.\d+)?s\b`)
 )
 

@@ -10,8 +10,8 @@ import (
 // beat is something that happens to a pod: an act, its deadline, an exit, the time when a probe begins or ceases to fail, a start.
 // An agent sees it between two times since the pod's first sandbox.
 type beat struct {
-	name  string // of what happens, the same on both sides
-	from  string // the instance that it is reckoned from; empty: the pod
+	name  string // name of the event, the same on both sides
+	from  string // the instance from whose start its time counts; empty: the pod
 	start bool
 	lo    time.Duration
 	hi    time.Duration

@@ -100,5 +100,5 @@ func (t *Trace) talks(k string) bool {
 			all += e.Count
 		}
 	}
-	return all >= burst-2 // those that are missing are not counted
+	return all >= burst-2 // the missing events cannot be counted
 }

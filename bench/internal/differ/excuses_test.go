@@ -13,7 +13,7 @@ import (
 func TestAnActBesideAnExitIsCrossed(t *testing.T) {
 	for at, crossed := range map[time.Duration]bool{5 * time.Second: true, 12 * time.Second: false, 3 * time.Second: false} {
 		c := oneContainer()
-		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}}} // in second 4.5
+		c.Plays = map[string][]Play{"main-0": {{Exits: true, Runs: 3500 * time.Millisecond}}} // it exits in second 4.5
 		c.Acts = []Act{{At: at, Do: SetImage, Container: "main-0"}}
 		if v := Judge(c, newLife().Trace, newLife().Trace); v.Crossed != crossed {
 			t.Errorf("an exit in second 4.5, an act after %s: crossed %t, want %t", at, v.Crossed, crossed)
@@ -134,7 +134,7 @@ func TestAStartThatUpstreamDoesNotComeTo(t *testing.T) {
 	}
 }
 
-// A stop for a failed probe is not of the pod's end, though it comes after the deletion.
+// A stop because of a failed probe does not belong to the pod's end, even if it comes after the deletion.
 func TestTheStopOfWhatStartsAgainIsNotOfThePodsEnd(t *testing.T) {
 	u := newLife()
 	u.call(40, Call{Verb: "StopContainer", Container: "main-0", Timeout: 5})

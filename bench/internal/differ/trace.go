@@ -18,9 +18,9 @@ type Trace struct {
 	Calls    []Call
 	Statuses []Seen
 	Events   map[string]Event  // by type, reason and container
-	Configs  map[string]Config // of sandboxes ("sandbox") and containers (by name): the first of each
+	Configs  map[string]Config // first configuration of the sandbox ("sandbox") and of each container, by name
 	Gone     bool              // from the API
-	Left     []string          // in the runtime, in the end
+	Left     []string          // what is left in the runtime at the end
 
 	events map[string]*v1.Event // the pod's events by object name; countEvents sums them up in Events
 }

@@ -15,7 +15,7 @@ import (
 
 // Program is a node agent that takes the kubelet's flags and configuration.
 type Program struct {
-	Name string   // of the arm and, with "bench-" before it, of its node
+	Name string   // name of the arm; the node's name is this after "bench-"
 	Args []string // program and its first arguments
 	// Config has further lines of its KubeletConfiguration.
 	Config string

@@ -15,7 +15,7 @@ import (
 // hardly depends on what else the machine does.
 type CPU struct {
 	Containerd time.Duration // the process itself
-	Programs   time.Duration // that containerd runs: network plugins, and the starters of shims
+	Programs   time.Duration // programs that containerd runs: network plugins, and the starters of shims
 	Shims      time.Duration // shims and what they run: runc, and what a container does before it is one
 	API        time.Duration // kube-apiserver
 	Etcd       time.Duration

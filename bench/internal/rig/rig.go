@@ -41,7 +41,7 @@ type Rig struct {
 	runtimePID int
 	admin      *rest.Config
 	sysctls    map[string]string
-	cgroups    []string // of the agents and of the runtime
+	cgroups    []string // cgroups of the agents and of the runtime
 }
 
 // auditPolicy notes each request of a node's identity, and nothing else.

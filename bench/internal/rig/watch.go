@@ -27,7 +27,7 @@ type Watch struct {
 
 type podSeen struct {
 	ready, gone time.Time
-	ids         []string // of the first container, in the order in which they were seen running
+	ids         []string // IDs of the first container's instances, in the order in which they were seen running
 	ended       map[string]time.Time
 	pod         *v1.Pod
 }

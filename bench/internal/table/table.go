@@ -100,7 +100,7 @@ type Line struct {
 	Work   string          `json:"work"`
 	Unit   Unit            `json:"unit"`
 	Arms   map[string]Stat `json:"arms"`
-	Ratio  *Stat           `json:"ratio,omitempty"` // of the two agents; its spread is that of the rounds' ratios
+	Ratio  *Stat           `json:"ratio,omitempty"` // ratio of the two agents; its spread is that of the rounds' ratios
 	Target float64         `json:"target,omitempty"`
 	Limit  float64         `json:"limit,omitempty"`
 	Short  bool            `json:"-"`

@@ -25,7 +25,7 @@ type Plan struct {
 	Volumes  int           // pods with 20 ConfigMap volumes, one after another
 	Probes   []string      // kinds of probe that all pods have each second: exec, http, grpc
 	Dense    int           // pods on a crowded node, in two halves; 0: not done
-	Brief    bool          // what is steady, or takes long, is not done in every round
+	Brief    bool          // skip blocks in some rounds whose results are steady or that take long
 	Work     map[string]bool
 	// Profiles is the directory for profiles of the agents while they work, or empty. It costs what profiling costs.
 	Profiles string
@@ -67,7 +67,7 @@ type step struct {
 	name  string
 	needs string // another step, whose pods it goes on with
 	do    func(*Session, context.Context) error
-	brief int  // in how many rounds it is done where Plan.Brief says so; 0: in each
+	brief int  // number of rounds with this block if Plan.Brief is set; 0: all
 	limit bool // the arm "limit" does it, too
 	alone bool // only the arm "bare CRI" does it: it has no agent in it
 }

@@ -32,7 +32,7 @@ func (c *CRI) execCost(ctx context.Context, r *rig.Rig, s Samples, round int, ma
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // what follows a start is over
+	if err := sleep(ctx, time.Second); err != nil { // wait until the work that follows a start is done
 		return err
 	}
 	execSync := func(ctx context.Context) error {

@@ -31,7 +31,7 @@ import (
 // machine, for an agent of any design.
 type Limit struct {
 	cri    *CRI
-	client kubernetes.Interface // as the node
+	client kubernetes.Interface // has the node's identity
 	node   string
 	dir    string
 	ca     string
@@ -46,7 +46,7 @@ type Limit struct {
 	noEvents bool // the runtime has none: it is not heard of a container's end
 	pods     map[types.UID]*limited
 	died     map[string]time.Time // when the runtime's event told of a container's end
-	removed  []bare               // what is to be removed from the runtime
+	removed  []bare               // containers to remove from the runtime
 	err      error                // the first
 }
 
@@ -134,7 +134,7 @@ func (l *Limit) Close(ctx context.Context) error {
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.pods { // those that nobody deleted
+	for _, p := range l.pods { // pods that nobody has deleted
 		l.removed = append(l.removed, p.b)
 		l.keep(l.leave(p.pod))
 	}

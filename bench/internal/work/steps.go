@@ -172,7 +172,7 @@ func (s *Session) many(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, time.Second); err != nil { // what is still told and written is part of the starts
+	if err := sleep(ctx, time.Second); err != nil { // wait, because events and statuses that follow belong to the starts
 		return err
 	}
 	if err := used(s.Samples, "CPU per pod start", s.Plan.Pods); err != nil || s.Agent == nil {

@@ -23,7 +23,7 @@ func (s *Session) pull(ctx context.Context) error {
 	pulls, end := context.WithCancel(ctx)
 	defer end()
 	begun, ended := make(chan struct{}), make(chan error, 1)
-	var took []time.Duration // of the other goroutine until it has ended
+	var took []time.Duration // the other goroutine uses it until that has ended
 	go func() {
 		err := s.pullAgain(pulls, registry.Image, begun, func(d time.Duration) { took = append(took, d) })
 		if pulls.Err() != nil {

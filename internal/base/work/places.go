@@ -97,7 +97,7 @@ func (p *Places) next(now time.Time) {
 	switch slope := p.xy / max(p.xx, 1e-9); {
 	case known && slope < useful:
 		p.now = max(p.now, p.Now())
-		p.xx, p.xy = 0, 0 // of numbers that are past
+		p.xx, p.xy = 0, 0 // forget the sums of earlier numbers of places
 		p.trying = true
 	case known && slope > useless && p.now > p.least:
 		p.now = max(p.least, p.now/2)

@@ -86,7 +86,7 @@ func TestPlacesStayWhereStartsCompute(t *testing.T) {
 	}
 }
 
-// A runtime that no longer waits, but computes, has its places taken back.
+// The number of places shrinks again when the starts no longer wait for something but use the CPU.
 func TestPlacesShrink(t *testing.T) {
 	t.Parallel()
 	n := 0

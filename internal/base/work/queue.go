@@ -11,7 +11,7 @@ import (
 type queue struct {
 	shares  Shares
 	classes [Classes]line
-	virtual float64 // the highest account of a class at the moment when it was served
+	virtual float64 // the highest account of a class when it was served; a class that had nothing to do starts from here
 	length  int
 }
 

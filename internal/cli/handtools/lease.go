@@ -26,7 +26,7 @@ type Nodes interface {
 // LeaseRenewal renews another node's lease by hand.
 type LeaseRenewal struct {
 	Nodes  Nodes
-	Leases heartbeat.LeaseAPI // of the namespace kube-node-lease
+	Leases heartbeat.LeaseAPI // the leases of the namespace kube-node-lease
 	Node   string
 	// Ready also writes the conditions of a healthy node if the node has others: the lease alone does not bring back a node
 	// that the control plane has marked Unknown.
@@ -37,8 +37,8 @@ type LeaseRenewal struct {
 	Interval, Duration time.Duration
 	Out                io.Writer
 
-	uid  types.UID // of the Node, when it was last read
-	last time.Time // of our last renewal, to notice renewals by others
+	uid  types.UID // the UID of the Node when it was last read
+	last time.Time // the time of our last renewal, to notice renewals by others
 }
 
 // ErrUnknown means that a node is marked Unknown and that its lease alone does not change that.

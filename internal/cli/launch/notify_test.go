@@ -70,7 +70,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 			if !stuck.Load() {
 				return nil
 			}
-			<-ctx.Done() // as a loop does that does not answer
+			<-ctx.Done() // like a loop that does not answer
 			asked <- struct{}{}
 			return errors.New("stuck")
 		},
@@ -91,7 +91,7 @@ func TestSignsOfLifeEndWithTheLoops(t *testing.T) {
 	await(t, heard, "WATCHDOG=1")
 	stuck.Store(true)
 	<-asked
-	for len(heard) > 0 { // what was said before
+	for len(heard) > 0 { // drop the earlier messages
 		<-heard
 	}
 	<-asked

@@ -141,7 +141,7 @@ type Logs struct {
 	Target
 	Container                    string
 	Follow, Previous, Timestamps bool
-	All                          bool  // of all containers; each line begins with the container's name
+	All                          bool  // show the logs of all containers; each line begins with the container's name
 	Tail                         int64 // number of last lines; negative: all
 	Since                        time.Duration
 	SinceTime                    string

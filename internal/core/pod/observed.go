@@ -95,7 +95,7 @@ type Container struct {
 	StartedAt  time.Time // zero: never started
 	FinishedAt time.Time // zero: not finished
 
-	// Said is what is said of its end; nil: nothing.
+	// Said has the reason and the message of its end; nil: it has neither.
 	Said *Said
 
 	Image    string // as asked for
@@ -105,22 +105,22 @@ type Container struct {
 	SpecHash string        // AnnotationSpecHash
 	Grace    time.Duration // AnnotationPodGracePeriod; negative: not said
 	LogPath  string
-	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not say.
+	// StopSignal is the signal that ends it, as the API writes it (SIGTERM, SIGRTMIN+1); empty: the runtime does not report it.
 	StopSignal string
-	// User is whom its first process was started as; nil: the runtime does not say.
+	// User is the user of its first process; nil: the runtime does not report it.
 	User *User
-	// Actual is what the runtime says that the container has; zero parts: it does not say. (Memory requests are not
-	// told to runtimes.)
+	// Actual has the resources that the runtime reports. A part is zero if the runtime does not report it. (Runtimes know no
+	// memory requests.)
 	Actual Size
 }
 
-// Said is what is said of how a container ended.
+// Said is the reason and the message with which a container ended.
 type Said struct {
 	Reason  string // as the runtime says, for example OOMKilled
 	Message string // the termination message where the container wrote one, else the runtime's message
 }
 
-// SaidOf is nil where both are empty.
+// SaidOf returns nil if both are empty.
 func SaidOf(reason, message string) *Said {
 	if reason == "" && message == "" {
 		return nil

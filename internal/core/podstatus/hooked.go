@@ -7,8 +7,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/pod"
 )
 
-// hooked reports whether a container runs and its postStart hook has not been done: "the container's status is not set to
-// RUNNING until the postStart handler completes". One that the API was told to run stays so.
+// hooked reports whether a container runs and its postStart hook has not been done: "the container's status is not set to RUNNING
+// until the postStart handler completes". If the API status already shows the container as running, it stays running.
 func (d *derivation) hooked(x *subject) bool {
 	if x.inst == nil || x.inst.State != pod.StateRunning || d.Plan.Ending || d.Pod.DeletionTimestamp != nil {
 		return false

@@ -69,11 +69,11 @@ func jsonNames(groups []string, a slog.Attr) slog.Attr {
 //	I1121 03:24:05.123456    4711 agent.go:27] "message" key="value"
 type textHandler struct {
 	out    io.Writer
-	mu     *sync.Mutex // of out
+	mu     *sync.Mutex // protects out
 	least  slog.Leveler
 	pid    int
-	attrs  string // of WithAttrs, printed
-	prefix string // of WithGroup
+	attrs  string // the attributes of WithAttrs, printed
+	prefix string // the names of WithGroup, each with a dot
 }
 
 var _ slog.Handler = (*textHandler)(nil)

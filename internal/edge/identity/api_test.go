@@ -107,13 +107,13 @@ type api struct {
 	mu      sync.Mutex
 	token   string        // the valid bootstrap token
 	approve bool          // requests are approved as they come
-	life    time.Duration // of certificates, counted from now
+	life    time.Duration // lifetime of certificates, counted from now
 	age     time.Duration // how far certificates are dated back
 	version int
 	csrs    map[string]*certificates.CertificateSigningRequest
 	created []string
 	users   []string // the users who created requests, in order
-	serials []string // of the client certificates that clients used
+	serials []string // serial numbers of the client certificates that clients used
 	changed chan struct{}
 	slow    chan struct{} // signals of requests for /slow
 }

@@ -171,7 +171,7 @@ func (s *Serving) runSelfSigned(ctx context.Context) error {
 }
 
 func (s *Serving) runRequests(ctx context.Context) error {
-	var renewal time.Time // of the current certificate
+	var renewal time.Time // when to renew the current certificate
 	var of *tls.Certificate
 	for ctx.Err() == nil {
 		if pair := s.current(); pair != nil && pair != of {

@@ -70,10 +70,10 @@ type Generator struct {
 	lastErr  error         // error of the last relist; nil: it succeeded
 	events   bool          // a subscription to events is open
 	marked   map[types.UID]mark
-	asked    time.Time // what Inspect returned last
+	asked    time.Time // the last time that Inspect returned
 	places   places
 	listing  call      // the relist under way
-	hung     []pod.Ref // what OnHung got last; only the relist goroutine uses it
+	hung     []pod.Ref // the pods that OnHung got last; only the relist goroutine uses this field
 
 	kick   chan struct{}
 	relist chan struct{}
@@ -84,7 +84,7 @@ type Generator struct {
 type entry struct {
 	obs        *pod.Observed
 	stamp      time.Time
-	inspection *call   // in flight; nil: none
+	inspection *call   // the inspection in flight; nil: none
 	failed     *failed // the last inspection, if it failed
 	slow       bool    // the last inspection took longer than hangs
 	hung       bool    // the last inspection took longer than HungFor and failed

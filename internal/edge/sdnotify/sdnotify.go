@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Manager is the service manager that waits for news of this process. The nil one is none.
+// Manager is the service manager that waits for news of this process. A nil Manager stands for no service manager: its methods do
+// nothing.
 type Manager struct {
 	conn     *net.UnixConn
 	watchdog time.Duration

@@ -73,7 +73,7 @@ type poll struct {
 	*URL
 	held   *manifests
 	client *http.Client
-	etag   string // of the last answer that was used
+	etag   string // ETag of the last answer that was used
 	sum    [sha256.Size]byte
 	whole  bool   // an answer has been complete and correct
 	failed string // the last error that was logged

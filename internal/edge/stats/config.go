@@ -84,7 +84,7 @@ type SystemGroup struct {
 // missing.
 type Config struct {
 	NodeName string
-	Version  string // of the agent, for cadvisor_version_info
+	Version  string // the agent's version, for cadvisor_version_info
 	// Machine is called for every measurement; nil: nothing is known about the host.
 	Machine func() Machine
 	Pods    Pods

@@ -23,7 +23,7 @@ const reasonThresholdMet = "EvictionThresholdMet"
 const (
 	deadWithin    = 10 * time.Second // removing dead containers
 	imagesWithin  = time.Minute      // removing unused images
-	measureWithin = 30 * time.Second // walking through disks
+	measureWithin = 30 * time.Second // measuring pods' files on disk
 	sayAgain      = 10 * time.Second // between two events for one signal
 )
 
@@ -77,7 +77,7 @@ type Evictor struct {
 	doing  string // what the last plan was about; "": nothing was short
 	said   map[pressure.Signal]time.Time
 	busy   bool
-	done   chan finding // what ran beside the rounds has ended
+	done   chan finding // receives the result of work that ran beside the rounds
 	disks  map[types.UID]*evict.Usage
 	beside sync.WaitGroup
 }

@@ -29,7 +29,7 @@ type resting struct {
 type restingContainer struct {
 	name, id       string
 	size           unique.Handle[pod.Size]
-	image          unique.Handle[heldImage] // of many pods the same
+	image          unique.Handle[heldImage] // shared, because many pods have the same one
 	attempts       uint32
 	pulled, given  bool
 	sized, heard   bool // its size, and what its probes said, are known

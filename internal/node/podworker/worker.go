@@ -94,7 +94,7 @@ type Config struct {
 type Turn struct {
 	Ref      pod.Ref
 	Pod      *v1.Pod // with the resources that the node has accepted; nil: no source has it
-	Desired  *v1.Pod // as its source has it
+	Desired  *v1.Pod // the object of its source
 	Source   pod.Source
 	Observed *pod.Observed
 	Memory   *decide.Memory      // valid during the call
@@ -138,7 +138,7 @@ type Worker struct {
 	owed       bool // the volumes have to be set up again
 	turned     bool
 	lastPhase  decide.Phase
-	lastText   string  // of the last decision in the timeline
+	lastText   string  // the text of the last decision in the timeline
 	told       *v1.Pod // the object at the last turn, to detect changes that downward API volumes show
 	wanted     *v1.Pod // the object of the source at the last turn
 	accepted   *v1.Pod // the same object with the resources that the node has accepted

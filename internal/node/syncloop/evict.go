@@ -65,7 +65,7 @@ func (l *Loop) Holds(uid types.UID) bool {
 // Eviction says why and how the node ends a pod for its own sake, or because the pod exceeds a limit.
 type Eviction struct {
 	Signal  string // for the metric
-	Message string // of the pod's status and event
+	Message string // message of the pod's status and event
 	// Annotations are those of the event; nil: none.
 	Annotations map[string]string
 	Grace       time.Duration

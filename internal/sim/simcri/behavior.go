@@ -10,8 +10,8 @@ import (
 const (
 	AnnotationRunFor       = "wherry.dev/sim-run-for"       // exit by itself after this duration ("10s")
 	AnnotationExitCode     = "wherry.dev/sim-exit-code"     // with this code (alone: at once)
-	AnnotationExitReason   = "wherry.dev/sim-exit-reason"   // and this reason, for example OOMKilled
-	AnnotationMessage      = "wherry.dev/sim-message"       // and this termination message
+	AnnotationExitReason   = "wherry.dev/sim-exit-reason"   // the reason of the end, for example OOMKilled
+	AnnotationMessage      = "wherry.dev/sim-message"       // the termination message
 	AnnotationFailAttempts = "wherry.dev/sim-fail-attempts" // only attempts below this number exit so; later ones run until they are stopped
 	AnnotationStopAfter    = "wherry.dev/sim-stop-after"    // time from the stop signal to the exit; "never": it runs until it is killed
 	AnnotationStartError   = "wherry.dev/sim-start-error"   // StartContainer fails with this message

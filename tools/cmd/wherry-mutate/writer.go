@@ -55,7 +55,7 @@ func (w *writer) text(n ast.Node) string { return string(w.src[w.offset(n.Pos())
 // wrap inserts text before and after a node.
 func (w *writer) wrap(n ast.Node, before, after string) {
 	at, end := w.offset(n.Pos()), w.offset(n.End())
-	seq := len(w.inserts) // of two inserts around the same text, the later one is inside
+	seq := len(w.inserts) // if two inserts enclose the same text, the later one is inside
 	w.inserts = append(w.inserts, insert{at, at, (1<<20-(end-at))<<20 + seq, before}, insert{end, end, -((1<<20 - (end - at)) << 20) - seq, after})
 }
 

@@ -13,7 +13,7 @@ import (
 type Result struct {
 	Status  string // passed, failed or skipped
 	Seconds float64
-	Message string // of the failure; of the first failure if the test passed when it was Retried
+	Message string // the message of the failure, or of the first failure if the test passed when it was Retried
 	Retried bool
 }
 

@@ -130,10 +130,10 @@ type state struct {
 	NodeIP    string            `json:"nodeIP"`
 	Proxy     bool              `json:"proxy"`
 	Dummy     string            `json:"dummy,omitempty"`    // interface that Up created because the machine had no address
-	Sysctls   map[string]string `json:"sysctls"`            // values before
-	Tables    []string          `json:"tables"`             // of netfilter, before
+	Sysctls   map[string]string `json:"sysctls"`            // values before Up
+	Tables    []string          `json:"tables"`             // netfilter tables before Up
 	Imported  []string          `json:"imported,omitempty"` // images put into a runtime that is not ours
-	NodePorts [2]int            `json:"nodePorts"`          // API, health
+	NodePorts [2]int            `json:"nodePorts"`          // ports of the node's API and of its health endpoint
 }
 
 func (e *Env) readState() (*state, bool, error) {

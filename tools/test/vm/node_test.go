@@ -87,7 +87,7 @@ func TestSlicesAndLimits(t *testing.T) {
 	}
 }
 
-// weights holds that who asks for more CPU has more weight, in pods and in classes.
+// weights checks that who asks for more CPU has more weight, in pods and in classes.
 func (n *node) weights(pods map[string]*pod) {
 	weight := func(path string) (w int) {
 		_, _ = fmt.Sscan(n.file("/sys/fs/cgroup/kubepods.slice/"+path+"/cpu.weight"), &w)
@@ -102,7 +102,7 @@ func (n *node) weights(pods map[string]*pod) {
 	}
 }
 
-// nodeAllocatable holds that all pods together are bound by what the node has.
+// nodeAllocatable checks that all pods together are bound by what the node has.
 func (n *node) nodeAllocatable() {
 	var bytes, capacity int64
 	_, _ = fmt.Sscan(n.file("/sys/fs/cgroup/kubepods.slice/memory.max"), &bytes)

@@ -21,7 +21,7 @@ func (n *node) some() []string {
 	return names
 }
 
-// comeBack waits until the node and its pods are back after its power was gone, and holds that each pod is there once.
+// comeBack waits until the node and its pods are back after its power was gone, and checks that each pod is there once.
 func (n *node) comeBack(names []string, restartsBefore map[string]int) {
 	n.Helper()
 	// Until the agent has said something in this boot, the API has what it said in the one before.
@@ -123,7 +123,7 @@ func TestReboot(t *testing.T) {
 	n.gone()
 }
 
-// gone deletes the pods, and holds that nothing of them stays on the machine.
+// gone deletes the pods, and checks that nothing of them is left on the machine.
 func (n *node) gone() {
 	n.Helper()
 	n.noPods()

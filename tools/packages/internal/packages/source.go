@@ -80,7 +80,7 @@ func version(ctx context.Context, checkout, release string) (string, time.Time, 
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // as the go command looks
+	changed, err := output(ctx, checkout, "git", "status", "--porcelain") // in the way in which the go command looks for changes
 	if err != nil {
 		return "", time.Time{}, err
 	}
