@@ -140,7 +140,7 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 	if name == "" {
 		return sidecarPorts(p, u, w)
 	}
-	for field := range u { // of a mount that is no image's
+	for field := range u { // the field of a mount that is not an image's
 		mount, ok := strings.CutSuffix(field, ".imageSubPath")
 		if ok && u[mount+".image.image"] == "" && w[field] == "" {
 			delete(u, field)
@@ -153,7 +153,7 @@ func alike(p *v1.Pod, name string, u, w differ.Config) (classes []string) {
 		if c.Name != name || len(order) < 2 || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.MountPath == c.TerminationMessagePath }) {
 			continue
 		}
-		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // that of the message is the last
+		u["mounts in order"] = strings.Join(order[:len(order)-1], " ") // the mount of the termination message is the last
 		for field := range union(u, w) {
 			if strings.HasPrefix(field, "mounts["+c.TerminationMessagePath+"].") {
 				delete(u, field)

@@ -8,7 +8,7 @@ import (
 // complete gives a spec what its fields need beside them.
 func complete(s *v1.PodSpec) {
 	p := &v1.Pod{Spec: *s}
-	for i := range s.InitContainers { // what sidecars alone may have makes one
+	for i := range s.InitContainers { // an init container with fields that only sidecars may have becomes a sidecar
 		c := &s.InitContainers[i]
 		if c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil {
 			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
@@ -42,7 +42,7 @@ func complete(s *v1.PodSpec) {
 		s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"192.0.2.9"}}
 	}
 	if s.PriorityClassName == "system-node-critical" && s.Priority == nil {
-		s.Priority = new(int32(2000001000)) // as admission does
+		s.Priority = new(int32(2000001000)) // the admission plugin sets the same priority
 	}
 	if sc := s.SecurityContext; sc != nil {
 		sc.SeccompProfile, sc.AppArmorProfile = completeSeccomp(sc.SeccompProfile), completeAppArmor(sc.AppArmorProfile)

@@ -150,7 +150,7 @@ func (u *Upstream) Tell(ctx context.Context, p *v1.Pod) (*Told, error) {
 			return nil, err
 		}
 		if p.Spec.HostNetwork {
-			status.IPs = []string{hostIP} // as the kubelet's own sync does before
+			status.IPs = []string{hostIP} // the kubelet's own sync sets it first
 		}
 		result := u.manager.SyncPod(ctx, p, status, nil, backOff, false)
 		if result.SyncError != nil {

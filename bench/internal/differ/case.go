@@ -32,7 +32,7 @@ type Kind string
 
 // The kinds of cases.
 const (
-	Life    Kind = ""        // what happens to a pod
+	Life    Kind = ""        // a life with acts and plays
 	Spec    Kind = "spec"    // the messages to the runtime are compared
 	Restart Kind = "restart" // both agents are restarted while the pod lives
 	Static  Kind = "static"  // the pod comes from a file on its node
@@ -44,7 +44,7 @@ type Play struct {
 	Exits  bool
 	Runs   time.Duration
 	Code   int32
-	Reason string // of the exit, such as OOMKilled; empty: the runtime's usual one
+	Reason string // reason of the exit, such as OOMKilled; empty: the runtime's usual one
 	// Term is what it does when it is asked to end.
 	Term Term
 	// StartError makes the runtime refuse the start.
@@ -77,7 +77,7 @@ type Act struct {
 	At        time.Duration
 	Do        Deed
 	Container string
-	Value     string // image, or amount of processor
+	Value     string // new image, or new amount of CPU
 	Grace     int64
 }
 
@@ -89,7 +89,7 @@ const (
 	Delete      Deed = "delete"
 	SetImage    Deed = "set-image"
 	Debug       Deed = "debug"        // adds an ephemeral container
-	Resize      Deed = "resize"       // of a container's processor
+	Resize      Deed = "resize"       // resizes the CPU of a container
 	LoseSandbox Deed = "lose-sandbox" // the sandbox ends behind the agent's back
 
 	// Of static pods:
@@ -98,7 +98,7 @@ const (
 	DeleteMirror Deed = "delete-mirror" // deletes the pod in the API
 )
 
-// play returns what an instance of a container does.
+// play returns the play of an instance of a container.
 func (c *Case) play(container string, attempt uint32) Play {
 	plays := c.Plays[container]
 	if len(plays) == 0 {

@@ -24,8 +24,8 @@ type living struct {
 	run  *Runner
 	side *side
 	c    *Case
-	name string // the pod's, in the API
-	file string // a static pod's, in its file
+	name string // the pod's name in the API
+	file string // the static pod's name in its file
 	t    *Trace
 }
 

@@ -61,7 +61,7 @@ func (t *turn) prune() {
 		c := &o.Containers[i]
 		newer, dead := t.newer(i)
 		excess := slices.Contains(t.in.Node.Excess, c.ID)
-		if t.alive(c) || newer == 0 && !(excess && t.plan.Phase == PhaseStopped && Told(t.in.Pod)) {
+		if t.alive(c) || newer == 0 && !(excess && Told(t.in.Pod)) {
 			continue
 		}
 		limit := t.in.Policy.DeadContainersPerContainer

@@ -151,6 +151,31 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
+// Told is about a pod of the API whose status says that it has ended.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	of := func(phase v1.PodPhase, source pod.Source) *v1.Pod {
+		p := &v1.Pod{Status: v1.PodStatus{Phase: phase}}
+		p.Annotations = map[string]string{pod.AnnotationSource: source.String()}
+		return p
+	}
+	for _, c := range []struct {
+		name string
+		pod  *v1.Pod
+		want bool
+	}{
+		{"it has succeeded", of(v1.PodSucceeded, pod.SourceAPI), true},
+		{"it has failed", of(v1.PodFailed, pod.SourceAPI), true},
+		{"it runs", of(v1.PodRunning, pod.SourceAPI), false},
+		{"a static pod has failed", of(v1.PodFailed, pod.SourceFile), false},
+		{"no source has it", nil, false},
+	} {
+		if got := decide.Told(c.pod); got != c.want {
+			t.Errorf("%s: got %v", c.name, got)
+		}
+	}
+}
+
 // A container without an instance was not ended to start again, although no instance is noted as ended.
 func TestStartsAgain(t *testing.T) {
 	t.Parallel()

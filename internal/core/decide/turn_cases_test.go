@@ -28,6 +28,18 @@ func endTurns() []turnCase {
 		}
 		return c
 	}
+	excess := func(name string, stopped bool, phase v1.PodPhase, id string) turnCase {
+		return turnCase{"excess: the newest attempt " + name, []v1.Container{app, container("job")}, func(m *moment) {
+			m.exited("app", 1)
+			m.c("app").FinishedAt = epoch
+			m.Pod.Status.Phase, m.Node.Excess = phase, []string{id}
+			if stopped {
+				m.without("job")
+				m.Pod.DeletionTimestamp, m.Memory.TornDown = at(0), true
+				m.Observed.Sandboxes[0].Ready, m.Memory.StoppedSandboxes = false, []string{"sb0"}
+			}
+		}}
+	}
 	reject := func(m *moment) {
 		m.Memory.SetUp, m.Memory.Stop = false, &decide.Stop{Reason: "OutOfcpu", Rejected: true}
 		m.Observed.Sandboxes, m.Observed.Containers = nil, nil
@@ -63,6 +75,10 @@ func endTurns() []turnCase {
 			m.Pod.DeletionTimestamp, m.Memory.TornDown = at(0), true
 			m.Observed.Sandboxes[0].Ready, m.Memory.StoppedSandboxes = false, []string{"sb0"}
 		}},
+		excess("of a pod that has ended, as the API knows", true, v1.PodFailed, "app-0"),
+		excess("of a pod that has ended, and the API does not know it", true, v1.PodRunning, "app-0"),
+		excess("of a pod that has ended, and the node has room for it", true, v1.PodFailed, "other"),
+		excess("of a pod that goes on", false, v1.PodRunning, "app-0"),
 		{"a sidecar of a pod that has an object waits by its spec", []v1.Container{sidecar("side"), app}, func(m *moment) {
 			m.Pod.DeletionTimestamp = at(0)
 			m.cm("side").Kind, m.cm("side").Place = pod.KindMain, 0

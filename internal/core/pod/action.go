@@ -69,10 +69,10 @@ type Action struct {
 	ID        string // the sandbox or container acted upon; empty for creations
 	Attempt   uint32 // of the sandbox or container that is created
 	Grace     time.Duration
-	// Size is what a container is started with or resized to (OpStartContainer, OpResize), or what the pod's group is
-	// given (OpSetUp, OpResize without a Container).
+	// Size is the size with which a container starts or to which it is resized (OpStartContainer, OpResize), or the new size of
+	// the pod's cgroup (OpSetUp, OpResize without a Container).
 	Size Size
-	// Cause is for what fault or change of its own a container is ended (OpPreStop, OpStopContainer).
+	// Cause is why a container is ended (OpPreStop, OpStopContainer).
 	Cause Cause
 	Why   Why
 }
@@ -119,26 +119,26 @@ type Outcome struct {
 	Canceled bool
 	// Unknown is set when the runtime may or may not have done it (deadline, lost connection).
 	Unknown bool
-	// Reason is the field's word for the failure, as it stands in a waiting state or an event: ErrImagePull,
-	// InvalidImageName, ErrImageNeverPull, CreateContainerConfigError, CreateContainerError,
-	// RunContainerError, FailedCreatePodSandBox, FailedMount, PostStartHookError.
+	// Reason is the failure in the word that Kubernetes shows in a waiting state or an event: ErrImagePull, InvalidImageName,
+	// ErrImageNeverPull, CreateContainerConfigError, CreateContainerError, RunContainerError, FailedCreatePodSandBox,
+	// FailedMount, PostStartHookError.
 	Reason  string
-	Message string // also of a success, where there is something to tell (what a pull has brought)
+	Message string // a success may have one too: the size and duration of a pull
 	// ID is the sandbox or container that was created, or the image reference that was pulled, or the image that could
 	// not be.
 	ID string
 }
 
-// Job is one action with all that performing it may need. Pod is nil for a pod that no source has any more:
-// then only what ends or removes something can be asked for.
+// Job is one action with all that is needed to perform it. Pod is nil if no source has the pod any more: then only actions that
+// end or remove something are possible.
 type Job struct {
 	Ref      Ref
 	Pod      *v1.Pod
 	Observed *Observed
 	Action   Action
-	// Kind is the kind of the action's container, as far as it is remembered: of a Pod that is nil nothing else says so.
+	// Kind is the kind of the action's container, as remembered. It is needed if Pod is nil.
 	Kind Kind
-	// ImageRef is the image reference that the runtime gave for the container's image, where known.
+	// ImageRef is the image reference that the runtime gave for the container's image; empty: unknown.
 	ImageRef string
 }
 
