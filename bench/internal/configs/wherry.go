@@ -87,7 +87,7 @@ func (w World) facts(root string) (perform.Facts, error) {
 		return perform.Facts{}, err
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"); err == nil {
-		p.SwapController = true // the groups of pods, of which Wherry asks this, are not made here
+		p.SwapController = true // the agent would find this in the pods' cgroups, which do not exist here
 	}
 	if p.HugePageSizes, err = pageSizes(); err != nil {
 		return perform.Facts{}, err

@@ -89,7 +89,7 @@ func (s *script) run(text string) string {
 	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		s.line = i + 1
 		if strings.HasPrefix(line, " ") {
-			continue // what was printed before
+			continue // output of an earlier run
 		}
 		s.out.WriteString(line + "\n")
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {

@@ -15,9 +15,8 @@ import (
 	"github.com/wherry-node/wherry/internal/proof/fuzzfill"
 )
 
-// FuzzDerive: whatever a pod holds, and whatever was observed, remembered and planned of it, a status is derived: the same
-// each time, with nothing of its input changed, one status in one state for each container, and no terminal phase beside a
-// container that lives.
+// FuzzDerive derives the status of arbitrary pods, observations, memories and plans. Two calls return the same status and change
+// no input. Each container has one status with one state, and no pod with a living container has a terminal phase.
 func FuzzDerive(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)

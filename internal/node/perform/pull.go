@@ -132,7 +132,7 @@ func (x *Performer) imageVolume(ctx context.Context, p *v1.Pod, vol *v1.Volume, 
 	case sub != "" && !canSub: // it would silently mount the whole image
 		return nil, fmt.Errorf("the container runtime, %s %s, cannot mount a subPath of an image: use containerd 2.2 or CRI-O 1.33, or newer", f.RuntimeName, f.RuntimeVersion)
 	}
-	if vol.Image.Reference == "" { // "This field is optional to allow higher level config management to default"
+	if vol.Image.Reference == "" { // the API allows an empty reference, for tools that fill it in later
 		return nil, errors.New("image.reference is empty: name the image to mount")
 	}
 	name, err := image.WithTag(vol.Image.Reference)

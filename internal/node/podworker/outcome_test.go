@@ -28,8 +28,8 @@ func (l *loud) Do(context.Context, pod.Job) pod.Outcome {
 	return pod.Outcome{Reason: l.text, Message: l.text, Err: fmt.Errorf("%s: %w", l.text, io.ErrUnexpectedEOF)}
 }
 
-// What runtimes and registries say of a failure is bounded before the memory, the checkpoint, the status, the timeline and the
-// log get it; what the error is can still be asked.
+// The text of a failure, which runtimes and registries choose, is bounded before it reaches the memory, the checkpoint, the
+// status, the timeline and the log. errors.Is still finds the original error.
 func TestOutcomesAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

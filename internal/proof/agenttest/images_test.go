@@ -77,7 +77,7 @@ func TestImagesAreCollectedBySpace(t *testing.T) {
 	}}
 	Run(t, cfg, func(w *World) {
 		w.Create(Pod("crashes", withImage("registry.example/crashes:1"), Annotate(simcri.AnnotationExitCode, "1")))
-		w.oldImages("kept", "b", "c") // with the one that crashes 8 of 10 GiB: 80%
+		w.oldImages("kept", "b", "c") // together with the image of the crashing pod they take 8 of 10 GiB, which is 80%
 		time.Sleep(5 * time.Minute)
 		if w.present("kept", "crashes", "c") != 3 || w.present("b") != 0 {
 			t.Errorf("kept %d, crashes %d, b %d, c %d", w.present("kept"), w.present("crashes"), w.present("b"), w.present("c"))

@@ -40,8 +40,8 @@ func (m *machine) has(path string) bool {
 	return err == nil
 }
 
-// run runs a script with its paths below root, and returns what it asked of systemctl, but for daemon-reload. enabled says what systemd
-// answers when it is asked whether the unit is.
+// run runs a script with its paths below root, and returns its calls of systemctl except daemon-reload. enabled is systemd's
+// answer to the question whether the unit is enabled.
 func (m *machine) run(script string, enabled bool, args ...string) (calls []string) {
 	m.t.Helper()
 	text, err := sample().script(script, takingUnit)
