@@ -34,7 +34,8 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// Registry serves one image over HTTP on loopback, where container runtimes ask for no TLS.
+// Registry serves one image over HTTP on loopback, where container runtimes ask for no TLS. The registry of
+// tools/internal/conformance serves archives of many images; this module cannot import it, and needs none of that.
 type Registry struct {
 	Image string // its reference
 
