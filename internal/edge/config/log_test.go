@@ -54,7 +54,7 @@ $`)
 	out.Reset()
 	cfg, _ = load(t, "--logging-format=json", "-v=1")
 	cfg.NewLogger(&out).Info("Started", "name", "a")
-	if !regexp.MustCompile(`^\{"ts":\d+\.?\d*(e\+\d+)?,"v":0,"caller":"config_test.go:\d+","msg":"Started","name":"a"\}\n$`).MatchString(out.String()) {
+	if !regexp.MustCompile(`^\{"ts":\d+\.?\d*(e\+\d+)?,"v":0,"caller":"log_test.go:\d+","msg":"Started","name":"a"\}\n$`).MatchString(out.String()) {
 		t.Errorf("JSON line: %s", out.String())
 	}
 }
