@@ -75,7 +75,7 @@ type referrer interface {
 	Run(ctx context.Context) error
 }
 
-// buildGround wires the ground of a real or a simulated machine.
+// buildGround builds what the agent needs of its machine, real or simulated: directories, mounts, cgroups, images, API objects.
 func (a *Agent) buildGround() error {
 	refresh := func(uid types.UID) { a.loop.Refresh(uid) }  // the loop is built later
 	gates, _ := config.NewGates(a.cfg.Kubelet.FeatureGates) // checked by New

@@ -330,7 +330,7 @@ containers:
   command: [sh, -c, "dd if=/dev/zero of=/dev/termination-log bs=1M count=300; sleep 100000"]
   resources: {limits: {ephemeral-storage: 20Mi}}`)
 	p := h.ended("term-log", v1.PodFailed)
-	// Its limit for all that it writes, or that for termination messages: whichever is measured first.
+	// The agent evicts the pod for its limit of ephemeral storage or for the limit of termination messages, whichever it notices first.
 	if p.Status.Reason != "Evicted" || !strings.Contains(p.Status.Message, "ermination message") && !strings.Contains(p.Status.Message, "ephemeral local storage usage") {
 		h.Errorf("the pod ended with %s: %s", p.Status.Reason, p.Status.Message)
 	}

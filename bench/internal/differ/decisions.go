@@ -9,7 +9,7 @@ import (
 // Decision is a class of differences that are intended. Every other difference is a fault of Wherry or of the comparison.
 type Decision struct {
 	Class string
-	// Why Wherry's way is right: a documented sentence, or a public issue of upstream's.
+	// Why says why Wherry's way is right. It quotes the documentation or an issue of upstream's where there is one.
 	Why string
 	// Notice is what a user notices.
 	Notice string

@@ -25,7 +25,8 @@ func plantGrace(_ *Case, t *Trace) (planted bool) {
 	return planted
 }
 
-// plantRestart restarts no main container more than once.
+// plantRestart deletes from the trace every start of a main container after its first restart, as if the agent had stopped
+// restarting it.
 func plantRestart(c *Case, t *Trace) bool {
 	before := len(t.Calls)
 	t.Calls = slices.DeleteFunc(t.Calls, func(call Call) bool { return c.kind(call.Container) == "main" && call.Attempt%lifeAttempts > 1 })

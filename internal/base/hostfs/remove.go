@@ -140,7 +140,8 @@ func (r *removal) run() error {
 	}
 }
 
-// end handles the end of a directory; done says that it is the top one.
+// end is called when a directory has no more entries. It goes up, or reads the top directory again if something was lifted into it.
+// done: the whole tree has been worked through.
 func (r *removal) end() (done bool, err error) {
 	switch {
 	case r.depth() > 1:

@@ -29,8 +29,8 @@ type ResizeInput struct {
 	// Others are the pods that use resources of the node, without Pod, with their allocated resources.
 	Others []*v1.Pod
 	Node   *v1.Node
-	// LimitedSwap says that burstable pods may swap in proportion to their memory request, which cannot follow a
-	// resize.
+	// LimitedSwap says that burstable pods have a limit of swap that follows from their memory request. A resize cannot change that
+	// limit, so a resize that would have to is infeasible.
 	LimitedSwap bool
 	// PinnedCPUs and PinnedMemory say that the static policies of cpuManagerPolicy and memoryManagerPolicy are on.
 	PinnedCPUs, PinnedMemory bool

@@ -9,7 +9,8 @@ import (
 	"github.com/wherry-node/wherry/internal/core/decide"
 )
 
-// A resize that the node defers keeps the time from which its reason holds. One that it accepts begins anew.
+// While a resize stays pending for one reason, the time from which it is pending stays. A resize that the node accepts is pending no
+// more, and its time begins with the acceptance.
 func TestResizeOnItsWay(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }

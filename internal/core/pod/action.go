@@ -61,8 +61,8 @@ func (op Op) Starts() bool {
 // another typed value. Constant strings, so that a plan at rest allocates nothing.
 type Why string
 
-// Action is one thing to do to one pod. It is comparable: Key makes it a map key, and the in-flight set is a
-// list of them.
+// Action is one thing to do to one pod. It is comparable. As a map key, use Key: it leaves out what is only for people, so that the
+// same work has the same key.
 type Action struct {
 	Op        Op
 	Container string // name, for container verbs

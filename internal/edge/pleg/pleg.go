@@ -86,7 +86,7 @@ type entry struct {
 	stamp      time.Time
 	inspection *call   // the inspection in flight; nil: none
 	failed     *failed // the last inspection, if it failed
-	slow       bool    // the last inspection took longer than hangs
+	slow       bool    // the last inspection took longer than the constant hangs
 	hung       bool    // the last inspection took longer than HungFor and failed
 }
 

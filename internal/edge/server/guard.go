@@ -168,8 +168,8 @@ func verb(method string) string {
 	return ""
 }
 
-// subresources lists the subresources for a request; a user needs the right to one of them: "The kubelet authorizes API
-// requests using the same request attributes approach as the apiserver". The fine-grained ones come before nodes/proxy.
+// subresources lists the subresources of nodes that grant a request. The right to any one of them is enough. The fine-grained ones
+// come before nodes/proxy. Source: "Kubelet authentication/authorization" of the Kubernetes documentation.
 func subresources(method, path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {

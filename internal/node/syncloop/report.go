@@ -262,7 +262,7 @@ func (r *Report) events(t *podworker.Turn, rep *reported) {
 			r.cfg.Recorder.Event(t.Pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+podstatus.ReasonImagePullBackOff)
 		}
 	}
-	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // only the plan of one turn has it
+	if s := t.Plan.Stop; s != nil && s.Reason == decide.ReasonDeadlineExceeded { // the plan has it only in the turn in which the deadline passes, so there is one event
 		r.cfg.Recorder.Event(t.Pod, "", v1.EventTypeNormal, s.Reason, s.Message)
 	}
 	const network = "\x00network"

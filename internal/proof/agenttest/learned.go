@@ -99,7 +99,7 @@ func (t *learned) sawImage(began time.Time) {
 
 // ends is what agents know of a pod's end. Checkpoints and the API keep it over a restart of the agent.
 type ends struct {
-	began time.Time     // the earliest time that an agent may take for the start of the end
+	began time.Time     // the earliest time at which, as far as agents know, the pod's termination began
 	grace time.Duration // the shortest grace period that was given
 }
 

@@ -271,7 +271,8 @@ func (w *writer) tables(d *ast.GenDecl) {
 	}
 }
 
-// row changes each constant of a row: a value of an enumeration to each other one that the package has, the rest to nought.
+// row makes mutants of each constant in a struct literal: a constant of an enumeration becomes every other constant of its type, any
+// other value becomes zero.
 func (w *writer) row(n *ast.CompositeLit) {
 	s, ok := w.info.Types[n].Type.Underlying().(*types.Struct)
 	if !ok {

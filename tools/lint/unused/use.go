@@ -75,8 +75,8 @@ func (u *user) own(id *ast.Ident, o types.Object) bool {
 	return ok && f.Pkg() == u.p.Types && f.Scope() != nil && f.Scope().Contains(id.Pos())
 }
 
-// writes records the fields that an assignment sets: x.f = y, S{f: y}. x.f++ and x.f += y do not count as reads either, if the
-// result is not used. Taking an address (&x.f) does.
+// writes records the fields that an assignment sets: x.f = y, S{f: y}. x.f++ and x.f += y count as writes only. Taking
+// the address (&x.f) counts as a read.
 func (u *user) writes(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.AssignStmt:

@@ -24,7 +24,7 @@ func (n *node) some() []string {
 // comeBack waits until the node and its pods are back after its power was gone, and checks that each pod is there once.
 func (n *node) comeBack(names []string, restartsBefore map[string]int) {
 	n.Helper()
-	// Until the agent has said something in this boot, the API has what it said in the one before.
+	// After the boot the API shows the statuses of before until the agent writes new ones, so the runtime is asked first.
 	n.await("the pods to be back", podBound, func() (bool, string) {
 		running := n.sh(`crictl ps -q | wc -l`)
 		return running == "3", running + " containers run"

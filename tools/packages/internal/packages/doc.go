@@ -1,8 +1,8 @@
 // Package packages makes what the agent is installed from: .deb and .rpm packages, a tarball and an OCI image, for each architecture.
 //
-// Two packages are made. wherry has the program, its manual, its completion and a unit that stands beside a kubelet's;
-// wherry-kubelet takes the place of the package kubelet and has that unit. Both have scripts that leave containers alone.
+// Two packages are made. The package wherry has the program, its manual, its completion and wherry-kubelet.service, which can exist
+// beside kubelet.service. The package wherry-kubelet replaces the package kubelet and has kubelet.service. Both have scripts that
+// leave containers alone.
 //
-// Contract: what is written is a function of Source alone: neither the time, the machine, the directory nor the order of files is
-// in it.
+// Contract: what is written depends on Source alone, not on the time, the machine, the directory or the order of files.
 package packages
