@@ -31,7 +31,7 @@ func TestContractOfRuntime(t *testing.T) {
 	}
 	rt := filepath.Join(e.dir, "rt-contract")
 	e.addRuntime(rt)
-	if err := e.runtimeUp(rt, e.subnet(12)); err != nil {
+	if err := e.runtimeUp(rt, e.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := cri.Dial(rt + "/containerd.sock")

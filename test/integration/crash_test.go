@@ -39,7 +39,7 @@ func TestCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.env.addRuntime(c.rt)
-	if err := s.env.runtimeUp(c.rt, s.env.subnet(7)); err != nil {
+	if err := s.env.runtimeUp(c.rt, s.env.subnet(c.rt)); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -185,7 +185,7 @@ func (c *crash) heal(began time.Time, unwell error) error {
 	}
 	c.Logf("%v: the runtime has lost the task of %.12s: it is started again", unwell, lost)
 	_ = syscall.Kill(c.containerdPid(c.rt), syscall.SIGKILL)
-	if err := c.env.runtimeUp(c.rt, c.env.subnet(7)); err != nil {
+	if err := c.env.runtimeUp(c.rt, c.env.subnet(c.rt)); err != nil {
 		c.Fatal(err)
 	}
 	return unwell

@@ -25,7 +25,7 @@ func TestEviction(t *testing.T) {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-short")
 	s.env.addRuntime(rt)
-	if err := s.env.runtimeUp(rt, s.env.subnet(9)); err != nil {
+	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	smallRoot(t, s.env, "short")

@@ -70,7 +70,7 @@ func newHostile(t *testing.T) *hostile {
 	s := newSpace(t)
 	rt := filepath.Join(s.env.dir, "rt-hostile")
 	s.env.addRuntime(rt)
-	if err := s.env.runtimeUp(rt, s.env.subnet(13)); err != nil {
+	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	h := &hostile{space: s, on: started(t, s.env, nodeConfig{Name: "hostile", Runtime: rt, Config: apart})}

@@ -12,7 +12,8 @@ import (
 // configuration arrives the node becomes Ready without a restart, and the pods that waited start.
 func TestNetworkArrivesLater(t *testing.T) {
 	s := newSpace(t)
-	dir, subnet := filepath.Join(s.env.dir, "rt2"), s.env.subnet(1)
+	dir := filepath.Join(s.env.dir, "rt2")
+	subnet := s.env.subnet(dir)
 	s.env.addRuntime(dir)
 	if err := s.env.runtimeUp(dir, subnet, "--no-network"); err != nil {
 		t.Fatal(err)

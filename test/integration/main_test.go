@@ -48,6 +48,7 @@ type env struct {
 	mu               sync.Mutex // guards what tests may add
 	nodes            []*node
 	runtimeInstances []string
+	subnets          map[string]int // of the runtime instances, by their directory
 }
 
 func (e *env) addRuntime(dir string) {
@@ -162,7 +163,7 @@ func (e *env) begin() error {
 	runtimeUp := make(chan error, 1)
 	rt := filepath.Join(e.dir, "rt")
 	e.addRuntime(rt)
-	go func() { runtimeUp <- e.runtimeUp(rt, e.subnet(0)) }()
+	go func() { runtimeUp <- e.runtimeUp(rt, e.subnet(rt)) }()
 	err := e.planeUp()
 	if err = errors.Join(err, <-runtimeUp); err != nil {
 		return err
@@ -174,8 +175,21 @@ func (e *env) begin() error {
 	return e.node.waitReady(patience)
 }
 
-// subnet gives the runtimes of this run addresses that no other run at the same time is likely to have.
-func (e *env) subnet(i int) string { return fmt.Sprintf("10.%d.%d.0/24", 150+i, e.id%250) }
+// subnet returns the pod addresses of the runtime instance in a directory. No other instance of this run has them, and no other run
+// at the same time is likely to.
+func (e *env) subnet(dir string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n, ok := e.subnets[dir]
+	if !ok {
+		n = len(e.subnets)
+		if e.subnets == nil {
+			e.subnets = map[string]int{}
+		}
+		e.subnets[dir] = n
+	}
+	return fmt.Sprintf("10.%d.%d.0/24", 150+n, e.id%250)
+}
 
 func (e *env) planeUp(flags ...string) error {
 	dir := filepath.Join(e.dir, "cp")

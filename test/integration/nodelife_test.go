@@ -171,7 +171,7 @@ func agentLife(t *testing.T, e *env) {
 	s := newSpaceOn(t, e)
 	rt := filepath.Join(s.env.dir, "..", "rt-agent")
 	the.addRuntime(filepath.Clean(rt))
-	if err := e.runtimeUp(filepath.Clean(rt), e.subnet(5)); err != nil {
+	if err := e.runtimeUp(filepath.Clean(rt), e.subnet(filepath.Clean(rt))); err != nil {
 		t.Fatal(err)
 	}
 	relay, bootstrap := newRelay(t, e, "agent")

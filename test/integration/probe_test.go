@@ -86,7 +86,7 @@ func TestProbeKinds(t *testing.T) {
 	s.pod("exec", `containers: [{name: main, image: $busybox, command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, 'echo because; exit 1']}, periodSeconds: 1, timeoutSeconds: 20}}]`)
 	s.ready("tcp")
 	s.event("closed", "Unhealthy", "Readiness probe failed: dial tcp", "connection refused")
-	s.event("nogrpc", "Unhealthy", "Readiness probe failed: ", "connection refused")
+	s.event("nogrpc", "Unhealthy", "Readiness probe failed: timeout: failed to connect service", "within 10s")
 	s.event("exec", "Unhealthy", "Readiness probe failed: because")
 	for _, name := range []string{"closed", "nogrpc", "exec"} {
 		if isTrue(s.get(name), v1.PodReady) {

@@ -57,7 +57,7 @@ func TestResize(t *testing.T) {
 	// A node of its own: what fits it must be nobody else's.
 	rt := filepath.Join(s.env.dir, "rt-resize")
 	s.env.addRuntime(rt)
-	if err := s.env.runtimeUp(rt, s.env.subnet(11)); err != nil {
+	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := s.env.startNode(nodeConfig{Name: "resize", Runtime: rt, Config: "registerWithTaints: [{key: resize, effect: NoSchedule}]\n"})

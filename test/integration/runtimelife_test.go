@@ -29,7 +29,7 @@ func TestRuntimeLife(t *testing.T) {
 	s.pod("early", stayingPlain, onNode(n))
 
 	s.env.addRuntime(rt)
-	if err := s.env.runtimeUp(rt, s.env.subnet(6)); err != nil {
+	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.waitReady(patience); err != nil {
@@ -65,7 +65,7 @@ func TestRuntimeLife(t *testing.T) {
 	_ = syscall.Kill(stopped, syscall.SIGKILL)
 	c = s.untilReady(n, v1.ConditionFalse)
 	t.Logf("a runtime that is gone is told after %s: %s", time.Since(began).Round(100*time.Millisecond), c.Message)
-	if err := s.env.runtimeUp(rt, s.env.subnet(6)); err != nil {
+	if err := s.env.runtimeUp(rt, s.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.waitReady(patience); err != nil {

@@ -33,7 +33,7 @@ func newAlone(t *testing.T) *alone {
 		t.Fatal(err)
 	}
 	e.addRuntime(a.rt)
-	if err := e.runtimeUp(a.rt, e.subnet(9)); err != nil {
+	if err := e.runtimeUp(a.rt, e.subnet(a.rt)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

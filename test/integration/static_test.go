@@ -60,7 +60,7 @@ func newHandMade(t *testing.T) *handMade {
 	h := &handMade{space: newSpace(t)}
 	rt := filepath.Join(h.env.dir, "rt-hand")
 	h.env.addRuntime(rt)
-	if err := h.env.runtimeUp(rt, h.env.subnet(8)); err != nil {
+	if err := h.env.runtimeUp(rt, h.env.subnet(rt)); err != nil {
 		t.Fatal(err)
 	}
 	h.dir = filepath.Join(h.env.dir, "hand-manifests") // made later

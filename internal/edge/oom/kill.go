@@ -41,6 +41,7 @@ func (p *parser) line(record string) (Kill, bool) {
 	k, ok := killed(text)
 	if ok && k.PID == p.pid {
 		k.Group = p.group
+		p.pid, p.group = 0, "" // the kernel may give the PID to another process
 	}
 	return k, ok
 }

@@ -23,6 +23,7 @@ func TestKills(t *testing.T) {
 		{"a container reaches its limit", []string{limitOf, limit}, []Kill{{PID: 4242, Name: "tail", Group: group}}},
 		{"many kills within seconds: the kernel leaves the control groups out", []string{limitOf, limit, strings.ReplaceAll(limit, "4242", "4243")},
 			[]Kill{{PID: 4242, Name: "tail", Group: group}, {PID: 4243, Name: "tail"}}},
+		{"another process gets the PID", []string{limitOf, limit, limit}, []Kill{{PID: 4242, Name: "tail", Group: group}, {PID: 4242, Name: "tail"}}},
 		{"the machine has no memory left", []string{system}, []Kill{{System: true, PID: 77, Name: "stress-ng"}}},
 		{"an older kernel", []string{"3,1,1,-;Killed process 9 (a) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB\n"}, []Kill{{PID: 9, Name: "a"}}},
 		{"a program writes the same to /dev/kmsg", []string{"12" + limitOf[1:], "11" + limit[1:], "11" + system[1:]}, nil},
