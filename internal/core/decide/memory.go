@@ -186,14 +186,30 @@ type Stop struct {
 	Since time.Time
 }
 
-// Halt ends the pod for a reason of the node's; the first reason counts, and nil is none. It reports whether the checkpoint has
-// to be written.
+// Sooner returns s with the grace period of another reason to stop, if that one is shorter: the first reason counts, but a pod that ends
+// slowly may have to go at once for a second one. It returns s itself if nothing changes; s is not written to.
+func (s *Stop) Sooner(other *Stop) *Stop {
+	if other.Grace == nil || s.Grace != nil && *s.Grace <= *other.Grace {
+		return s
+	}
+	sooner := *s
+	sooner.Grace = new(*other.Grace)
+	return &sooner
+}
+
+// Halt ends the pod for a reason of the node's. The first reason counts; a later one can only shorten the grace period. nil is none. It
+// reports whether the checkpoint has to be written.
 func (m *Memory) Halt(s *Stop) (kept bool) {
-	if s == nil || m.Stop != nil {
+	if s == nil {
 		return false
 	}
-	m.Stop = s
-	return true
+	was := m.Stop
+	if was == nil {
+		m.Stop = s
+	} else {
+		m.Stop = was.Sooner(s)
+	}
+	return m.Stop != was
 }
 
 // Container returns the memory of a container, or nil.

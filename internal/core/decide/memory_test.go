@@ -418,3 +418,42 @@ func TestRevive(t *testing.T) {
 		t.Error("a pod that nobody ended has another memory")
 	}
 }
+
+// The first reason to stop counts. A later one can only shorten the grace period.
+func TestHaltKeepsTheFirstReasonAndTheShortestGrace(t *testing.T) {
+	t.Parallel()
+	grace := func(d time.Duration) *time.Duration { return &d }
+	for _, tt := range []struct {
+		name          string
+		first, second *time.Duration
+		want          *time.Duration
+		kept          bool
+	}{
+		{"a hard eviction after a soft one", grace(time.Hour), grace(0), grace(0), true},
+		{"a hard eviction of a pod whose deadline has passed", nil, grace(0), grace(0), true},
+		{"a soft eviction after a hard one", grace(0), grace(time.Hour), grace(0), false},
+		{"a deadline that passes in an eviction", grace(time.Minute), nil, grace(time.Minute), false},
+		{"the same again", grace(time.Minute), grace(time.Minute), grace(time.Minute), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var m decide.Memory
+			first := &decide.Stop{Reason: "First", Grace: tt.first}
+			if !m.Halt(first) {
+				t.Error("the first reason is not kept")
+			}
+			if kept := m.Halt(&decide.Stop{Reason: "Second", Grace: tt.second}); kept != tt.kept {
+				t.Errorf("the checkpoint has to be written: %v, want %v", kept, tt.kept)
+			}
+			if m.Stop.Reason != "First" {
+				t.Errorf("the reason is %s, want the first", m.Stop.Reason)
+			}
+			if diff := cmp.Diff(tt.want, m.Stop.Grace); diff != "" {
+				t.Errorf("grace period (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.first, first.Grace); diff != "" {
+				t.Errorf("the first Stop was written to (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ type Config struct {
 type Collector struct {
 	cfg Config
 
-	mu      sync.Mutex // held during a collection
+	held    chan struct{} // full during a collection; what follows belongs to who filled it
 	history *history
 	failed  bool              // the last collection failed
 	refused map[string]string // images that could not be removed, with the error
@@ -67,12 +66,24 @@ type Collector struct {
 
 // New returns a Collector; it does no IO.
 func New(cfg Config) *Collector {
-	return &Collector{cfg: cfg, refused: map[string]string{}}
+	return &Collector{cfg: cfg, held: make(chan struct{}, 1), refused: map[string]string{}}
 }
+
+// hold waits for the end of another collection, until ctx ends: a runtime may take minutes for each image.
+func (c *Collector) hold(ctx context.Context) error {
+	select {
+	case c.held <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the runtime still removes images of another collection: %w", ctx.Err())
+	}
+}
+
+func (c *Collector) release() { <-c.held }
 
 // Run collects images every 5 minutes until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
-	c.begin()
+	c.begin(ctx)
 	t := time.NewTicker(Every)
 	defer t.Stop()
 	for {
@@ -86,9 +97,11 @@ func (c *Collector) Run(ctx context.Context) error {
 }
 
 // begin reads when images were last used.
-func (c *Collector) begin() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Collector) begin(ctx context.Context) {
+	if c.hold(ctx) != nil {
+		return // the first collection reads it
+	}
+	defer c.release()
 	if c.history == nil {
 		c.history = c.load(time.Now())
 	}
@@ -97,10 +110,12 @@ func (c *Collector) begin() {
 // See notes which images are present, so that their age counts from when the node first listed them and not from the next collection. It
 // does not block: during a collection it does nothing.
 func (c *Collector) See(images []*runtimeapi.Image) {
-	if !c.mu.TryLock() {
+	select {
+	case c.held <- struct{}{}:
+	default:
 		return
 	}
-	defer c.mu.Unlock()
+	defer c.release()
 	if c.history == nil {
 		return // the file is read by the first collection
 	}
@@ -112,16 +127,17 @@ func (c *Collector) See(images []*runtimeapi.Image) {
 	}
 }
 
-// Collect removes images by age and by space, as the policy says.
+// Collect removes images by age and by space, as the policy says. It ends after Every at the latest; the next one goes on.
 func (c *Collector) Collect(ctx context.Context) {
-	_, err := c.collect(ctx, false)
-	if ctx.Err() != nil {
+	bounded, cancel := context.WithTimeout(ctx, Every)
+	defer cancel()
+	_, err := c.collect(bounded, false)
+	if c.hold(ctx) != nil {
 		return
 	}
-	c.mu.Lock()
 	again := c.failed && err != nil
 	c.failed = err != nil
-	c.mu.Unlock()
+	c.release()
 	if err != nil {
 		c.cfg.Log.Warn("images not collected; trying again in 5 minutes", "err", err)
 	}
@@ -144,9 +160,11 @@ type freed struct {
 }
 
 func (c *Collector) collect(ctx context.Context, all bool) (freed, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var out freed
+	if err := c.hold(ctx); err != nil {
+		return out, err
+	}
+	defer c.release()
 	if !c.cfg.Ready() {
 		return out, nil
 	}

@@ -33,13 +33,18 @@ type node struct {
 	pods    []*v1.Pod
 	events  []string
 	counted []string
+	hang    bool // a removal ends with its context
 }
 
 func (n *node) ListImages(context.Context) ([]*runtimeapi.Image, error) {
 	return slices.Clone(n.images), n.listErr
 }
 
-func (n *node) RemoveImage(_ context.Context, img *runtimeapi.Image) (bool, error) {
+func (n *node) RemoveImage(ctx context.Context, img *runtimeapi.Image) (bool, error) {
+	if n.hang {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
 	if err := n.refuse[img.Id]; err != nil {
 		return false, err
 	}
@@ -166,6 +171,34 @@ func TestCollectThatFails(t *testing.T) {
 }
 
 // Before every source has answered, nothing is removed: a pod that is not known yet may need the image.
+// A runtime that hangs in a removal holds neither an eviction nor the next collection for ever.
+func TestAHangingRemovalIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{hang: true}
+		n.add("a", 500)
+		n.add("b", 450)
+		c := n.collector("", nil)
+		c.Collect(t.Context()) // lists the images
+		time.Sleep(time.Hour)
+		collected := make(chan struct{})
+		go func() {
+			c.Collect(t.Context())
+			close(collected)
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if _, _, err := c.RemoveUnused(ctx); err == nil || time.Since(began) != time.Minute {
+			t.Errorf("RemoveUnused returned %v after %v, want an error after a minute", err, time.Since(began))
+		}
+		<-collected
+		if took := time.Since(began); took > Every {
+			t.Errorf("the collection took %v, want at most %v", took, Every)
+		}
+	})
+}
+
 func TestNothingGoesBeforeThePodsAreKnown(t *testing.T) {
 	t.Parallel()
 	n := &node{other: 950}

@@ -268,11 +268,14 @@ func (w *Worker) Refresh(cause string) {
 	w.Look(cause)
 }
 
-// Stop ends the pod for a reason of the node, such as preemption. The first reason counts.
+// Stop ends the pod for a reason of the node, such as preemption. The first reason counts; a later one can only shorten the grace
+// period.
 func (w *Worker) Stop(s *decide.Stop) {
 	w.mu.Lock()
 	if w.stop == nil {
 		w.stop = s
+	} else {
+		w.stop = w.stop.Sooner(s)
 	}
 	w.mu.Unlock()
 	w.Look(s.Reason)

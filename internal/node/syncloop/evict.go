@@ -75,17 +75,23 @@ type Eviction struct {
 	Why string
 }
 
-// Evict ends a pod, unless it has ended, or was evicted or preempted already. It reports whether it did.
+// Evict ends a pod, unless it has ended, or was evicted or preempted already: then it only shortens the grace period, where e has a
+// shorter one. It reports whether the pod ends for this reason.
 func (l *Loop) Evict(p *v1.Pod, e Eviction) bool {
 	l.mu.Lock()
 	m := l.workers[p.UID]
-	if m == nil || m.ended || m.evicted {
+	if m == nil || m.ended {
 		l.mu.Unlock()
 		return false
 	}
+	again := m.evicted
 	m.evicted = true
 	l.mu.Unlock()
 	now := time.Now()
+	if again {
+		m.Stop(&decide.Stop{Reason: admit.ReasonEvicted, Message: e.Message, Grace: new(e.Grace), Since: now})
+		return false
+	}
 	m.Tell(timeline.Record{At: now, Kind: timeline.KindDecision, What: "evict", Why: cmp.Or(e.Why, e.Message)})
 	if l.cfg.EvictedEvent != nil {
 		l.cfg.EvictedEvent(p, e.Message, e.Annotations)

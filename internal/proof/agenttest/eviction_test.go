@@ -91,6 +91,26 @@ func (w *World) runs(names ...string) (n int) {
 	return n
 }
 
+// A pod that ends already, and takes its hour for it, eats memory: its grace period is over at once. Nobody else goes, and its reason
+// stays.
+func TestEvictionOfAPodThatEndsSlowly(t *testing.T) {
+	t.Parallel()
+	Run(t, Config{Seed: 1, Memory: "4Gi", Short: shortOfMemory, Agent: thresholds(map[string]string{"memory.available": "1Gi"})}, func(w *World) {
+		w.Create(Pod("other", using(1000, 0)))
+		w.Create(Pod("eater", using(1000, 20), Annotate(simcri.AnnotationStopAfter, "never"), func(p *v1.Pod) {
+			p.Spec.TerminationGracePeriodSeconds, p.Spec.ActiveDeadlineSeconds = new(int64(3600)), new(int64(10))
+		}))
+		w.Await("the eater is gone", 5*time.Minute, func() bool { return w.Kube.Pod(Namespace, "eater").Status.Phase == v1.PodFailed })
+		if reason := w.Kube.Pod(Namespace, "eater").Status.Reason; reason != "DeadlineExceeded" {
+			t.Errorf("the eater failed for %s, want the first reason", reason)
+		}
+		w.awaitCondition(v1.NodeMemoryPressure, v1.ConditionFalse, 5*time.Minute)
+		if w.runs("other") != 1 {
+			t.Error("the other pod went, too")
+		}
+	})
+}
+
 // A pod eats memory: within a second of the threshold it is asked to go, and nobody else is. The condition comes at once and stays
 // for the transition period.
 func TestEvictionForMemory(t *testing.T) {
