@@ -227,7 +227,8 @@ func (c *Collector) forSpace(ctx context.Context, plan *evict.ImagePlan, before 
 	if before == nil || brought >= plan.Free || ctx.Err() != nil {
 		return nil
 	}
-	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+ //nolint:staticcheck // upstream's words, which tools read
+	//lint:ignore ST1005 upstream's words, which tools read
+	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", plan.Percent, size(before.Capacity), brought)
 	c.cfg.NodeEvent(v1.EventTypeWarning, reasonNotEnough, err.Error())
 	return err
